@@ -1,0 +1,59 @@
+"""Errors that cross a package boundary, named by what the caller does next.
+
+SyncError
+├── Retriable       the same call may succeed later: time-outs, 5xx, 429, a refused connection
+│   └── Expired     410 Gone: the resourceVersion is too old, list again
+├── Refused         401 or 403: somebody has to grant something; tried again, slowly
+├── NotFound        404: the thing is not there, forget it
+├── Conflict        409: somebody else was first, read again
+├── EpochLost       OPA no longer holds what was written: load everything again
+├── Undecided       the engine gave no usable decision, and asking again gives none either
+└── Terminal        retrying cannot help until somebody changes something
+    └── Misconfigured   the configuration: say which field, exit with status 2
+"""
+
+from __future__ import annotations
+
+
+class SyncError(Exception):
+    """Base of every error kube_sync raises on purpose."""
+
+
+class Retriable(SyncError):
+    """The same call may succeed later; `retry_after` is what the server asked for, in seconds."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Expired(Retriable):
+    """The watch cannot resume from this resourceVersion."""
+
+
+class Refused(SyncError):
+    """The server knows the call and does not allow it."""
+
+
+class NotFound(SyncError):
+    """The thing asked for does not exist."""
+
+
+class Conflict(SyncError):
+    """The thing changed since it was read."""
+
+
+class EpochLost(SyncError):
+    """OPA was restarted, wiped, or taken over by another replicator."""
+
+
+class Undecided(SyncError):
+    """The engine gave no usable decision: undefined, malformed, or an evaluation error."""
+
+
+class Terminal(SyncError):
+    """The same call fails until somebody changes something."""
+
+
+class Misconfigured(Terminal):
+    """The configuration is wrong; the message begins with the path of the field."""

@@ -1,0 +1,36 @@
+"""Names of things, shared by every layer: a kind of resource, and one object of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupVersionResource:
+    """A collection of the Kubernetes API, as in `apps/v1 replicasets`."""
+
+    group: str  # "" for the core group
+    version: str
+    resource: str  # the plural, as in URLs
+
+    def __str__(self) -> str:
+        """`replicasets.v1.apps`, the spelling kubectl accepts."""
+        return ".".join(part for part in (self.resource, self.version, self.group) if part)
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """Return the URL path of the collection or, with a name, of one object."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        inside = f"/namespaces/{namespace}" if namespace else ""
+        return f"{root}{inside}/{self.resource}" + (f"/{name}" if name else "")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKey:
+    """Where one object lives within its collection."""
+
+    namespace: str  # "" for cluster-scoped objects
+    name: str
+
+    def __str__(self) -> str:
+        """`namespace/name`, or the bare name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
