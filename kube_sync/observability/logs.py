@@ -1,0 +1,33 @@
+"""Structured logs: constant snake_case events, values as pairs, never an object body.
+
+For people on a terminal, one JSON object a line everywhere else. Logs go to standard error, so
+that a command's own output stays clean.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logs(level: str = "info") -> None:
+    """Send every log record of this process to standard error; `level` as in logging."""
+    tty = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer() if tty else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    # Libraries log through the standard library; only what they warn of is ours to show.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)

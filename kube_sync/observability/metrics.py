@@ -1,0 +1,50 @@
+"""Every metric of the project, in one place, so that dashboards can be checked against it.
+
+No object name, namespace of an object, or policy text is ever a label.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+reflector_lists = Counter(
+    "kube_sync_reflector_lists_total",
+    "LISTs of a collection, by why they were made",
+    ["resource", "reason"],
+)
+reflector_events = Counter(
+    "kube_sync_reflector_events_total", "Watch events received", ["resource", "type"]
+)
+reflector_failures = Counter(
+    "kube_sync_reflector_failures_total", "LISTs and WATCHes that failed", ["resource"]
+)
+replicated_objects = Gauge("kube_sync_replicated_objects", "Objects that OPA holds", ["resource"])
+pending_changes = Gauge("kube_sync_pending_changes", "Changes that OPA does not hold yet")
+opa_batch_operations = Histogram(
+    "kube_sync_opa_batch_operations",
+    "Operations in one PATCH",
+    buckets=(1, 2, 5, 10, 20, 50, 100, 200),
+)
+opa_write_seconds = Histogram(
+    "kube_sync_opa_write_seconds", "Time OPA took for one write", ["operation"], buckets=_LATENCY
+)
+opa_loads = Counter(
+    "kube_sync_opa_loads_total", "Full loads of OPA, by what made them necessary", ["reason"]
+)
+policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OPA holds")
+policy_loads = Counter(
+    "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]
+)
+decision_evaluations = Counter(
+    "kube_sync_decision_evaluations_total", "Decisions evaluated, by outcome", ["outcome"]
+)
+decision_changes = Counter("kube_sync_decision_changes_total", "Decisions that changed")
+decision_subscribers = Gauge("kube_sync_decision_subscribers", "Open decision streams")
+remediations = Counter(
+    "kube_sync_remediations_total", "Reconciled resources, by outcome", ["outcome"]
+)
+admission_seconds = Histogram(
+    "kube_sync_admission_seconds", "Time to answer a review", ["outcome"], buckets=_LATENCY
+)

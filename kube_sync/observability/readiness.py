@@ -1,0 +1,55 @@
+"""Why a process is not ready, in the words of whoever knows.
+
+Each part of a process owns one named condition and says what it waits for, or that it is fine.
+The process is ready when no condition waits; a part that never spoke does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Readiness:
+    """The conditions of one process."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, str] = {}
+        self._fine: set[str] = set()
+
+    def waiting(self, condition: str, reason: str) -> None:
+        """Say that `condition` is not met, and why, in one line for an operator."""
+        if self._waiting.get(condition) != reason:
+            log.warning("not_ready", condition=condition, reason=reason)
+        self._waiting[condition] = reason
+        self._fine.discard(condition)
+
+    def met(self, condition: str) -> None:
+        """Say that `condition` is met."""
+        if self._waiting.pop(condition, None) is not None:
+            log.info("ready", condition=condition)
+        self._fine.add(condition)
+
+    def reporter(self, condition: str) -> Callable[[str | None], None]:
+        """Return a function that takes why `condition` is not met, or None when it is."""
+
+        def report(reason: str | None) -> None:
+            if reason is None:
+                self.met(condition)
+            else:
+                self.waiting(condition, reason)
+
+        return report
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """What the process waits for, by condition; empty when it is ready."""
+        return dict(sorted(self._waiting.items()))
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """Every condition with `ok` or its reason, for people."""
+        return dict(sorted({**dict.fromkeys(self._fine, "ok"), **self._waiting}.items()))

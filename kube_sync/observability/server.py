@@ -1,0 +1,40 @@
+"""The /metrics, /livez and /readyz pages of one process.
+
+Liveness only says that the event loop turns: restarting a sidecar never mends an OPA or an API
+server that is away. Readiness names every condition that is not met.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from kube_sync.observability.readiness import Readiness
+
+_READINESS = web.AppKey("readiness", Readiness)
+
+
+def observability_app(readiness: Readiness) -> web.Application:
+    """Build the application; it holds nothing but a reference to `readiness`."""
+    app = web.Application()
+    app[_READINESS] = readiness
+    app.router.add_get("/metrics", _metrics)
+    app.router.add_get("/livez", _livez)
+    app.router.add_get("/readyz", _readyz)
+    return app
+
+
+async def _metrics(_request: web.Request) -> web.Response:
+    return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _livez(_request: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    readiness = request.app[_READINESS]
+    lines = [f"{name}: {state}" for name, state in readiness.conditions.items()]
+    ready = not readiness.reasons
+    lines.append("ready" if ready else "not ready")
+    return web.Response(text="\n".join(lines) + "\n", status=200 if ready else 503)

@@ -1,0 +1,3 @@
+"""asyncio tools that know neither Kubernetes nor OPA."""
+
+from __future__ import annotations
