@@ -1,0 +1,157 @@
+"""Requests to one API server: bytes in, bytes out, errors by what to do next.
+
+Keeps true: every request has a time limit, no aiohttp error leaves this module, and a status
+other than 2xx always raises. It decodes nothing but error Statuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+import msgspec
+
+from kube_sync import __version__
+from kube_sync.errors import Conflict, Expired, NotFound, Refused, Retriable, SyncError, Terminal
+from kube_sync.kube.credentials import Credentials
+from kube_sync.settings import Kubernetes
+
+_USER_AGENT = f"kube-sync/{__version__}"
+_CONNECT_SECONDS = 10.0
+_REQUEST_SECONDS = 60.0
+_READ_BUFFER = 1 << 20  # bytes; LIST pages are megabytes
+
+
+class Status(msgspec.Struct):
+    """What the API server says of a failed request (meta/v1 Status)."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class KubeClient:
+    """A connection pool to one API server."""
+
+    def __init__(self, credentials: Credentials, session: aiohttp.ClientSession) -> None:
+        self._credentials = credentials
+        self._session = session
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, for messages."""
+        return self._credentials.server
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> bytes:
+        """Make one request and return the whole body. Raises SyncError."""
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        timeout = aiohttp.ClientTimeout(total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS)
+        async with self._open(method, path, params, headers, timeout, body) as response:
+            return await response.read()
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, str], accept: str, silence: float
+    ) -> AsyncGenerator[aiohttp.StreamReader]:
+        """GET a body that goes on; more than `silence` seconds without a byte end it."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence
+        )
+        headers = {"Accept": accept}
+        async with self._open("GET", path, params, headers, timeout, None) as response:
+            yield response.content
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own, one for each phase
+        body: bytes | None,
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        headers |= await self._credentials.headers()
+        try:
+            async with self._session.request(
+                method,
+                self.server + path,
+                params=params,
+                headers=headers,
+                data=body,
+                timeout=timeout,
+                server_hostname=self._credentials.server_name,
+                allow_redirects=False,
+            ) as response:
+                if not 200 <= response.status < 300:  # noqa: PLR2004 - HTTP's own
+                    raise await self._failure(response)
+                yield response
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = error.certificate_error
+            msg = f"API server {self.server}: its certificate is not accepted: {why}"
+            raise Retriable(msg) from error
+        except TimeoutError as error:
+            msg = f"API server {self.server}: no answer in time"
+            raise Retriable(msg) from error
+        except aiohttp.ClientError as error:
+            msg = f"API server {self.server}: {str(error) or type(error).__name__}"
+            raise Retriable(msg) from error
+
+    async def _failure(self, response: aiohttp.ClientResponse) -> SyncError:
+        if response.status == 401:  # noqa: PLR2004
+            self._credentials.forget()
+        return failure(
+            response.status,
+            await response.read(),
+            retry_after=response.headers.get("Retry-After"),
+        )
+
+
+def failure(code: int, body: bytes, retry_after: str | None = None) -> SyncError:
+    """Return the error that an HTTP status and its body stand for."""
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        status = Status(message=body[:200].decode("utf-8", "replace").strip())
+    message = f"{code} {status.message or status.reason or 'no message'}"
+    match code:
+        case 401 | 403:
+            return Refused(message)
+        case 404:
+            return NotFound(message)
+        case 409:
+            return Conflict(message)
+        case 410:
+            return Expired(message)
+        case _ if code == 429 or code >= 500:  # noqa: PLR2004
+            seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
+            return Retriable(message, seconds)
+        case _:
+            return Terminal(message)
+
+
+@asynccontextmanager
+async def kube_client(settings: Kubernetes) -> AsyncGenerator[KubeClient]:
+    """Yield a client for the configured API server. Raises Misconfigured."""
+    credentials = Credentials(settings)
+    await credentials.load()
+    connector = aiohttp.TCPConnector(ssl=credentials.tls(), limit=0)
+    async with aiohttp.ClientSession(
+        connector=connector,
+        headers={"User-Agent": _USER_AGENT},
+        read_bufsize=_READ_BUFFER,
+        auto_decompress=True,
+    ) as session:
+        yield KubeClient(credentials, session)

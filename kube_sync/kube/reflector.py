@@ -1,0 +1,128 @@
+"""Keep a Store equal to one Kubernetes collection, after client-go's Reflector.
+
+A Reflector lists, replaces the Store's content, then watches from where the list ended. It lists
+again only when told that its place is lost (410), and it never stops but by cancellation: what
+stands in its way is reported, in words, and tried again. It knows nothing of OPA.
+
+Every turn of the loop waits, so no failure, and no watch that closes at once, can spin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import NoReturn, Protocol
+
+import structlog
+
+from kube_sync.errors import Expired, NotFound, Retriable, SyncError
+from kube_sync.kube.collection import Event, Listing, ResourceVersion
+from kube_sync.observability import metrics
+from kube_sync.runtime.backoff import Backoff
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+# A watch that lived this long (seconds) was a good one, even if nothing happened in it.
+_LONG_ENOUGH = 5.0
+
+
+class ListerWatcher(Protocol):
+    """Where objects come from."""
+
+    async def list(self) -> Listing:
+        """Return the whole collection."""
+        ...
+
+    def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
+        """Yield what changed after `since`."""
+        ...
+
+
+class Store(Protocol):
+    """Where objects go. Neither method may wait or fail."""
+
+    def replace(self, listing: Listing, *, known: bool) -> None:
+        """Hold exactly these objects; `known` is false when the API server lacks the kind."""
+        ...
+
+    def apply(self, event: Event) -> None:
+        """Take one change in."""
+        ...
+
+
+class Reflector:
+    """One collection, one Store."""
+
+    def __init__(
+        self,
+        name: str,
+        source: ListerWatcher,
+        store: Store,
+        report: Callable[[str | None], None],
+        *,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`report` is told why the Store is not current, or None when it is."""
+        self._name = name
+        self._source = source
+        self._store = store
+        self._report = report
+        self._backoff = backoff or Backoff()
+        self._clock = clock
+        self._version: ResourceVersion | None = None
+        self._why = "start"
+
+    async def run(self) -> NoReturn:
+        """List once, then watch for ever; list again only when told Expired."""
+        while True:
+            at_least = None
+            try:
+                await self._turn()
+            except SyncError as error:
+                at_least = self._failed(error)
+            await self._backoff.wait(at_least)
+
+    async def _turn(self) -> None:
+        if self._version is None:
+            metrics.reflector_lists.labels(self._name, self._why).inc()
+            listing = await self._source.list()
+            self._store.replace(listing, known=True)
+            self._version = listing.version
+            self._report(None)
+            log.info("listed", resource=self._name, objects=len(listing.items), reason=self._why)
+        started = self._clock()
+        try:
+            async with aclosing(self._source.watch(self._version)) as events:
+                async for event in events:
+                    self._took(event)
+        finally:
+            if self._clock() - started > _LONG_ENOUGH:
+                self._backoff.progressed()
+
+    def _took(self, event: Event) -> None:
+        if event.type == "CONNECTED":
+            self._report(None)
+            return
+        metrics.reflector_events.labels(self._name, event.type).inc()
+        if event.item is not None:
+            self._store.apply(event)
+        self._version = event.version
+        self._backoff.progressed()
+
+    def _failed(self, error: SyncError) -> float | None:
+        """Note what went wrong; returns how long the server asked to be left alone, in seconds."""
+        metrics.reflector_failures.labels(self._name).inc()
+        if isinstance(error, Expired):
+            # Deletions may have been missed: only a LIST shows them.
+            self._version, self._why = None, "expired"
+            log.info("watch_expired", resource=self._name)
+            return None
+        reason = str(error)
+        if isinstance(error, NotFound):
+            reason = f"{self._name}: the API server does not know this resource (is its CRD there?)"
+            self._version, self._why = None, "missing"
+            self._store.replace(Listing([], ResourceVersion("")), known=False)
+        self._report(reason)
+        return error.retry_after if isinstance(error, Retriable) else None
