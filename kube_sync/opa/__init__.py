@@ -1,0 +1,3 @@
+"""The only package that speaks OPA."""
+
+from __future__ import annotations

@@ -1,0 +1,188 @@
+"""Requests to one OPA: its data, its policies, its decisions.
+
+Keeps true: every request has a time limit, no aiohttp error leaves this module, and every answer
+that is not a success raises by what to do next. Bodies pass through as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from kube_sync.errors import EpochLost, NotFound, Refused, Retriable, SyncError, Undecided
+from kube_sync.observability import metrics
+from kube_sync.opa import paths
+from kube_sync.opa.paths import DataPath
+from kube_sync.runtime.tls import client_context
+from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.settings import Opa
+
+_CONNECT_SECONDS = 5.0
+_WRITE_SECONDS = 60.0
+_QUERY_SECONDS = 10.0
+
+
+class OpaError(msgspec.Struct):
+    """OPA's own account of a failure, kept whole for whoever wrote the policy."""
+
+    code: str = ""
+    message: str = ""
+    errors: list[Any] = []
+
+    def __str__(self) -> str:
+        """One line: the message and, where OPA gives one, the first cause with file and row."""
+        first = self.errors[0] if self.errors else None
+        if not isinstance(first, dict):
+            return self.message
+        location = first.get("location") or {}
+        where = f"{location['file']}:{location.get('row', '?')}: " if location.get("file") else ""
+        return f"{where}{first.get('message', self.message)}"
+
+
+class PolicyRejected(SyncError):
+    """OPA does not take this module, or cannot do without it; nothing changed."""
+
+    def __init__(self, error: OpaError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Result(msgspec.Struct):
+    result: msgspec.Raw = msgspec.Raw()  # empty when undefined
+
+
+class _PolicyId(msgspec.Struct):
+    id: str
+
+
+class _Policies(msgspec.Struct):
+    result: list[_PolicyId] = []
+
+
+class OpaClient:
+    """A connection pool to one OPA."""
+
+    def __init__(self, url: str, token: TokenFile, session: aiohttp.ClientSession) -> None:
+        self._url = url.rstrip("/")
+        self._token = token
+        self._session = session
+
+    @property
+    def url(self) -> str:
+        """OPA's address, for messages."""
+        return self._url
+
+    async def put_data(self, path: DataPath, document: bytes) -> None:
+        """Replace everything at `path`; parents are created. Raises SyncError."""
+        with metrics.opa_write_seconds.labels("put").time():
+            await self._request("PUT", "/v1/data" + paths.url(path), document)
+
+    async def patch_data(self, operations: Sequence[bytes]) -> None:
+        """Apply all operations or none. Raises EpochLost when a path is not there (404)."""
+        body = b"[" + b",".join(operations) + b"]"
+        metrics.opa_batch_operations.observe(len(operations))
+        with metrics.opa_write_seconds.labels("patch").time():
+            try:
+                await self._request("PATCH", "/v1/data", body, "application/json-patch+json")
+            except NotFound as error:
+                raise EpochLost(str(error)) from error
+
+    async def get_data(self, path: DataPath) -> bytes | None:
+        """Return the document at `path` as JSON, None where there is none. Raises SyncError."""
+        return _result(await self._request("GET", "/v1/data" + paths.url(path)))
+
+    async def query(self, path: str, body: bytes) -> bytes | None:
+        """Ask for the decision at `path`; `body` is `{"input": …}`. None when it is undefined.
+
+        Raises Undecided on an evaluation error, which asking again does not change.
+        """
+        return _result(
+            await self._request("POST", "/v1/data/" + path, body, seconds=_QUERY_SECONDS)
+        )
+
+    async def policy_ids(self) -> list[str]:
+        """Return the ids of all modules that OPA holds. Raises SyncError."""
+        body = await self._request("GET", "/v1/policies")
+        return [policy.id for policy in msgspec.json.decode(body, type=_Policies).result]
+
+    async def put_policy(self, policy_id: str, source: str) -> None:
+        """Load one module. Raises PolicyRejected with OPA's account when it does not compile."""
+        await self._request("PUT", _policy(policy_id), source.encode(), "text/plain")
+
+    async def delete_policy(self, policy_id: str) -> None:
+        """Unload one module; one that is gone already is no error. Raises PolicyRejected."""
+        try:
+            await self._request("DELETE", _policy(policy_id))
+        except NotFound:
+            return
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        seconds: float = _WRITE_SECONDS,
+    ) -> bytes:
+        headers = self._token.headers()
+        if body is not None:
+            headers["Content-Type"] = content_type
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+        try:
+            async with self._session.request(
+                method, self._url + path, data=body, headers=headers, timeout=timeout
+            ) as response:
+                answer = await response.read()
+                if not 200 <= response.status < 300:  # noqa: PLR2004 - HTTP's own
+                    raise self._failure(response.status, answer, response.headers)
+                return answer
+        except aiohttp.ClientConnectorCertificateError as error:
+            msg = f"OPA {self._url}: its certificate is not accepted: {error.certificate_error}"
+            raise Retriable(msg) from error
+        except TimeoutError as error:
+            msg = f"OPA {self._url}: no answer in time"
+            raise Retriable(msg) from error
+        except aiohttp.ClientError as error:
+            msg = f"OPA {self._url}: {str(error) or type(error).__name__}"
+            raise Retriable(msg) from error
+
+    def _failure(self, status: int, body: bytes, headers: Mapping[str, str]) -> SyncError:
+        try:
+            error = msgspec.json.decode(body, type=OpaError)
+        except msgspec.DecodeError:
+            error = OpaError(message=body[:200].decode("utf-8", "replace").strip())
+        message = f"OPA {self._url}: {status} {error}"
+        match status:
+            case 400:
+                return PolicyRejected(error)
+            case 401 | 403:
+                return Refused(f"{message} (is opa.token_file the right one?)")
+            case 404:
+                return NotFound(message)
+            case 500 if error.code == "internal_error" and error.errors:
+                return Undecided(str(error))
+            case _:
+                after = headers.get("Retry-After", "")
+                return Retriable(message, float(after) if after.isdigit() else None)
+
+
+@asynccontextmanager
+async def opa_client(settings: Opa) -> AsyncGenerator[OpaClient]:
+    """Yield a client for the configured OPA. Raises Misconfigured."""
+    tls = client_context(settings.ca_file) if settings.url.startswith("https:") else True
+    connector = aiohttp.TCPConnector(ssl=tls, limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield OpaClient(settings.url, TokenFile(settings.token_file), session)
+
+
+def _policy(policy_id: str) -> str:
+    return "/v1/policies/" + quote(policy_id, safe="/")
+
+
+def _result(body: bytes) -> bytes | None:
+    return bytes(msgspec.json.decode(body, type=_Result).result) or None
