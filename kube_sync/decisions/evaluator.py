@@ -1,0 +1,145 @@
+"""Ask OPA for the decisions of many resources at once, over the data that it holds.
+
+A generated module, `kube_sync.batch`, evaluates the placement decision `with input as` each
+replicated object, so no object body travels, and the answer belongs to one state of the data.
+Slices are small, because one long query followed by one write stalls every client of OPA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import msgspec
+
+from kube_sync.decisions.decision import Decision, parse_decision
+from kube_sync.errors import Retriable, Undecided
+from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
+
+_MODULE = "kube_sync/batch"
+_SLICE = 50  # resources in one query; 100 took 4 ms with four clusters, 3 times as much with 100
+
+
+class DecisionApi(Protocol):
+    """The part of OPA that decides."""
+
+    async def put_policy(self, policy_id: str, source: str) -> None:
+        """Load one module."""
+        ...
+
+    async def query(self, path: str, body: bytes) -> bytes | None:
+        """Ask for a document."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was decided of one resource: a decision, or why there is none. Both None: undefined."""
+
+    uid: str
+    decision: Decision | None = None
+    failure: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    uid: str
+    decision: msgspec.Raw = msgspec.Raw()  # empty when undefined
+
+
+class Evaluator:
+    """One placement decision, one OPA."""
+
+    def __init__(self, opa: DecisionApi, root: str, path: str, epoch: str) -> None:
+        """`root` is where the data lies, `path` the decision's, as in `io/k8s/federation/…`.
+
+        Only data that was loaded whole in `epoch` is decided on.
+        """
+        self._epoch = epoch
+        self._opa = opa
+        self._source = batch_module(root, path)
+
+    async def install(self) -> None:
+        """Load the generated module. Raises SyncError."""
+        await self._opa.put_policy(_MODULE, self._source)
+
+    async def evaluate(
+        self, collection: str, keys: Iterable[ObjectKey]
+    ) -> dict[ObjectKey, Outcome]:
+        """Decide all of `keys`; those that OPA does not hold are left out. Raises SyncError."""
+        outcomes: dict[ObjectKey, Outcome] = {}
+        rest = iter(keys)
+        while part := list(islice(rest, _SLICE)):
+            outcomes |= await self._slice(collection, part)
+        return outcomes
+
+    async def _slice(self, collection: str, keys: Sequence[ObjectKey]) -> dict[ObjectKey, Outcome]:
+        try:
+            answers = await self._ask(collection, keys)
+        except Undecided as error:
+            if len(keys) == 1:
+                metrics.decision_evaluations.labels("failed").inc()
+                # The uid is unknown, but nothing is ever written for a failure.
+                return {keys[0]: Outcome("", failure=str(error))}
+            # One failing decision fails the whole query: find out which.
+            outcomes: dict[ObjectKey, Outcome] = {}
+            for key in keys:
+                outcomes |= await self._slice(collection, [key])
+            return outcomes
+        return {keys[int(index)]: _outcome(answer) for index, answer in answers.items()}
+
+    async def _ask(self, collection: str, keys: Sequence[ObjectKey]) -> dict[str, _Answer]:
+        items = [[key.namespace, key.name] for key in keys]
+        body = msgspec.json.encode(
+            {"input": {"epoch": self._epoch, "collection": collection, "items": items}}
+        )
+        answer = await self._opa.query(_MODULE + "/decisions", body)
+        if answer is None:
+            msg = "OPA does not hold all that this replicator loaded"
+            raise Retriable(msg)
+        return msgspec.json.decode(answer, type=dict[str, _Answer])
+
+
+def batch_module(root: str, path: str) -> str:
+    """Return the Rego module that evaluates `path` for many objects below `root`."""
+    decision = "data" + "".join(
+        f"[{msgspec.json.encode(part).decode()}]" for part in path.split("/")
+    )
+    data = f"data[{msgspec.json.encode(root).decode()}]"
+    return f"""package kube_sync.batch
+
+# No answer at all unless everything is loaded. Undefined is an answer: what is present without a
+# decision keeps its uid alone.
+decisions := object.union(_present, _decided) if data.kube_sync.epoch[input.epoch] == "loaded"
+
+_present[index] := {{"uid": object.metadata.uid}} if some index, object in _objects
+
+_decided[index] := {{"uid": object.metadata.uid, "decision": decision}} if {{
+	some index, object in _objects
+	decision := {decision} with input as object
+}}
+
+_objects[index] := {data}[input.collection][namespace][name] if {{
+	some index, [namespace, name] in input.items
+	namespace != ""
+}}
+
+_objects[index] := {data}[input.collection][name] if {{
+	some index, ["", name] in input.items
+}}
+"""
+
+
+def _outcome(answer: _Answer) -> Outcome:
+    if not bytes(answer.decision):
+        metrics.decision_evaluations.labels("undefined").inc()
+        return Outcome(answer.uid)
+    try:
+        decision = parse_decision(bytes(answer.decision))
+    except Undecided as error:
+        metrics.decision_evaluations.labels("failed").inc()
+        return Outcome(answer.uid, failure=str(error))
+    metrics.decision_evaluations.labels("refused" if decision.errors else "decided").inc()
+    return Outcome(answer.uid, decision)

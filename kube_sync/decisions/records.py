@@ -1,0 +1,95 @@
+"""The lines of the decision stream: newline-delimited JSON, each with its version `v: 1`.
+
+A stream begins with one `decision` record for each resource that has one, then a `bookmark`;
+after that come changes only. `seq` grows by one with each change of the replicator process named
+by `instance`. A reader that is slow gets the latest state of each resource, not every step.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from kube_sync.decisions.decision import Decision
+from kube_sync.objects import GroupVersionResource, ObjectKey
+
+VERSION: Literal[1] = 1
+
+
+class Target(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One resource that decisions are about."""
+
+    group: str
+    version: str
+    resource: str
+    name: str
+    namespace: str = ""
+
+    @property
+    def gvr(self) -> GroupVersionResource:
+        """The collection it is in."""
+        return GroupVersionResource(self.group, self.version, self.resource)
+
+    @property
+    def key(self) -> ObjectKey:
+        """Where it lives in its collection."""
+        return ObjectKey(self.namespace, self.name)
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, tag="decision", tag_field="type"):
+    """What is decided of one resource now; `decision` is null where nothing is (any more).
+
+    `failure` says why there is no usable decision. `cause` is what made the replicator ask:
+    `load`, `object`, `data` or `policy`.
+    """
+
+    object: Target
+    uid: str
+    decision: Decision | None
+    seq: int
+    cause: str
+    policy: str
+    old: Decision | None = None
+    failure: str | None = None
+    v: Literal[1] = VERSION
+
+
+class DeletedRecord(msgspec.Struct, frozen=True, tag="deleted", tag_field="type"):
+    """The resource is gone."""
+
+    object: Target
+    seq: int
+    v: Literal[1] = VERSION
+
+
+class StatusRecord(msgspec.Struct, frozen=True, tag="status", tag_field="type"):
+    """Why the decisions may not be acted on now; an empty list: they may."""
+
+    held: tuple[str, ...]
+    instance: str
+    v: Literal[1] = VERSION
+
+
+class BookmarkRecord(msgspec.Struct, frozen=True, tag="bookmark", tag_field="type"):
+    """Everything up to `seq` has been sent; also a sign of life."""
+
+    seq: int
+    instance: str
+    v: Literal[1] = VERSION
+
+
+Record = DecisionRecord | DeletedRecord | StatusRecord | BookmarkRecord
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """Return the record as one line."""
+    return _encoder.encode(record) + b"\n"
+
+
+def decode(line: bytes) -> Record:
+    """Read one line. Raises msgspec.DecodeError, also for a version that is not known."""
+    return _decoder.decode(line)

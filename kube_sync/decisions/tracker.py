@@ -1,0 +1,194 @@
+"""Ask again for every decision that a change may have touched.
+
+A changed target is asked for at once; a change to any other collection, or to the policies, asks
+for all targets; and since a policy may also compare targets with each other, a changed target
+asks for all others too, a little later and never for more than a tenth of the time. It holds
+keys, never objects, and it decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import NoReturn, Protocol
+
+import structlog
+
+from kube_sync.decisions.evaluator import Evaluator
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.records import Target
+from kube_sync.errors import SyncError
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.runtime.backoff import Backoff
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_TURN = 50  # resources between two looks at what came meanwhile
+_SETTLE_SECONDS = 2.0
+_SHARE = 10  # a sweep for the targets' own sake waits this many times as long as the last took
+
+
+class Collection_(Protocol):  # noqa: N801 - collections.abc has the plain name
+    """What OPA holds of one collection."""
+
+    name: str
+    known: bool
+
+    @property
+    def pending(self) -> int:
+        """How many changes OPA does not hold yet."""
+        ...
+
+    def keys(self) -> Iterable[ObjectKey]:
+        """Every object that OPA holds."""
+        ...
+
+
+class Tracker:
+    """Keeps a DecisionHub current through one epoch of OPA's data."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        hub: DecisionHub,
+        targets: Mapping[str, GroupVersionResource],
+        collections: Iterable[Collection_],
+        *,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`targets` are the collections that decisions are about, by name in OPA."""
+        self._evaluator = evaluator
+        self._hub = hub
+        self._targets = targets
+        self._collections = {found.name: found for found in collections}
+        self._backoff = backoff or Backoff(longest=5.0)
+        self._clock = clock
+        self._news = asyncio.Event()
+        self._changed: dict[tuple[str, ObjectKey], str] = {}
+        self._sweep: dict[tuple[str, ObjectKey], str] = {}
+        self._sweep_cause: str | None = None
+        self._sweep_at: float | None = None
+        self._sweep_took = 0.0
+        self._policy = ""
+
+    def written(self, name: str, keys: Collection[ObjectKey]) -> None:
+        """Take note that OPA holds these objects' newest state."""
+        if name in self._targets:
+            self._changed.update({(name, key): "object" for key in keys})
+            if self._sweep_at is None:
+                wait = max(_SETTLE_SECONDS, _SHARE * self._sweep_took)
+                self._sweep_at = self._clock() + wait
+        else:
+            self._sweep_cause = "data"
+        self._news.set()
+
+    def wake(self) -> None:
+        """Look again at which collections are known."""
+        self._news.set()
+
+    def policies_changed(self, digest: str) -> None:
+        """Take note that OPA holds another set of policies."""
+        self._policy = digest
+        self._sweep_cause = "policy"
+        self._news.set()
+
+    async def run(self, policies: asyncio.Event) -> NoReturn:
+        """Once the first policies are in, keep the hub current."""
+        self._hub.hold("load", "OPA is being loaded")
+        await policies.wait()
+        await self._insist(self._evaluator.install)
+        self._sweep_cause = "load"
+        loaded = False
+        while True:
+            self._news.clear()
+            await self._work()
+            if not loaded:
+                loaded = True
+                self._forget_what_is_gone()
+                self._hub.release("load")
+                log.info("decisions_current", targets=len(self._hub.records))
+            await self._wait()
+
+    async def _work(self) -> None:
+        """Decide until nothing is left, changed targets before swept ones."""
+        started, swept = self._clock(), False
+        while True:
+            self._hold_for_missing()
+            if self._sweep_cause is not None:
+                self._begin_sweep(self._sweep_cause)
+                swept = True
+            queue = self._changed or self._sweep
+            if not queue:
+                self._release_what_came()
+                break
+            await self._insist(partial(self._turn, queue))
+        if swept:
+            self._sweep_took = self._clock() - started
+
+    def _begin_sweep(self, cause: str) -> None:
+        self._sweep_cause = self._sweep_at = None
+        for name in self._targets:
+            keys = self._collections[name].keys()
+            self._sweep.update({(name, key): cause for key in keys})
+
+    async def _turn(self, queue: dict[tuple[str, ObjectKey], str]) -> None:
+        name = next(iter(queue))[0]
+        part = {key: cause for (n, key), cause in islice(queue.items(), _TURN) if n == name}
+        # Taken off first: what changes while OPA answers is asked for again.
+        for key in part:
+            self._changed.pop((name, key), None)
+            self._sweep.pop((name, key), None)
+        try:
+            outcomes = await self._evaluator.evaluate(name, part)
+        except SyncError:
+            self._changed = {(name, key): cause for key, cause in part.items()} | self._changed
+            raise
+        for key, cause in part.items():
+            target = self._target(name, key)
+            if key in outcomes:
+                self._hub.update(target, outcomes[key], cause, self._policy)
+            else:
+                self._hub.delete(target)
+
+    def _forget_what_is_gone(self) -> None:
+        for name, gvr in self._targets.items():
+            self._hub.retain(gvr, set(self._collections[name].keys()))
+
+    def _hold_for_missing(self) -> None:
+        """Hold for every kind that the API server lacks: it looks empty, and moves nothing."""
+        for found in self._collections.values():
+            if not found.known:
+                reason = f"{found.name}: the API server does not know this resource"
+                self._hub.hold(f"missing {found.name}", reason)
+
+    def _release_what_came(self) -> None:
+        """Release a kind that is known again, once the decisions are made on its objects."""
+        for found in self._collections.values():
+            if found.known and not found.pending:
+                self._hub.release(f"missing {found.name}")
+
+    async def _wait(self) -> None:
+        timeout = None if self._sweep_at is None else max(0.0, self._sweep_at - self._clock())
+        try:
+            await asyncio.wait_for(self._news.wait(), timeout)
+        except TimeoutError:
+            self._sweep_cause = "object"
+
+    async def _insist(self, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await step()
+            except SyncError as error:
+                log.warning("decisions_delayed", error=str(error))
+                await self._backoff.wait(getattr(error, "retry_after", None))
+            else:
+                self._backoff.progressed()
+                return
+
+    def _target(self, name: str, key: ObjectKey) -> Target:
+        gvr = self._targets[name]
+        return Target(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
