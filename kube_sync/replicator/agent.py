@@ -1,0 +1,116 @@
+"""The replicator: one epoch of OPA's data after another.
+
+An epoch is everything that stands on one load of OPA: reflectors, writer, policies, decisions.
+When OPA is lost (restarted, wiped, taken over) the whole epoch is thrown away and the next one
+begins with a fresh LIST of everything, so no state of ours can disagree with an OPA that is new.
+Only two things outlive it: the last good policies, and the decisions that were made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import NoReturn
+
+import structlog
+
+from kube_sync.decisions.evaluator import Evaluator
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.tracker import Tracker
+from kube_sync.errors import EpochLost
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.patch import annotate
+from kube_sync.kube.policymaps import CONFIGMAPS, STATUS, PolicyMap, PolicyMaps
+from kube_sync.kube.reflector import Reflector, Store
+from kube_sync.objects import GroupVersionResource
+from kube_sync.observability import metrics
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.mirror import Mirror
+from kube_sync.replicator.policyloader import PolicyLoader
+from kube_sync.replicator.writer import Writer
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.settings import Settings
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+FIELD_MANAGER = "kube-sync-replicator"
+
+
+class Replicator:
+    """Makes one OPA equal to one API server, for ever."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        kube: KubeClient,
+        opa: OpaClient,
+        hub: DecisionHub,
+        readiness: Readiness,
+    ) -> None:
+        self._settings = settings
+        self._kube = kube
+        self._opa = opa
+        self._hub = hub
+        self._readiness = readiness
+        root = settings.replicate.root
+        roots = [(root, resource.name) for resource in settings.replicate.resources]
+        self._policies = PolicyLoader(opa, self._annotate, roots, readiness)
+        self._wakers: tuple[Callable[[], None], ...] = ()
+
+    async def run(self) -> NoReturn:
+        """Run epochs until cancelled."""
+        backoff = Backoff(longest=5.0)
+        reason = "start"
+        while True:
+            metrics.opa_loads.labels(reason).inc()
+            # Held before anything is torn down: a decision on half a fleet is no decision.
+            self._hub.hold("load", "OPA is being loaded")
+            try:
+                await self._epoch(backoff)
+            except* EpochLost as lost:
+                log.warning("opa_lost", error=str(lost.exceptions[0]))
+                reason = "lost"
+            await backoff.wait()
+
+    async def _epoch(self, backoff: Backoff) -> None:
+        settings, instance = self._settings, secrets.token_hex(8)
+        root = settings.replicate.root
+        mirrors = {r: Mirror(r.name, (root,), self._wake) for r in settings.replicate.resources}
+        evaluator = Evaluator(self._opa, root, settings.placement.path, instance)
+        targets = {resource.name: resource.gvr for resource in settings.targets()}
+        tracker = Tracker(evaluator, self._hub, targets, mirrors.values())
+        writer = Writer(self._opa, instance, mirrors.values(), self._readiness, tracker.written)
+        maps = [PolicyMaps(name, self._policies.wake) for name in settings.policies.namespaces]
+        applied = asyncio.Event()
+        self._wakers = (writer.wake, tracker.wake)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(writer.run())
+            for resource, mirror in mirrors.items():
+                group.create_task(self._reflect(resource.gvr, mirror))
+            for found in maps:
+                group.create_task(self._reflect(CONFIGMAPS, found, found.namespace))
+            group.create_task(
+                self._policies.run(maps, writer.loaded, applied, tracker.policies_changed)
+            )
+            group.create_task(tracker.run(applied))
+            await writer.loaded.wait()
+            backoff.progressed()
+
+    def _wake(self) -> None:
+        for waker in self._wakers:
+            waker()
+
+    async def _reflect(
+        self, gvr: GroupVersionResource, store: Store, namespace: str | None = None
+    ) -> NoReturn:
+        name = str(gvr) if namespace is None else f"{gvr} in {namespace}"
+        source = KubeCollection(self._kube, gvr, namespace=namespace)
+        await Reflector(name, source, store, self._readiness.reporter(name)).run()
+
+    async def _annotate(self, policy: PolicyMap, status: str) -> None:
+        await annotate(
+            self._kube, CONFIGMAPS, policy.key, policy.version, {STATUS: status}, FIELD_MANAGER
+        )

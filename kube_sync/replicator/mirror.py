@@ -1,0 +1,181 @@
+"""One replicated collection: what OPA holds of it, and what it does not hold yet.
+
+Keeps true: for every key the newest body wins, a change that is undone before it was written
+costs nothing, and a removal is only sent for what OPA really holds (removing what is not there
+fails a whole PATCH). Memory is one body for each key not yet written, and a resourceVersion for
+each that is. It makes no requests.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from kube_sync.kube.collection import Event, Item, Listing
+from kube_sync.objects import ObjectKey
+from kube_sync.opa import paths
+from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.projection import project
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The wanted state of one key: a projected body, or None for an object that is gone."""
+
+    version: str
+    body: bytes | None
+
+
+Batch = dict[ObjectKey, Change]
+
+
+class Mirror:
+    """The Store of one Reflector, read by the Writer."""
+
+    def __init__(self, name: str, root: DataPath, news: Callable[[], None]) -> None:
+        """`news` is called whenever there is something to write."""
+        self.name = name
+        self.known = True  # False while the API server lacks the kind
+        self._path = (*root, name)
+        self._news = news
+        self._held: dict[ObjectKey, str] = {}
+        self._sizes: Counter[str] = Counter()  # objects that OPA holds, by namespace
+        self._pending: dict[ObjectKey, Change] = {}
+        self._listed = False
+        self._loaded = False
+
+    # As a Store
+
+    def replace(self, listing: Listing, *, known: bool) -> None:
+        """Hold exactly these objects; what did not change since is not written again."""
+        self.known = known
+        self._listed = True
+        present = {item.key for item in listing.items}
+        for key in {*self._held, *self._pending} - present:
+            self._pending[key] = Change("", None)
+        for item in listing.items:
+            self._upsert(item)
+        self._news()
+
+    def apply(self, event: Event) -> None:
+        """Take one watch event in."""
+        if event.item is None:
+            return
+        if event.type == "DELETED":
+            self._pending[event.item.key] = Change(event.version, None)
+        else:
+            self._upsert(event.item)
+        self._news()
+
+    # As the Writer's source
+
+    @property
+    def ready_to_load(self) -> bool:
+        """Whether the first LIST is in and OPA does not hold it yet."""
+        return self._listed and not self._loaded
+
+    @property
+    def loaded(self) -> bool:
+        """Whether OPA holds the collection."""
+        return self._loaded
+
+    @property
+    def pending(self) -> int:
+        """How many keys OPA does not hold as they are."""
+        return len(self._pending)
+
+    @property
+    def held(self) -> int:
+        """How many objects OPA holds."""
+        return len(self._held)
+
+    def keys(self) -> Iterator[ObjectKey]:
+        """Every object that OPA holds."""
+        return iter(self._held)
+
+    def batch(self, limit: int | None = None) -> Batch:
+        """Return up to `limit` keys whose wanted state OPA does not hold, oldest first."""
+        return dict(itertools.islice(self._pending.items(), limit))
+
+    def document(self, batch: Batch) -> tuple[DataPath, bytes]:
+        """Return `batch` as the JSON document of the whole collection, and its path."""
+        namespaces: dict[str, list[bytes]] = {}
+        for key, change in batch.items():
+            if change.body is not None:
+                namespaces.setdefault(key.namespace, []).append(_member(key.name, change.body))
+        members = namespaces.pop("", [])
+        members += [_member(name, _object(inside)) for name, inside in namespaces.items()]
+        return self._path, _object(members)
+
+    def operations(self, batch: Batch) -> list[bytes]:
+        """Return the PATCH operations that turn what OPA holds into `batch`."""
+        operations: list[bytes] = []
+        sizes = self._sizes.copy()
+        for key, change in batch.items():
+            held, parent = key in self._held, (*self._path, key.namespace)
+            if change.body is not None:
+                if key.namespace and not sizes[key.namespace]:
+                    operations.append(_add(parent, b"{}"))
+                sizes[key.namespace] += not held
+                operations.append(_add(self._at(key), change.body))
+            elif held:
+                sizes[key.namespace] -= 1
+                operations.append(_remove(self._at(key)))
+                if key.namespace and not sizes[key.namespace]:
+                    operations.append(_remove(parent))
+        return operations
+
+    def written(self, batch: Batch) -> None:
+        """Note that OPA holds `batch` now; a key that changed meanwhile stays pending."""
+        self._loaded = True
+        for key, change in batch.items():
+            # The same object, not an equal one: a newer change may say the same and still be due.
+            if self._pending.get(key) is change:
+                del self._pending[key]
+            if change.body is not None:
+                if key not in self._held:
+                    self._sizes[key.namespace] += 1
+                self._held[key] = change.version
+            elif self._held.pop(key, None) is not None:
+                self._sizes[key.namespace] -= 1
+
+    def _upsert(self, item: Item) -> None:
+        if self._held.get(item.key) == item.version and item.key not in self._pending:
+            return
+        try:
+            body = project(item.body)
+        except (msgspec.DecodeError, KeyError) as error:
+            # One object that cannot be read must not delay the others.
+            log.warning(
+                "object_not_replicated", resource=self.name, key=str(item.key), error=str(error)
+            )
+            return
+        self._pending[item.key] = Change(item.version, body)
+
+    def _at(self, key: ObjectKey) -> DataPath:
+        inside = (key.namespace, key.name) if key.namespace else (key.name,)
+        return (*self._path, *inside)
+
+
+def _member(name: str, body: bytes) -> bytes:
+    return msgspec.json.encode(name) + b":" + body
+
+
+def _object(members: list[bytes]) -> bytes:
+    return b"{" + b",".join(members) + b"}"
+
+
+def _add(path: DataPath, body: bytes) -> bytes:
+    where = msgspec.json.encode(paths.pointer(path))
+    return b'{"op":"add","path":' + where + b',"value":' + body + b"}"
+
+
+def _remove(path: DataPath) -> bytes:
+    return b'{"op":"remove","path":' + msgspec.json.encode(paths.pointer(path)) + b"}"
