@@ -1,0 +1,3 @@
+"""AdmissionReview to decision to response."""
+
+from __future__ import annotations

@@ -1,0 +1,94 @@
+"""Ask the policy engine about one resource, and decide what its silence means.
+
+Fails closed as soon as a policy may exist: undefined, malformed, an error, a time-out all deny,
+each with its own reason. Where no policy exists, everything is admitted and nobody is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from kube_sync.admission.policygate import PolicyGate
+from kube_sync.decisions.decision import Decision, parse_decision
+from kube_sync.errors import Retriable, SyncError, Undecided
+from kube_sync.runtime.backoff import Backoff
+
+
+class Engine(Protocol):
+    """Whatever answers the design's REST call."""
+
+    async def query(self, path: str, body: bytes) -> bytes | None:
+        """Ask for a decision; None when it is undefined."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The resource may be stored, with these annotations."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The policy refuses the resource."""
+
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Undecidable:
+    """There may be a policy, and it gave no usable decision."""
+
+    reason: str
+
+
+Verdict = Admitted | Denied | Undecidable
+
+
+class Judge:
+    """One engine, one decision path."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        path: str,
+        gate: PolicyGate,
+        backoff: Callable[[], Backoff] = lambda: Backoff(0.1, 1.0),
+    ) -> None:
+        self._engine = engine
+        self._path = path
+        self._gate = gate
+        self._backoff = backoff
+
+    async def verdict(self, resource: msgspec.Raw, seconds: float) -> Verdict:
+        """Decide within `seconds`; never raises."""
+        if not self._gate.policy_may_exist:
+            return Admitted(Decision())
+        try:
+            async with asyncio.timeout(seconds):
+                decision = await self._decide(resource)
+        except TimeoutError:
+            return Undecidable(f"no policy decision within {seconds:.1f} s")
+        except SyncError as error:
+            return Undecidable(str(error))
+        return Denied(decision.errors) if decision.errors else Admitted(decision)
+
+    async def _decide(self, resource: msgspec.Raw) -> Decision:
+        body = msgspec.json.encode({"input": resource})
+        backoff = self._backoff()
+        while True:
+            try:
+                result = await self._engine.query(self._path, body)
+            except Retriable as error:
+                await backoff.wait(error.retry_after)
+                continue
+            if result is None:
+                msg = f"the policy decision {self._path} is undefined"
+                raise Undecided(msg)
+            return parse_decision(result)

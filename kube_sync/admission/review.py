@@ -1,0 +1,109 @@
+"""AdmissionReview in, AdmissionReview out (admission.k8s.io/v1). Pure.
+
+The patch is a JSON Patch that fits the object as it was sent: it creates the annotations map
+where there is none, touches no key that the policy did not name, and is absent when nothing
+changes, so that asking twice gives the same as asking once.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kube_sync.decisions.decision import Decision
+
+_API_VERSION = "admission.k8s.io/v1"
+
+
+class Malformed(ValueError):
+    """The body is not an AdmissionReview that can be answered."""
+
+
+class _Metadata(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Request(msgspec.Struct):
+    uid: str
+    object: msgspec.Raw
+    operation: str = ""
+
+
+class _Review(msgspec.Struct):
+    apiVersion: str  # noqa: N815 - as on the wire
+    kind: str
+    request: _Request
+
+
+class Review(msgspec.Struct, frozen=True):
+    """One question of the API server."""
+
+    uid: str
+    operation: str
+    object: msgspec.Raw  # the resource as JSON; `null` for a DELETE
+    annotations: Mapping[str, str] | None  # None: the object has no such map
+
+
+def parse_review(body: bytes) -> Review:
+    """Read an AdmissionReview. Raises Malformed."""
+    try:
+        review = msgspec.json.decode(body, type=_Review)
+        if (review.apiVersion, review.kind) != (_API_VERSION, "AdmissionReview"):
+            msg = (
+                f"expected {_API_VERSION} AdmissionReview, found {review.apiVersion} {review.kind}"
+            )
+            raise Malformed(msg)
+        request = review.request
+        annotations = None
+        if request.object != b"null":
+            annotations = msgspec.json.decode(request.object, type=_Object).metadata.annotations
+    except msgspec.DecodeError as error:
+        msg = f"not an AdmissionReview: {error}"
+        raise Malformed(msg) from error
+    return Review(request.uid, request.operation, request.object, annotations)
+
+
+def allow(review: Review, decision: Decision) -> bytes:
+    """Admit the object with the annotations that the policy wants."""
+    response: dict[str, Any] = {"uid": review.uid, "allowed": True}
+    if operations := patch(review.annotations, decision.annotations):
+        encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
+        response |= {"patchType": "JSONPatch", "patch": encoded}
+    return _answer(response)
+
+
+def deny(review: Review, reason: str, code: int = 403) -> bytes:
+    """Refuse the object; `reason` is what its author reads."""
+    status = {"code": code, "message": reason, "reason": "Forbidden"}
+    return _answer({"uid": review.uid, "allowed": False, "status": status})
+
+
+def patch(current: Mapping[str, str] | None, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the JSON Patch (RFC 6902) that gives an object the wanted annotations."""
+    missing = {key: value for key, value in wanted.items() if (current or {}).get(key) != value}
+    if not missing:
+        return []
+    if current is None:
+        return [{"op": "add", "path": "/metadata/annotations", "value": missing}]
+    # `add` replaces a member that is there (RFC 6902, section 4.1).
+    return [
+        {"op": "add", "path": f"/metadata/annotations/{_escaped(key)}", "value": value}
+        for key, value in sorted(missing.items())
+    ]
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _answer(response: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(
+        {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
+    )
