@@ -1,0 +1,172 @@
+"""The command line: arguments to settings, errors to exit statuses.
+
+0: done, or stopped by a signal. 1: something outside is not as it should be. 2: the command line
+or the configuration is wrong, in one line that says where.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import ssl
+import sys
+import urllib.request
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from urllib.error import URLError
+
+from kube_sync import __version__
+from kube_sync.errors import Misconfigured
+from kube_sync.observability.logs import configure_logs
+from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings
+
+_DESCRIPTION = """\
+Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
+
+  replicate  mirrors clusters, ReplicaSets and policy ConfigMaps into OPA, and serves a
+             stream of the decisions that change
+  remediate  follows that stream and patches the resources whose decision changed
+  admit      is the webhook that asks OPA before a resource is stored
+  run        all of them in one process, for a laptop or a small set-up
+"""
+
+_EPILOG = f"""\
+Configuration comes from one YAML file (--config, or the variable {CONFIG_ENV}); every field
+can be overridden by an environment variable (`kube-sync config --variables` lists them).
+"""
+
+Run = Callable[[Settings], Awaitable[None]]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status = arguments.command(arguments)
+    except* Misconfigured as group:
+        # Also from within a running service: a file that was there at the start and is not now.
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        _complain(str(error))
+        status = 2
+    sys.exit(status)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "kube-sync",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kube-sync {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, what in (
+        ("replicate", "mirror Kubernetes into OPA and serve the decision stream"),
+        ("remediate", "patch the resources whose decision changed"),
+        ("admit", "serve the admission webhook"),
+        ("run", "all of these in one process"),
+    ):
+        command = _command(commands, name, what, _service)
+        command.set_defaults(service=name)
+        command.add_argument(
+            "--log-level",
+            choices=["debug", "info", "warning", "error"],
+            default="info",
+            help="how much to log to standard error (default: %(default)s)",
+        )
+    what = "print the effective configuration, secrets masked"
+    config = _command(commands, "config", what, _config)
+    config.add_argument(
+        "--variables", action="store_true", help="list the environment variable of each field"
+    )
+    what = "make a certificate authority and a server certificate"
+    certs = _command(commands, "certs", what, _certs)
+    certs.add_argument("--out", required=True, metavar="DIR", help="where the files go")
+    certs.add_argument(
+        "--host",
+        required=True,
+        action="append",
+        metavar="NAME",
+        help="a DNS name or IP address that the certificate is for (repeatable)",
+    )
+    health = _command(commands, "healthcheck", "exit 0 if a readiness page says ready", _health)
+    default = "http://127.0.0.1:9406/readyz"
+    health.add_argument("--url", default=default, help="default: %(default)s")
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    what: str,
+    function: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name, help=what, description=what[:1].upper() + what[1:] + ".", epilog=_EPILOG
+    )
+    command.add_argument(
+        "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
+    )
+    command.set_defaults(command=function)
+    return command
+
+
+def _service(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs(arguments.log_level)
+    # Imported here: what talks to servers costs half a second that `config` need not pay.
+    from kube_sync import app  # noqa: PLC0415
+
+    services: dict[str, Run] = {
+        "replicate": app.run_replicate,
+        "remediate": app.run_remediate,
+        "admit": app.run_admit,
+        "run": app.run_all,
+    }
+    asyncio.run(_awaited(services[arguments.service](settings)))
+    return 0
+
+
+async def _awaited(awaitable: Awaitable[None]) -> None:
+    await awaitable
+
+
+def _config(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    if arguments.variables:
+        for field in fields():
+            print(f"{field.variable:45} {field.path}")  # noqa: T201 - the command's output
+    else:
+        print(effective(settings), end="")  # noqa: T201 - the command's output
+    return 0
+
+
+def _certs(arguments: argparse.Namespace) -> int:
+    from kube_sync.certificates import write_certificates  # noqa: PLC0415 - slow, and only here
+
+    try:
+        written = write_certificates(Path(arguments.out), arguments.host)
+    except OSError as error:
+        _complain(f"{error.filename or error}: {error.strerror or 'exists already'}")
+        return 1
+    for file in written:
+        print(file)  # noqa: T201 - the command's output
+    return 0
+
+
+def _health(arguments: argparse.Namespace) -> int:
+    try:
+        with urllib.request.urlopen(arguments.url, timeout=5) as response:  # noqa: S310 - ours
+            print(response.read().decode(), end="")  # noqa: T201 - the command's output
+    except (URLError, OSError, ssl.SSLError) as error:
+        body = error.read().decode() if hasattr(error, "read") else ""
+        _complain(body.strip() or f"{arguments.url}: {error}")
+        return 1
+    return 0
+
+
+def _complain(line: str) -> None:
+    print(f"kube-sync: {line}", file=sys.stderr)  # noqa: T201 - for the person who typed
