@@ -1,0 +1,148 @@
+"""The real servers for every test that asks for one, started once or fresh as the test needs.
+
+Keeps true: containers wherever an engine can be had, and where not, the same fixtures start the
+same versions as processes and the summary says so. Preparing (engine, images, programs) comes
+before the first test, so that no test's time limit pays for a build.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.servers.binaries import ensure_binary
+from tools.servers.console import say
+from tools.servers.engine import ensure_engine
+from tools.servers.errors import EngineUnavailable, ToolError
+from tools.servers.images import ensure_image
+from tools.servers.processes import ProcessLauncher, end_recorded
+from tools.servers.project_image import IMAGE, ensure_project_image
+from tools.servers.running import Launcher
+from tools.servers.secured_opa import RunningOpa, start_opa
+from tools.servers.stack import RunningStack, start_stack
+from tools.servers.versions import tools
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIRE_CONTAINERS = "KUBE_SYNC_REQUIRE_CONTAINERS"
+_LAUNCHER = pytest.StashKey[Launcher]()
+_NO_ENGINE = pytest.StashKey[str]()
+# What tests put into a namespace; a cluster without controllers never empties one by itself.
+_LEFT_BEHIND = "replicasets,configmaps,clusterprofiles,events"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Prepare the servers when a collected test asks for one."""
+    config = session.config
+    asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if "launcher" not in asked or config.option.collectonly:
+        return
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        try:
+            config.stash[_LAUNCHER] = launcher = _prepare(config)
+            if "project_image" in asked and launcher.form == "containers":
+                ensure_project_image()
+        except ToolError as error:
+            pytest.exit(f"the servers for the tests are not to be had: {error}", returncode=1)
+
+
+def _prepare(config: pytest.Config) -> Launcher:
+    for name in ("kubectl", "kustomize"):
+        ensure_binary(name)
+    try:
+        ensure_engine()
+    except EngineUnavailable as error:
+        if os.environ.get(REQUIRE_CONTAINERS) == "1":
+            raise
+        config.stash[_NO_ENGINE] = str(error)
+        say(f"NO CONTAINERS: {error}; the same servers run as processes")
+        return _processes()
+    return _containers()
+
+
+def _containers() -> Launcher:
+    from tools.servers.containers import ContainerLauncher, remove_leftovers  # noqa: PLC0415
+
+    remove_leftovers()
+    for name, tool in tools().items():
+        if tool.image is not None:
+            ensure_image(name)
+    return ContainerLauncher()
+
+
+def _processes() -> Launcher:
+    for name in tools():
+        ensure_binary(name)
+    return ProcessLauncher()
+
+
+def _containers_started(config: pytest.Config) -> int:
+    return len(getattr(config.stash.get(_LAUNCHER, None), "started", ()))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a session that had to use containers, asked for servers, and started none."""
+    required = os.environ.get(REQUIRE_CONTAINERS) == "1"
+    asked = session.config.stash.get(_LAUNCHER, None) is not None
+    if required and asked and not _containers_started(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what the servers ran as."""
+    if config.stash.get(_LAUNCHER, None) is None:
+        return
+    if reason := config.stash.get(_NO_ENGINE, None):
+        terminalreporter.section("NO CONTAINERS: servers ran as processes", red=True)
+        terminalreporter.write_line(reason)
+    terminalreporter.write_line(f"containers started: {_containers_started(config)}")
+
+
+@pytest.fixture(scope="session")
+def launcher(request: pytest.FixtureRequest) -> Launcher:
+    """Start servers with this: as containers, or as processes where no engine can be had."""
+    return request.config.stash[_LAUNCHER]
+
+
+@pytest.fixture(scope="session")
+def stack(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """One etcd, kube-apiserver and OPA for the session, with our kinds, roles and accounts."""
+    end_recorded(tmp_path_factory.getbasetemp().parent, orphans_only=True)
+    folder = tmp_path_factory.mktemp("stack")
+    running = start_stack(launcher, folder, audit=True)
+    try:
+        running.install_kinds(ROOT / "tests/crds")
+        running.apply(ROOT / "manifests/base")
+        yield running
+    finally:
+        running.stop()
+        shutil.rmtree(running.etcd.spec.folder / "data")  # 64 MB that nobody looks at afterwards
+
+
+@pytest.fixture(scope="session")
+def project_image() -> str:
+    """The project's own image, made of the present sources before the first test."""
+    return IMAGE
+
+
+@pytest.fixture
+def opa(launcher: Launcher, tmp_path: Path) -> Iterator[RunningOpa]:
+    """A fresh, empty OPA of the test's own, with TLS, tokens and authorization."""
+    running = start_opa(launcher, tmp_path / "opa")
+    yield running
+    running.server.stop()
+
+
+@pytest.fixture
+def namespace(stack: RunningStack) -> Iterator[str]:
+    """A new namespace, empty again after the test; policies may be put there too."""
+    name = f"test-{secrets.token_hex(4)}"
+    stack.kubectl("create", "namespace", name)
+    yield name
+    stack.kubectl("delete", _LEFT_BEHIND, "--all", "--wait=false", f"--namespace={name}")

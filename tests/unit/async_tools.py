@@ -1,0 +1,50 @@
+"""What several unit tests need to run loops without waiting for the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from kube_sync.runtime.backoff import Backoff
+
+PATIENCE = 5.0  # seconds until a test that waits for news gives up
+
+
+@asynccontextmanager
+async def running(*loops: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
+    """Run endless loops beside the block; what one of them raises fails the test."""
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let other tasks run until `condition` holds; the test's own time limit ends it."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what is watched knows of no test
+            await asyncio.sleep(0)
+
+
+class Waits:
+    """A sleep that takes no time and remembers how long it would have been."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        """Note the wait, and let others run."""
+        self.seconds.append(seconds)
+        await asyncio.sleep(0)
+
+    def backoff(self, first: float = 0.1, longest: float = 30.0) -> Backoff:
+        """Return a Backoff that waits here, always the whole of each step."""
+        return Backoff(first, longest, sleep=self.sleep, jitter=lambda: 1.0)

@@ -1,0 +1,1 @@
+"""What the project needs beside itself: never imported by `kube_sync`."""

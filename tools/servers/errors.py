@@ -1,0 +1,25 @@
+"""Errors of the tools, named by what the person reading them does next.
+
+ToolError
+├── Missing            install something; the message says what
+├── EngineUnavailable  no container engine answers and none can be started here
+└── StartFailed        a server did not become ready; the message ends with its log
+"""
+
+from __future__ import annotations
+
+
+class ToolError(Exception):
+    """Base of what the tools raise on purpose; the message is one readable line."""
+
+
+class Missing(ToolError):
+    """Something must be installed by hand."""
+
+
+class EngineUnavailable(ToolError):
+    """No container engine answers, and none can be started here."""
+
+
+class StartFailed(ToolError):
+    """A server did not become ready in time."""

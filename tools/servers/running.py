@@ -1,0 +1,142 @@
+"""What a server is before it runs (ServerSpec) and while it runs (RunningServer), in either form.
+
+Keeps true: a server has one folder, the only place it writes to, mounted in a container under the
+same path, so that one argument list serves both forms; and a server that was killed starts again
+on its old port with what its folder holds.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tools.servers.errors import StartFailed
+from tools.servers.http import get
+
+# Below the range that outgoing connections take their ports from (32768 on Linux), so that none
+# of them sits on a server's port in the moment between its end and its next start.
+_PORTS = range(20_000, 32_000)
+_LOG_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """How one server is run: program, arguments, its folder, and how to see that it is ready."""
+
+    name: str
+    program: str  # a pinned program's name, or the absolute path of another (processes only)
+    arguments: tuple[str, ...]
+    folder: Path
+    url: str
+    ready_paths: tuple[str, ...]  # each must answer 200
+    ca_file: Path | None = None
+    token: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    memory: str = "1g"
+    patience: float = 60.0  # seconds until ready
+
+
+class RunningServer(Protocol):
+    """A server that was started; every method may be called in any order, more than once."""
+
+    @property
+    def spec(self) -> ServerSpec:
+        """How it is run."""
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+
+    def start(self) -> None:
+        """Start it (again) with what its folder holds and wait until it is ready."""
+
+    def stop(self) -> None:
+        """Ask it to end, wait until it has."""
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL), as a crash would."""
+
+    def alive(self) -> bool:
+        """Tell whether it runs."""
+
+    def logs(self) -> str:
+        """Return the last lines it wrote."""
+
+    def rss_bytes(self) -> int:
+        """Return the memory it holds now, 0 when it does not run."""
+
+
+class Launcher(Protocol):
+    """A way to run servers."""
+
+    @property
+    def form(self) -> str:
+        """What it makes: processes or containers."""
+
+    def launch(self, spec: ServerSpec) -> RunningServer:
+        """Start a server and wait until it is ready."""
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nothing listens on now."""
+    while True:
+        port = random.choice(_PORTS)  # noqa: S311 - nothing secret about a port
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def launch_on_free_port(
+    launcher: Launcher, make_spec: Callable[[], ServerSpec], attempts: int = 5
+) -> RunningServer:
+    """Launch what `make_spec` describes, asking it again where another was faster at a port."""
+    for _ in range(attempts - 1):
+        with suppress(PortTaken):
+            return launcher.launch(make_spec())
+    return launcher.launch(make_spec())
+
+
+class PortTaken(StartFailed):
+    """Another program took the port between its choice and its use."""
+
+
+def wait_until_ready(server: RunningServer) -> None:
+    """Return when every ready path answers 200; raise StartFailed with the server's last words."""
+    spec = server.spec
+    deadline = time.monotonic() + spec.patience
+    for path in spec.ready_paths:
+        while not _answers(spec, path):
+            if not server.alive():
+                raise _failure(server, "ended before it was ready")
+            if time.monotonic() > deadline:
+                raise _failure(server, f"was not ready within {spec.patience:.0f} s ({path})")
+            time.sleep(0.05)
+    if not server.alive():  # then it was another server that answered there
+        raise _failure(server, "ended while it became ready")
+
+
+def _answers(spec: ServerSpec, path: str) -> bool:
+    try:
+        return get(spec.url + path, ca_file=spec.ca_file, token=spec.token).status == 200  # noqa: PLR2004
+    except OSError:
+        return False
+
+
+def _failure(server: RunningServer, what: str) -> StartFailed:
+    said = server.logs()
+    kind = PortTaken if "address already in use" in said.lower() else StartFailed
+    return kind(f"{server.spec.name} {what}; it said last:\n{said}")
+
+
+def tail(path: Path, lines: int = _LOG_LINES) -> str:
+    """Return the last lines of a log file, empty when there is none."""
+    with suppress(FileNotFoundError):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+    return ""

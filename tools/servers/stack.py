@@ -1,0 +1,154 @@
+"""etcd, kube-apiserver and OPA together: what the tests' fixtures and the demo stand on.
+
+Keeps true: a stack that fails to start leaves nothing running, and one made of processes can be
+ended by another program later (`stop_recorded`), which ends those processes and no other.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.servers.apiserver import RunningApiserver, start_apiserver
+from tools.servers.binaries import ensure_binary
+from tools.servers.errors import ToolError
+from tools.servers.processes import end_recorded
+from tools.servers.running import Launcher, RunningServer
+from tools.servers.secured_opa import RunningOpa, start_opa
+
+STATE = "stack.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStack:
+    """The three servers, with what their clients need."""
+
+    folder: Path
+    form: str  # processes or containers
+    etcd: RunningServer
+    apiserver: RunningServer
+    opa: RunningServer
+    apiserver_url: str
+    apiserver_ca_file: Path
+    kube_tokens: Mapping[str, str]  # by role: admin, replicator, remediator, admission
+    kubeconfigs: Mapping[str, Path]  # by role
+    opa_url: str
+    opa_ca_file: Path
+    opa_token_files: Mapping[str, Path]  # by role: replicator, admission, metrics
+    audit_log: Path | None = None
+
+    def stop(self) -> None:
+        """End the servers, the last one started first; nothing is left running."""
+        for server in (self.opa, self.apiserver, self.etcd):
+            server.stop()
+
+    def kubectl(self, *arguments: str, role: str = "admin", stdin: str | None = None) -> str:
+        """Run kubectl as one of the roles and return what it prints."""
+        return kubectl(self.kubeconfigs[role], *arguments, stdin=stdin)
+
+    def apply(self, *paths: Path) -> None:
+        """Apply files and folders of manifests as the admin; kustomizations are built first."""
+        for path in paths:
+            apply(self.kubeconfigs["admin"], path)
+
+    def install_kinds(self, folder: Path) -> None:
+        """Apply the CRDs of a folder and wait until the API server serves them."""
+        self.apply(folder)
+        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        # Established comes before the storage is ready: until then a list answers 429, which
+        # kubectl waits out.
+        names = self.kubectl("get", "crd", "--output=jsonpath={.items[*].metadata.name}").split()
+        self.kubectl("get", ",".join(names), "--all-namespaces", "--output=name")
+
+
+def start_stack(
+    launcher: Launcher,
+    folder: Path,
+    *,
+    audit: bool = False,
+    apiserver_arguments: Sequence[str] = (),
+    opa_arguments: Sequence[str] = (),
+) -> RunningStack:
+    """Start all three below an empty or missing folder and write down where they are."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    cluster = start_apiserver(launcher, folder, audit=audit, extra_arguments=apiserver_arguments)
+    try:
+        opa = start_opa(launcher, folder, opa_arguments)
+    except BaseException:
+        cluster.server.stop()
+        cluster.etcd.stop()
+        raise
+    stack = _together(launcher.form, folder, cluster, opa)
+    (folder / STATE).write_text(json.dumps(_state(stack), indent=2) + "\n", encoding="utf-8")
+    return stack
+
+
+def stop_recorded(folder: Path) -> int:
+    """End every process recorded below the folder, remove it, and return how many were ended."""
+    if not folder.exists():
+        return 0
+    ended = end_recorded(folder)
+    shutil.rmtree(folder)
+    return ended
+
+
+def kubectl(kubeconfig: Path, *arguments: str, stdin: str | None = None) -> str:
+    """Run the pinned kubectl and return what it prints; raise ToolError with what it says."""
+    return _run(ensure_binary("kubectl"), f"--kubeconfig={kubeconfig}", *arguments, stdin=stdin)
+
+
+def apply(kubeconfig: Path, path: Path) -> None:
+    """Apply a file or folder of manifests; a kustomization is built with the pinned kustomize."""
+    if (path / "kustomization.yaml").exists():
+        built = _run(ensure_binary("kustomize"), "build", str(path))
+        kubectl(kubeconfig, "apply", "--server-side", "-f", "-", stdin=built)
+    else:
+        kubectl(kubeconfig, "apply", "--server-side", "-f", str(path))
+
+
+def _together(form: str, folder: Path, cluster: RunningApiserver, opa: RunningOpa) -> RunningStack:
+    if opa.ca_file is None:
+        msg = "the OPA of a stack is secured"
+        raise ToolError(msg)
+    return RunningStack(
+        folder=folder,
+        form=form,
+        etcd=cluster.etcd,
+        apiserver=cluster.server,
+        opa=opa.server,
+        apiserver_url=cluster.url,
+        apiserver_ca_file=cluster.ca_file,
+        kube_tokens=cluster.tokens,
+        kubeconfigs=cluster.kubeconfigs,
+        opa_url=opa.url,
+        opa_ca_file=opa.ca_file,
+        opa_token_files=opa.token_files,
+        audit_log=cluster.audit_log,
+    )
+
+
+def _state(stack: RunningStack) -> dict[str, object]:
+    """Return where everything is, without secrets: tokens stay in their own files."""
+    return {
+        "form": stack.form,
+        "etcd": {"url": stack.etcd.url},
+        "apiserver": {"url": stack.apiserver_url, "ca_file": str(stack.apiserver_ca_file)},
+        "kubeconfigs": {role: str(path) for role, path in stack.kubeconfigs.items()},
+        "opa": {"url": stack.opa_url, "ca_file": str(stack.opa_ca_file)},
+        "opa_token_files": {role: str(path) for role, path in stack.opa_token_files.items()},
+    }
+
+
+def _run(*command: str | Path, stdin: str | None = None) -> str:
+    answer = subprocess.run(
+        command, input=stdin or "", capture_output=True, text=True, timeout=120, check=False
+    )
+    if answer.returncode != 0:
+        msg = f"{Path(command[0]).name} {' '.join(map(str, command[1:4]))}: {answer.stderr.strip()}"
+        raise ToolError(msg)
+    return answer.stdout
