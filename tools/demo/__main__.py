@@ -1,0 +1,105 @@
+"""The command line of the demo: `python -m tools.demo up`, `… down`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tools.demo.components import start_components
+from tools.demo.narrator import Differs, Narrator
+from tools.demo.story import tell
+from tools.demo.webhook import register_webhook
+from tools.demo.world import World
+from tools.servers import compose
+from tools.servers.console import say, step
+from tools.servers.errors import ToolError
+from tools.servers.processes import ProcessLauncher
+from tools.servers.stack import RunningStack, start_stack, stop_recorded
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".run/demo"
+_COMPOSE_WEBHOOK = "https://admission:8443/admit/placement"
+
+
+def main() -> int:
+    """Run one command; 0 when every step of the story was as expected."""
+    parser = argparse.ArgumentParser("tools.demo", description=__doc__)
+    parser.add_argument("command", choices=["up", "down"])
+    parser.add_argument(
+        "--stack",
+        choices=["processes", "compose"],
+        default="processes",
+        help="what the servers run as (default: %(default)s)",
+    )
+    arguments = parser.parse_args()
+    try:
+        if arguments.command == "down":
+            _down()
+            return 0
+        return _up(arguments.stack)
+    except ToolError as error:
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted: `make down` removes what is left")
+        return 130
+
+
+def _up(form: str) -> int:
+    started = time.monotonic()
+    _end_earlier()
+    stack = _compose() if form == "compose" else _processes()
+    narrator = Narrator(sys.stdout)
+    try:
+        tell(World(stack), narrator)
+    except Differs as error:
+        say(f"\nDIFFERS: {error}")
+        return 1
+    finally:
+        _where_to_look(stack)
+    say(f"\nAll {narrator.told} steps were as expected; {time.monotonic() - started:.0f} s in all.")
+    return 0
+
+
+def _processes() -> RunningStack:
+    with step("starting etcd, kube-apiserver and OPA (seconds, once they are built)"):
+        stack = start_stack(ProcessLauncher(), FOLDER / "stack")
+        stack.install_kinds(ROOT / "tests/crds")
+        stack.apply(ROOT / "manifests/base")
+    with step("starting replicator, remediator and webhook (seconds)"):
+        components = start_components(stack, FOLDER / "components")
+        register_webhook(stack, components.webhook_url, components.webhook_ca)
+    return stack
+
+
+def _compose() -> RunningStack:
+    compose.down()
+    stack = compose.up()
+    register_webhook(stack, _COMPOSE_WEBHOOK, (compose.HOST / "ca.crt").read_bytes())
+    return stack
+
+
+def _down() -> None:
+    _end_earlier()
+    compose.down()
+
+
+def _end_earlier() -> None:
+    if ended := stop_recorded(FOLDER):
+        say(f"ended {ended} processes of an earlier demo")
+
+
+def _where_to_look(stack: RunningStack) -> None:
+    say(
+        f"\nThe stack goes on running; `make down` removes it.\n"
+        f"  kubectl --kubeconfig {stack.kubeconfigs['admin']} get replicasets -n shop -o yaml\n"
+        f'  curl --cacert {stack.opa_ca_file} -H "Authorization: Bearer $(cat '
+        f'{stack.opa_token_files["replicator"]})" {stack.opa_url}/v1/data/kubernetes/clusters\n'
+        f"  logs and configuration: {stack.folder.parent}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""The project's three services as processes, each with its own account and no more rights.
+
+The same split as in docker-compose.yml: replicator, remediator and webhook know nothing of each
+other but the decision stream, over TLS and with a token.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from kube_sync.certificates import issue, make_authority
+from tools.servers.files import LOOPBACK, write_file, write_pair, write_private
+from tools.servers.processes import ProcessLauncher
+from tools.servers.running import RunningServer, ServerSpec, free_port
+from tools.servers.stack import RunningStack
+
+_PROGRAM = Path(sys.executable).with_name("kube-sync")
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The three services, and where the API server finds the webhook."""
+
+    services: Mapping[str, RunningServer]  # by command
+    webhook_url: str
+    webhook_ca: bytes
+
+    def stop(self) -> None:
+        """End all three."""
+        for service in self.services.values():
+            service.stop()
+
+
+def start_components(stack: RunningStack, folder: Path) -> Components:
+    """Start replicator, remediator and webhook on a stack that has our kinds and roles."""
+    authority = make_authority("kube-sync demo")
+    shared = folder / "shared"
+    ca_file = write_file(shared / "ca.crt", authority.cert_pem)
+    write_pair(shared, "tls", issue(authority, "kube-sync", LOOPBACK))
+    token = write_private(shared / "decisions.token", secrets.token_urlsafe(24))
+    stream, webhook = free_port(), free_port()
+    tls = {"cert_file": str(shared / "tls.crt"), "key_file": str(shared / "tls.key")}
+    opa = {"url": stack.opa_url, "ca_file": str(stack.opa_ca_file)}
+    decisions = {
+        "listen": f"127.0.0.1:{stream}",
+        "url": f"https://127.0.0.1:{stream}/v1/decisions",
+        "token_file": str(token),
+    }
+    tokens = stack.opa_token_files
+    configurations: dict[str, tuple[str, dict[str, object]]] = {
+        "replicate": (
+            "replicator",
+            {"opa": opa | {"token_file": str(tokens["replicator"])}, "decisions": decisions | tls},
+        ),
+        "remediate": ("remediator", {"decisions": decisions | {"ca_file": str(ca_file)}}),
+        "admit": (
+            "admission",
+            {
+                "opa": opa | {"token_file": str(tokens.get("admission", tokens["replicator"]))},
+                "admission": tls | {"listen": f"127.0.0.1:{webhook}"},
+            },
+        ),
+    }
+    services: dict[str, RunningServer] = {}
+    for command, (role, configuration) in configurations.items():
+        configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[role])}
+        services[command] = _start(command, folder / command, configuration)
+    url = f"https://127.0.0.1:{webhook}/admit/placement"
+    return Components(services, url, authority.cert_pem)
+
+
+def start_replicator(stack: RunningStack, folder: Path) -> RunningServer:
+    """Start the replicator alone; its decision stream is plain HTTP on the loopback."""
+    opa = {"url": stack.opa_url, "ca_file": str(stack.opa_ca_file)}
+    configuration: dict[str, object] = {
+        "kubernetes": {"kubeconfig": str(stack.kubeconfigs["replicator"])},
+        "opa": opa | {"token_file": str(stack.opa_token_files["replicator"])},
+        "decisions": {"listen": f"127.0.0.1:{free_port()}"},
+    }
+    return _start("replicate", folder, configuration)
+
+
+def _start(command: str, folder: Path, configuration: dict[str, object]) -> RunningServer:
+    port = free_port()
+    configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
+    text = yaml.safe_dump(configuration, sort_keys=False)
+    file = write_file(folder / "config.yaml", text.encode())
+    return ProcessLauncher().launch(
+        ServerSpec(
+            name=f"kube-sync-{command}",
+            program=str(_PROGRAM),
+            arguments=(command, "--config", str(file)),
+            folder=folder,
+            url=f"http://127.0.0.1:{port}",
+            ready_paths=("/readyz",),
+        )
+    )

@@ -1,0 +1,199 @@
+"""The seed's story in numbered steps.
+
+"Certain apps must be deployed on clusters in EU zones with sufficient PCI compliance."
+
+Each step states what it expects before it looks, and looks at what the API server and OPA hold.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tools.demo.fleet import (
+    CLUSTERS,
+    FLEET,
+    LEVEL,
+    POLICIES,
+    POLICY,
+    SHOP,
+    cluster,
+    namespace,
+    policy_map,
+    replica_set,
+)
+from tools.demo.narrator import Narrator
+from tools.demo.world import ADMITTED, Placement, World
+
+_BOTH_EU = ("gce-europe-west1", "gce-europe-west2")
+_ANYWHERE = tuple(sorted(CLUSTERS))
+
+Placements = dict[str, Placement | None]
+
+
+def tell(world: World, narrator: Narrator) -> None:
+    """Tell the whole story once, on an empty stack. Raises Differs."""
+    the_fleet_registers(world, narrator)
+    before_any_policy(world, narrator)
+    the_policy_is_stored(world, narrator)
+    replica_sets_are_placed(world, narrator)
+    one_that_fits_nowhere_is_refused(world, narrator)
+    a_cluster_loses_its_level(world, narrator)
+    the_policy_is_edited(world, narrator)
+    a_broken_policy_is_stored(world, narrator)
+    opa_is_killed(world, narrator)
+
+
+def the_fleet_registers(world: World, narrator: Narrator) -> None:
+    """Four clusters appear in the API server, and by themselves in OPA."""
+    with narrator.step("A fleet of four clusters registers"):
+        for name in (FLEET, SHOP):
+            world.store(namespace(name))
+        for name, (region, level) in CLUSTERS.items():
+            world.store(cluster(name, region, level))
+        narrator.see(
+            "OPA's data against the API server's objects",
+            "equal: 4 clusters and 0 replicasets",
+            world.opa_equals_api_server,
+        )
+
+
+def before_any_policy(world: World, narrator: Narrator) -> None:
+    """Without a policy the webhook stands open, as the design asks for."""
+    with narrator.step("Before any policy exists, everything is admitted"):
+        said = world.store(replica_set("nginx-early", eu=True))
+        narrator.see("the answer to the create", ADMITTED, lambda: said)
+        expected: Placements = {"nginx-early": None}
+        narrator.see("its placement", expected, world.placements)
+
+
+def the_policy_is_stored(world: World, narrator: Narrator) -> None:
+    """The policy takes effect on what is there already, too."""
+    with narrator.step("The policy is stored as a ConfigMap"):
+        world.store(policy_map(POLICY.read_text(encoding="utf-8")))
+        narrator.see("what its author reads on it", {"status": "ok"}, world.policy_status)
+        expected: Placements = {"nginx-early": _BOTH_EU}
+        narrator.see("the ReplicaSet that was there before", expected, world.placements)
+
+
+def replica_sets_are_placed(world: World, narrator: Narrator) -> None:
+    """What is created comes back with its placement."""
+    with narrator.step("ReplicaSets are created and come back annotated"):
+        for manifest in (
+            replica_set("nginx-eu", eu=True, pci="2"),
+            replica_set("nginx-pci", pci="3"),
+            replica_set("nginx-anywhere"),
+        ):
+            name, said = manifest["metadata"]["name"], world.store(manifest)
+            narrator.see(f"the answer to the create of {name}", ADMITTED, partial(str, said))
+        expected: Placements = {
+            "nginx-anywhere": _ANYWHERE,
+            "nginx-early": _BOTH_EU,
+            "nginx-eu": _BOTH_EU,
+            "nginx-pci": ("gce-us-east1",),
+        }
+        narrator.see("where they are to run", expected, world.placements)
+
+
+def one_that_fits_nowhere_is_refused(world: World, narrator: Narrator) -> None:
+    """A refusal names what was asked for and why each cluster does not do."""
+    with narrator.step("One that no cluster may run is refused, with the reason"):
+        said = world.store(replica_set("nginx-nowhere", eu=True, pci="3"))
+        narrator.quote(said)
+        narrator.see(
+            "the clusters that the refusal gives a reason for",
+            list(_ANYWHERE),
+            lambda: [name for name in _ANYWHERE if name in said],
+        )
+        narrator.see("it is stored", "no", lambda: _stored(world, "nginx-nowhere"))
+
+
+def a_cluster_loses_its_level(world: World, narrator: Narrator) -> None:
+    """What was there moves, and only what has to."""
+    with narrator.step("A cluster loses its PCI level: exactly the affected ReplicaSets move"):
+        before, versions = world.placements(), world.versions()
+        world.label("gce-europe-west2", LEVEL, "1")
+        narrator.see(
+            "where they are to run",
+            before | {"nginx-eu": ("gce-europe-west1",)},
+            world.placements,
+        )
+        after = world.versions()
+        changed = sorted(name for name, version in after.items() if versions[name] != version)
+        narrator.see("the ReplicaSets that were written to", ["nginx-eu"], lambda: changed)
+
+
+def the_policy_is_edited(world: World, narrator: Narrator) -> None:
+    """A new version of the policy is in force for everything, old and new."""
+    with narrator.step("The policy is edited (no rebalancing any more) and all follow"):
+        source = POLICY.read_text(encoding="utf-8")
+        edited = source.replace('"rebalance": true', '"rebalance": false')
+        world.store(policy_map(edited))
+        names = ("nginx-anywhere", "nginx-early", "nginx-eu", "nginx-pci")
+        narrator.see("rebalance", dict.fromkeys(names, False), world.preferences)
+
+
+def a_broken_policy_is_stored(world: World, narrator: Narrator) -> None:
+    """A mistake is told to who made it, and changes nothing else."""
+    with narrator.step(
+        "A broken policy is stored: its author reads why, the last good one decides"
+    ):
+        before = world.placements()
+        source = POLICY.read_text(encoding="utf-8").replace(
+            '"rebalance": true', '"rebalance": false'
+        )
+        world.store(policy_map(source + "\nannotations[oops := 1\n"))
+        row = source.count("\n") + 2
+        expected: object = ("error", f"{POLICIES}/placement/placement.rego", row)
+        narrator.see(
+            "what its author reads on it: status, file, row",
+            expected,
+            lambda: _mistake(world.policy_status()),
+        )
+        said = world.store(replica_set("nginx-late", eu=True))
+        narrator.see("the answer to a create meanwhile", ADMITTED, lambda: said)
+        narrator.see("where they are to run", before | {"nginx-late": _BOTH_EU}, world.placements)
+        world.store(policy_map(source))
+        narrator.see("after it is mended", {"status": "ok"}, world.policy_status)
+
+
+def opa_is_killed(world: World, narrator: Narrator) -> None:
+    """Without OPA nothing is let through, and nothing has to be done when it is back."""
+    with narrator.step("OPA is killed: creates are refused, with the reason"):
+        world.stack.opa.kill()
+        said = world.store(replica_set("nginx-unlucky"))
+        narrator.quote(said)
+        narrator.see("the answer", "refused", lambda: _refused(said))
+        narrator.see("it is stored", "no", lambda: _stored(world, "nginx-unlucky"))
+    with narrator.step("OPA starts again, empty, and comes back whole"):
+        before = world.placements()
+        world.stack.opa.start()
+        narrator.see(
+            "OPA's data against the API server's objects",
+            "equal: 4 clusters and 5 replicasets",
+            world.opa_equals_api_server,
+        )
+        narrator.see("the policies that it holds", 1, world.opa_policies)
+        narrator.see(
+            "the answer to the create, sent again",
+            ADMITTED,
+            lambda: world.store(replica_set("nginx-unlucky")),
+        )
+        narrator.see(
+            "where they are to run", before | {"nginx-unlucky": _ANYWHERE}, world.placements
+        )
+
+
+def _stored(world: World, name: str) -> str:
+    return "yes" if name in world.placements() else "no"
+
+
+def _refused(said: str) -> str:
+    return "refused" if "denied the request" in said else said
+
+
+def _mistake(status: object) -> object:
+    """Return status, file and row of the first cause in a policy's status."""
+    match status:
+        case {"status": said, "error": {"errors": [{"location": {"file": file, "row": row}}, *_]}}:
+            return said, file, row
+    return status

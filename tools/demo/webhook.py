@@ -1,0 +1,21 @@
+"""Register the webhook of `manifests/webhook` at an address of our own."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import yaml
+
+from tools.servers.stack import RunningStack
+
+_MANIFEST = Path(__file__).resolve().parents[2] / "manifests/webhook"
+
+
+def register_webhook(stack: RunningStack, url: str, authority: bytes) -> None:
+    """Tell the API server to ask `url`, whose certificate `authority` (PEM) has signed."""
+    configuration = yaml.safe_load(stack.kubectl("kustomize", str(_MANIFEST)))
+    for webhook in configuration["webhooks"]:
+        # The manifest names a Service; there is none in a stack without a cluster around it.
+        webhook["clientConfig"] = {"url": url, "caBundle": base64.b64encode(authority).decode()}
+    stack.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(configuration))

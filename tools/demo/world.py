@@ -1,0 +1,153 @@
+"""What the story reads and does: the API server and OPA themselves, never our own logs.
+
+Writes go through kubectl, as an administrator's would; reads are plain requests, so that the
+times told are those of the system and not of kubectl.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, SHOP, Manifest
+from tools.servers.errors import ToolError
+from tools.servers.http import request
+from tools.servers.stack import RunningStack
+
+_STATUS = "openpolicyagent.org/kube-mgmt-status"
+_CLUSTERS = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterprofiles"
+_REPLICA_SETS = f"/apis/apps/v1/namespaces/{SHOP}/replicasets"
+
+ADMITTED = "admitted"
+
+Placement = tuple[str, ...]
+
+
+class World:
+    """One stack, seen from outside."""
+
+    def __init__(self, stack: RunningStack) -> None:
+        self.stack = stack
+
+    def store(self, manifest: Manifest) -> str:
+        """Create or change an object; returns ADMITTED, or what kubectl said of the refusal."""
+        try:
+            self.stack.kubectl(
+                "apply",
+                "--server-side",
+                "--field-manager=demo",
+                "-f",
+                "-",
+                stdin=json.dumps(manifest),
+            )
+        except ToolError as error:
+            return str(error)
+        return ADMITTED
+
+    def label(self, cluster: str, key: str, value: str) -> None:
+        """Change a label of a cluster."""
+        self.stack.kubectl(
+            "label",
+            "clusterprofile",
+            cluster,
+            f"--namespace={FLEET}",
+            "--overwrite",
+            f"{key}={value}",
+        )
+
+    def placements(self) -> dict[str, Placement | None]:
+        """Return where each ReplicaSet of the shop is to run, as the API server holds it."""
+        return {
+            item["metadata"]["name"]: _clusters(item) for item in self._kube(_REPLICA_SETS)["items"]
+        }
+
+    def preferences(self) -> dict[str, bool]:
+        """Return whether each ReplicaSet may be rebalanced."""
+        return {
+            item["metadata"]["name"]: _preferences(item)["rebalance"]
+            for item in self._kube(_REPLICA_SETS)["items"]
+        }
+
+    def versions(self) -> dict[str, str]:
+        """Return each ReplicaSet's resourceVersion: it changes with every write."""
+        return {
+            item["metadata"]["name"]: item["metadata"]["resourceVersion"]
+            for item in self._kube(_REPLICA_SETS)["items"]
+        }
+
+    def policy_status(self) -> Any:
+        """Return what the policy's author reads on the ConfigMap, None while nothing is there."""
+        found = self._kube(f"/api/v1/namespaces/{POLICIES}/configmaps/placement")
+        text = (found["metadata"].get("annotations") or {}).get(_STATUS)
+        return json.loads(text) if text else None
+
+    def opa_equals_api_server(self) -> str:
+        """Compare every cluster and ReplicaSet that OPA holds with the API server's."""
+        held = {
+            kind: _by_key(self._opa(f"kubernetes/{kind}")) for kind in ("clusters", "replicasets")
+        }
+        real = {"clusters": self._objects(_CLUSTERS), "replicasets": self._objects(_REPLICA_SETS)}
+        if held != real:
+            return f"OPA holds {_count(held)}, the API server {_count(real)}, not all of them equal"
+        return f"equal: {_count(held)}"
+
+    def opa_policies(self) -> int:
+        """Return how many of the shop's policy modules OPA holds."""
+        body = self._ask_opa("/v1/policies")
+        return sum(policy["id"].startswith(f"{POLICIES}/") for policy in body.get("result", []))
+
+    def _objects(self, path: str) -> dict[str, Any]:
+        # One by one, as a LIST leaves kinds out: this must not share the replicator's way.
+        names = [item["metadata"]["name"] for item in self._kube(path)["items"]]
+        found = [_plain(self._kube(f"{path}/{name}")) for name in names]
+        return {f"{o['metadata']['namespace']}/{o['metadata']['name']}": o for o in found}
+
+    def _opa(self, path: str) -> Any:
+        return self._ask_opa(f"/v1/data/{path}").get("result", {})
+
+    def _ask_opa(self, path: str) -> Any:
+        token = self.stack.opa_token_files["replicator"].read_text(encoding="utf-8").strip()
+        try:
+            answer = request(
+                "GET", self.stack.opa_url + path, ca_file=self.stack.opa_ca_file, token=token
+            )
+        except OSError:
+            return {}  # away: then it holds nothing
+        return json.loads(answer.body)
+
+    def _kube(self, path: str) -> Any:
+        answer = request(
+            "GET",
+            self.stack.apiserver_url + path,
+            ca_file=self.stack.apiserver_ca_file,
+            token=self.stack.kube_tokens["admin"],
+        )
+        return json.loads(answer.body)
+
+
+def _plain(found: Any) -> Any:
+    found["metadata"].pop("managedFields", None)
+    return found
+
+
+def _by_key(tree: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        f"{namespace}/{name}": found
+        for namespace, inside in tree.items()
+        if namespace in (FLEET, SHOP)
+        for name, found in inside.items()
+    }
+
+
+def _count(kinds: dict[str, dict[str, Any]]) -> str:
+    return " and ".join(f"{len(found)} {kind}" for kind, found in kinds.items())
+
+
+def _preferences(item: Any) -> Any:
+    text = (item["metadata"].get("annotations") or {}).get(PREFERENCES)
+    return json.loads(text) if text else None
+
+
+def _clusters(item: Any) -> Placement | None:
+    found = _preferences(item)
+    return None if found is None else tuple(sorted(found["clusters"]))
