@@ -1,0 +1,125 @@
+"""`make bench`: first sync and one event, as ratios against a bare client in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+from benchmarks import world
+from benchmarks.bare import Bare, bare_client, first_sync
+from tools.servers.console import step
+from tools.servers.stack import RunningStack
+
+RESULTS = Path(__file__).resolve().parents[1] / "build/benchmarks.json"
+
+
+async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
+    """Measure everything once on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"creating {objects} ReplicaSets"):
+                await world.create_replica_sets(bare, objects)
+            with step(f"first sync, {runs} times, between runs of the floor"):
+                found = await _first_syncs(stack, bare, runs)
+            with step(f"one event, {events} times, and by a bare watch-and-PUT loop"):
+                found |= await _events(stack, bare, events)
+    return found
+
+
+async def _first_syncs(stack: RunningStack, bare: Bare, runs: int) -> dict[str, float]:
+    floors, ours, memory = [], [], 0
+    for _ in range(runs):
+        await _fresh_opa(stack)
+        floors.append(await first_sync(bare))
+        await _fresh_opa(stack)
+        async with world.replicator(stack) as server:
+            begun = world.logged_at(server, "started")
+            ours.append(world.logged_at(server, "opa_loaded") - begun)
+            memory = max(memory, server.rss_bytes())
+    floor, own = statistics.median(floors), statistics.median(ours)
+    return {
+        "first sync, floor (s)": floor,
+        "first sync (s)": own,
+        "first sync, ratio": own / floor,
+        "replicator's memory (MB)": memory / 1e6,
+    }
+
+
+async def _events(stack: RunningStack, bare: Bare, events: int) -> dict[str, float]:
+    await _fresh_opa(stack)
+    await first_sync(bare)
+    loop = asyncio.create_task(_watch_and_put(bare))
+    await asyncio.sleep(1)  # until the watch is open; the bare loop does not say when
+    floors = await _latencies(bare, events)
+    loop.cancel()
+    await asyncio.wait([loop])
+    await _fresh_opa(stack)
+    async with world.replicator(stack):
+        ours = await _latencies(bare, events)
+    found: dict[str, float] = {}
+    for name, quantile in (("median", 0.5), ("99th percentile", 0.99)):
+        floor, own = _quantile(floors, quantile), _quantile(ours, quantile)
+        found[f"one event, {name}, floor (ms)"] = floor * 1e3
+        found[f"one event, {name} (ms)"] = own * 1e3
+        found[f"one event, {name}, ratio"] = own / floor
+    return found
+
+
+async def _watch_and_put(bare: Bare) -> None:
+    async with aclosing(bare.watch()) as watch:
+        async for event in watch:
+            name = event["object"]["metadata"]["name"]
+            event["object"]["metadata"].pop("managedFields", None)
+            path = f"kubernetes/replicasets/{world.NAMESPACE}/{name}"
+            await bare.put(path, json.dumps(event["object"]).encode())
+
+
+async def _latencies(bare: Bare, events: int) -> list[float]:
+    """Return the seconds from the API server's answer until OPA shows the change."""
+    found: list[float] = []
+    name = "app-00000"
+    path = (
+        f"kubernetes/replicasets/{world.NAMESPACE}/{name}/metadata/annotations/example.com%2Fmark"
+    )
+    for index in range(events):
+        mark = f"{time.time_ns()}-{index}"
+        await world.annotate(bare, name, mark)
+        answered = time.perf_counter()
+        while await bare.get(path) != mark:
+            pass
+        found.append(time.perf_counter() - answered)
+    return found
+
+
+async def _fresh_opa(stack: RunningStack) -> None:
+    await asyncio.to_thread(stack.opa.kill)
+    await asyncio.to_thread(stack.opa.start)
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def main() -> None:
+    """Run the benchmarks, print a table and write it as JSON."""
+    parser = argparse.ArgumentParser("benchmarks", description=__doc__)
+    parser.add_argument("--objects", type=int, default=2000, help="default: %(default)s")
+    parser.add_argument("--runs", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--events", type=int, default=300, help="default: %(default)s")
+    chosen = parser.parse_args()
+    found = asyncio.run(measure(chosen.objects, chosen.runs, chosen.events))
+    for name, value in found.items():
+        print(f"{name:42} {value:10.3f}")
+    RESULTS.parent.mkdir(exist_ok=True)
+    content = {"objects": chosen.objects, "results": found}
+    RESULTS.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    print(f"written to {RESULTS}")
+
+
+if __name__ == "__main__":
+    main()

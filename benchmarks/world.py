@@ -1,0 +1,92 @@
+"""What the benchmarks run on: real servers as processes, and a number of ReplicaSets."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from benchmarks.bare import REPLICA_SETS, Bare
+from tools.demo.components import start_replicator
+from tools.demo.fleet import EU, PCI, replica_set
+from tools.servers.processes import ProcessLauncher
+from tools.servers.running import RunningServer
+from tools.servers.stack import RunningStack, start_stack
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMESPACE = "default"
+_AT_ONCE = 32
+
+
+@contextmanager
+def stack() -> Iterator[RunningStack]:
+    """Start etcd, kube-apiserver and OPA in a folder that is removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="kube-sync-bench-"))
+    running = start_stack(ProcessLauncher(), folder / "stack")
+    try:
+        running.install_kinds(ROOT / "tests/crds")
+        running.apply(ROOT / "manifests/base")
+        yield running
+    finally:
+        running.stop()
+        shutil.rmtree(folder)
+
+
+async def create_replica_sets(bare: Bare, count: int) -> None:
+    """Create ReplicaSets of about 2 KB each, with six distinct wishes among them."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def create(index: int) -> None:
+        manifest = replica_set(f"app-{index:05}")
+        manifest["metadata"]["namespace"] = NAMESPACE
+        manifest["metadata"]["annotations"] = {
+            PCI: str(index % 3),
+            EU: str(index % 2 == 0).lower(),
+            "example.com/padding": "x" * 1200,
+        }
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
+        async with gate:
+            await bare.kube("POST", path, manifest)
+
+    await asyncio.gather(*(create(index) for index in range(count)))
+
+
+async def count(bare: Bare) -> int:
+    """Return how many ReplicaSets OPA holds."""
+    held = await bare.get(f"kubernetes/replicasets/{NAMESPACE}")
+    return len(held or {})
+
+
+async def annotate(bare: Bare, name: str, value: str) -> None:
+    """Change one annotation of one ReplicaSet."""
+    path = f"{REPLICA_SETS.replace('/replicasets', '')}/namespaces/{NAMESPACE}/replicasets/{name}"
+    body = {"metadata": {"annotations": {"example.com/mark": value}}}
+    await bare.kube("PATCH", path, body, "merge-patch+json")
+
+
+@asynccontextmanager
+async def replicator(running: RunningStack) -> AsyncGenerator[RunningServer]:
+    """Run `kube-sync replicate` as a process of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="kube-sync-bench-replicator-"))
+    server = await asyncio.to_thread(start_replicator, running, folder)
+    try:
+        yield server
+    finally:
+        await asyncio.to_thread(server.stop)
+        shutil.rmtree(folder)
+
+
+def logged_at(server: RunningServer, event: str) -> float:
+    """Return when a service logged an event for the first time, in seconds of the day."""
+    text = (server.spec.folder / f"{server.spec.name}.log").read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if f'"event": "{event}"' in line)
+    found = re.search(r'"timestamp": "[^T]*T(\d+):(\d+):([\d.]+)Z"', line)
+    if found is None:
+        msg = f"no time stamp in {line}"
+        raise ValueError(msg)
+    hours, minutes, seconds = found.groups()
+    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
