@@ -1,0 +1,68 @@
+# Every habit is one of these; the recipes do all set-up themselves.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.ONESHELL:
+.SHELLFLAGS := -euo pipefail -c
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+STACK ?= processes
+# Code whose every line and branch is tested.
+WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_sync/remediator/plan.py,kube_sync/admission/review.py
+# Each of these is a world of its own: examples share a package name.
+REGO := rego/system $(wildcard rego/examples/*/)
+
+.PHONY: help setup demo down up test check bench clean
+
+help: ## Show what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+setup: $(INSTALLED) ## Make .venv with the project and everything it needs in it
+
+$(INSTALLED): requirements-dev.lock pyproject.toml
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Python 3.11 or newer is needed as python3 (Debian: apt-get install python3 python3-venv)" >&2; exit 1; }
+	python3 -c 'import ensurepip' 2>/dev/null || { echo "make: python3 cannot make virtual environments (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	echo "making $(VENV) (about half a minute)"
+	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup ## Tell the story on a real API server and OPA (STACK=compose: in containers)
+	@$(BIN)/python -m tools.demo up --stack $(STACK)
+
+up: setup ## Start the docker-compose stack
+	@$(BIN)/python -m tools.servers compose up
+
+down: ## Remove what demo and up left running
+	@[ ! -x $(BIN)/python ] || $(BIN)/python -m tools.demo down
+
+test: setup ## Run every test: unit, component, integration and end-to-end on real servers, Rego
+	@$(BIN)/pytest --cov --cov-report= $(PYTEST)
+	$(BIN)/coverage report --fail-under=95
+	$(BIN)/coverage report --fail-under=100 --include=$(WHOLE)
+	opa=$$($(BIN)/python -m tools.servers path opa)
+	for folder in $(REGO); do echo "opa test $$folder"; $$opa test "$$folder"; done
+
+check: setup ## Check format, lint, layers, types, Rego and manifests; no server needed
+	@$(BIN)/ruff format --check --quiet . || { echo "make check: run $(BIN)/ruff format ." >&2; exit 1; }
+	$(BIN)/ruff check --quiet .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+	opa=$$($(BIN)/python -m tools.servers path opa)
+	kustomize=$$($(BIN)/python -m tools.servers path kustomize)
+	$$opa fmt --fail --list rego kube_sync
+	for folder in $(REGO); do
+		$$opa check --strict "$$folder"
+		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
+	done
+	$$opa check --strict kube_sync/replicator/inspect.rego
+	for folder in manifests/base manifests/webhook; do $$kustomize build "$$folder" >/dev/null; done
+	echo "make check: all good"
+
+bench: setup ## Run the benchmarks: ratios against a floor measured in the same run
+	@$(BIN)/python -m benchmarks
+
+clean: down ## Remove what was made here (not the cache of built servers)
+	rm -rf $(VENV) .run build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
