@@ -31,3 +31,5 @@ def configure_logs(level: str = "info") -> None:
     )
     # Libraries log through the standard library; only what they warn of is ours to show.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    # It warns of what it then raises, and an error is told once.
+    logging.getLogger("kubernetes_asyncio").setLevel(logging.ERROR)

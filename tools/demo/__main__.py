@@ -14,6 +14,7 @@ from tools.demo.webhook import register_webhook
 from tools.demo.world import World
 from tools.servers import compose
 from tools.servers.console import say, step
+from tools.servers.engine import stop_idle_engine
 from tools.servers.errors import ToolError
 from tools.servers.processes import ProcessLauncher
 from tools.servers.stack import RunningStack, start_stack, stop_recorded
@@ -49,7 +50,6 @@ def main() -> int:
 
 def _up(form: str) -> int:
     started = time.monotonic()
-    _end_earlier()
     stack = _compose() if form == "compose" else _processes()
     narrator = Narrator(sys.stdout)
     try:
@@ -64,6 +64,7 @@ def _up(form: str) -> int:
 
 
 def _processes() -> RunningStack:
+    _end_earlier()
     with step("starting etcd, kube-apiserver and OPA (seconds, once they are built)"):
         stack = start_stack(ProcessLauncher(), FOLDER / "stack")
         stack.install_kinds(ROOT / "tests/crds")
@@ -84,6 +85,7 @@ def _compose() -> RunningStack:
 def _down() -> None:
     _end_earlier()
     compose.down()
+    stop_idle_engine()
 
 
 def _end_earlier() -> None:

@@ -6,6 +6,7 @@ Keeps true: `up` may be repeated, and `down` leaves no container, volume or netw
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -27,7 +28,8 @@ from tools.servers.stack import RunningStack
 from tools.servers.versions import tools
 
 ROOT = Path(__file__).resolve().parents[2]
-HOST = ROOT / ".run/compose"  # where the service init writes what a person outside needs
+# Where the service init writes what a person outside needs; docker-compose.yml reads the same.
+HOST = Path(os.environ.get("KUBE_SYNC_COMPOSE_HOST", ROOT / ".run/compose"))
 OWN_SERVICES = ("replicator", "remediator", "admission")
 _PATIENCE = 180.0
 

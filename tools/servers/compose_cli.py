@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +11,8 @@ from tools.servers.console import say
 from tools.servers.debian import apt_install, is_debian_root
 from tools.servers.errors import Missing, ToolError
 
-PROJECT = "kube-sync"
+# Another name (and other ports, see docker-compose.yml) lets a second stack run beside the first.
+PROJECT = os.environ.get("KUBE_SYNC_COMPOSE_PROJECT", "kube-sync")
 
 
 def compose(root: Path, *arguments: str) -> None:

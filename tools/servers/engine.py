@@ -68,6 +68,16 @@ def stop_engine() -> None:
     record.unlink()
 
 
+def stop_idle_engine() -> None:
+    """End the engine that `ensure_engine` started, unless any container still runs in it."""
+    if not _record().exists() or not engine_answers():
+        return
+    with engine() as client:
+        busy = client.containers.list()
+    if not busy:
+        stop_engine()
+
+
 def _require_able() -> None:
     if os.environ.get("DOCKER_HOST"):
         msg = f"no engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}: start it, or unset it"

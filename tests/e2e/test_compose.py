@@ -1,0 +1,57 @@
+"""`make demo STACK=compose` and `make down`, word for word, beside whatever stack a person runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import docker
+import pytest
+
+from tools.servers.engine import engine
+from tools.servers.running import Launcher, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+_PROJECT = "kube-sync-test"
+_PORTS = ("APISERVER", "OPA", "REPLICATOR", "REMEDIATOR", "ADMISSION")
+
+
+def left_behind(client: docker.DockerClient) -> list[str]:
+    label: dict[str, str | list[str] | bool] = {"label": f"com.docker.compose.project={_PROJECT}"}
+    containers = client.containers.list(all=True, filters=label)
+    others = [*client.volumes.list(filters=label), *client.networks.list(filters=label)]
+    return [str(found.id) for found in (*containers, *others)]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("project_image")
+def test_story_on_compose_is_told_as_expected_and_removed_whole(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    if launcher.form != "containers":
+        pytest.skip("compose needs a container engine; the summary says that there is none")
+    ports = {f"KUBE_SYNC_{name}_PORT": str(free_port()) for name in _PORTS}
+    own = {"KUBE_SYNC_COMPOSE_PROJECT": _PROJECT, "KUBE_SYNC_COMPOSE_HOST": str(tmp_path / "host")}
+    environment = {**os.environ, **ports, **own}
+
+    def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    try:
+        told = run("tools.demo", "up", "--stack", "compose")
+    finally:
+        down = run("tools.servers", "compose", "down")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "All 10 steps were as expected" in told.stderr
+    assert down.returncode == 0, down.stderr
+    with engine() as client:
+        assert left_behind(client) == []

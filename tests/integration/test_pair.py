@@ -1,0 +1,318 @@
+"""Replicator, remediator and webhook as processes, on real servers, with exactly their roles."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.demo.components import Components, start_components
+from tools.demo.fleet import FLEET, LEVEL, POLICIES, PREFERENCES, cluster, namespace, replica_set
+from tools.demo.webhook import register_webhook
+from tools.servers.errors import ToolError
+from tools.servers.http import Answer, get, request
+from tools.servers.running import Launcher
+from tools.servers.stack import RunningStack, start_stack
+
+ROOT = Path(__file__).resolve().parents[2]
+STATUS = "openpolicyagent.org/kube-mgmt-status"
+PLACED = """
+package io.k8s.federation.admission
+
+annotations["federation.kubernetes.io/replica-set-preferences"] := {
+	"clusters": {name: {"weight": 1} | some name, _ in data.kubernetes.clusters.fleet},
+} if input.kind == "ReplicaSet"
+"""
+
+
+@dataclass
+class Pair:
+    """A stack with all three services on it, and what the tests ask of it."""
+
+    stack: RunningStack
+    components: Components
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        text = json.dumps(manifest)
+        self.stack.kubectl(
+            "apply",
+            "--server-side",
+            "--field-manager=test",
+            "--force-conflicts",
+            "-f",
+            "-",
+            stdin=text,
+        )
+
+    def policy(self, name: str, **modules: str) -> None:
+        data = {f"{key}.rego": source for key, source in modules.items()}
+        self.configmap(name, data)
+
+    def configmap(self, name: str, data: dict[str, str]) -> None:
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": name, "namespace": POLICIES},
+                "data": data,
+            }
+        )
+
+    def kube(self, path: str, role: str = "admin") -> Any:
+        url, token = self.stack.apiserver_url + path, self.stack.kube_tokens[role]
+        return json.loads(get(url, ca_file=self.stack.apiserver_ca_file, token=token).body)
+
+    def opa(self, method: str, path: str, body: str | None = None) -> Answer:
+        token = self.stack.opa_token_files["replicator"].read_text(encoding="utf-8")
+        url = self.stack.opa_url + path
+        return request(method, url, ca_file=self.stack.opa_ca_file, token=token, body=body)
+
+    def data(self, path: str) -> Any:
+        return json.loads(self.opa("GET", f"/v1/data/{path}").body).get("result")
+
+    def status(self, name: str) -> Any:
+        found = self.kube(f"/api/v1/namespaces/{POLICIES}/configmaps/{name}")
+        text = (found["metadata"].get("annotations") or {}).get(STATUS)
+        return json.loads(text) if text else None
+
+    def modules(self) -> set[str]:
+        found = json.loads(self.opa("GET", "/v1/policies").body)["result"]
+        return {policy["id"] for policy in found if policy["id"].startswith(f"{POLICIES}/")}
+
+    def placement(self, name: str) -> Any:
+        found = self.kube(f"/apis/apps/v1/namespaces/shop/replicasets/{name}")
+        text = (found["metadata"].get("annotations") or {}).get(PREFERENCES)
+        return sorted(json.loads(text)["clusters"]) if text else None
+
+    def readiness(self, command: str) -> str:
+        return get(self.components.services[command].url + "/readyz").body.decode()
+
+
+async def eventually(read: Callable[[], Any], expected: Any) -> None:
+    """Wait until `read` gives what is expected; the assertion shows what it gave last."""
+    seen: Any = None
+    try:
+        async with asyncio.timeout(20):
+            # Another process: there is no event to await.
+            while (seen := await asyncio.to_thread(read)) != expected:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        assert seen == expected
+
+
+@pytest.fixture(scope="module")
+def pair(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """One stack with all three services, for the tests of this module."""
+    folder = tmp_path_factory.mktemp("pair")
+    stack = start_stack(launcher, folder / "stack", audit=True)
+    try:
+        stack.install_kinds(ROOT / "tests/crds")
+        stack.apply(ROOT / "manifests/base")
+        components = start_components(stack, folder / "components")
+        try:
+            register_webhook(stack, components.webhook_url, components.webhook_ca)
+            running = Pair(stack, components)
+            for name in (FLEET, "shop"):
+                running.apply(namespace(name))
+            for name in ("west", "east"):
+                running.apply(cluster(name, "europe-west1", "2"))
+            yield running
+        finally:
+            components.stop()
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_policies(pair: Pair) -> Iterator[None]:
+    """Every test begins without policies."""
+    yield
+    pair.stack.kubectl("delete", "configmaps", "--all", f"--namespace={POLICIES}")
+
+
+def fresh() -> str:
+    return f"app-{secrets.token_hex(4)}"
+
+
+async def test_opa_holds_what_the_api_server_holds(pair: Pair) -> None:
+    """Invariant 1, by a comparison of its own: objects one by one, without the projection."""
+    name = fresh()
+    pair.apply(replica_set(name))
+    path = f"/apis/apps/v1/namespaces/shop/replicasets/{name}"
+
+    def difference() -> Any:
+        held = pair.data(f"kubernetes/replicasets/shop/{name}")
+        real = pair.kube(path)
+        real["metadata"].pop("managedFields")
+        return None if held == real else (held, real)
+
+    await eventually(difference, None)
+    pair.stack.kubectl("delete", "replicaset", name, "--namespace=shop")
+    await eventually(lambda: pair.data(f"kubernetes/replicasets/shop/{name}"), None)
+
+
+async def test_changes_reach_opa_while_it_is_wiped_or_taken_over(pair: Pair) -> None:
+    """Invariant 3: each of these looks like an OPA that answers, and holds nothing of ours."""
+    for document in ("{}", '{"another-replicator": "loaded"}'):
+        pair.opa("PUT", "/v1/data/kubernetes/clusters", "{}")
+        pair.opa("PUT", "/v1/data/kube_sync/epoch", document)
+        await eventually(
+            lambda: sorted(pair.data("kubernetes/clusters/fleet") or ()), ["east", "west"]
+        )
+
+
+async def test_configmap_without_rego_key_is_no_policy(pair: Pair) -> None:
+    """Every namespace of a real cluster has kube-root-ca.crt: it must not close the door."""
+    pair.configmap("kube-root-ca.crt", {"ca.crt": "-----BEGIN CERTIFICATE-----"})
+    name = fresh()
+    pair.apply(replica_set(name))
+    assert pair.placement(name) is None
+    assert pair.status("kube-root-ca.crt") is None
+    assert pair.modules() == set()
+
+
+async def test_policy_without_answer_denies(pair: Pair) -> None:
+    """Invariant 5: undefined is never permission, once a policy exists."""
+    pair.policy("elsewhere", unrelated="package unrelated\nx := 1")
+    await eventually(lambda: pair.status("elsewhere"), {"status": "ok"})
+    with pytest.raises(ToolError, match="is undefined"):
+        pair.apply(replica_set(fresh()))
+
+
+async def test_modules_are_reloaded_and_dropped_with_their_keys(pair: Pair) -> None:
+    pair.policy("placement", one=PLACED, two="package two\nx := 1")
+    prefix = f"{POLICIES}/placement"
+    await eventually(pair.modules, {f"{prefix}/one.rego", f"{prefix}/two.rego"})
+    pair.policy("placement", one=PLACED, two="package two\nx := 2")
+    await eventually(lambda: pair.data("two/x"), 2)
+    pair.configmap("placement", {"one.rego": PLACED, "readme": "no policy"})
+    await eventually(pair.modules, {f"{prefix}/one.rego"})
+    pair.stack.kubectl("delete", "configmap", "placement", f"--namespace={POLICIES}")
+    await eventually(pair.modules, set())
+
+
+async def test_modules_that_need_each_other_are_loaded_in_any_order(pair: Pair) -> None:
+    """Sorted by name, the one that calls comes before the one that is called."""
+    pair.policy("a-caller", main="package caller\nimport data.lib\nx := lib.double(2)")
+    pair.policy("b-called", lib="package lib\ndouble(n) := n * 2")
+    await eventually(
+        lambda: (pair.status("a-caller"), pair.data("caller/x")), ({"status": "ok"}, 4)
+    )
+
+
+async def test_broken_module_says_where_and_delays_no_other(pair: Pair) -> None:
+    pair.policy("broken", bad="package bad\n\nallow if {")
+    pair.policy("good", placement=PLACED)
+    await eventually(lambda: pair.status("good"), {"status": "ok"})
+
+    def complaint() -> Any:
+        found = pair.status("broken") or {}
+        location = found.get("error", {}).get("errors", [{}])[0].get("location", {})
+        return found.get("status"), location.get("file"), location.get("row")
+
+    await eventually(complaint, ("error", f"{POLICIES}/broken/bad.rego", 3))
+    name = fresh()
+    pair.apply(replica_set(name))
+    assert pair.placement(name) == ["east", "west"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("package system.authz\nallow := true", "package system.authz is reserved"),
+        ("package kube_sync.batch\ndecisions := {}", "package kube_sync.batch is reserved"),
+        ("package kubernetes.clusters.fleet\nwest := {}", "is where replicated data lies"),
+        ('package p\nx := http.send({"url": "https://example.com"})', "http.send is not allowed"),
+        ("package p\nx := opa.runtime().env", "opa.runtime is not allowed"),
+    ],
+)
+async def test_policy_cannot_open_the_door(pair: Pair, source: str, reason: str) -> None:
+    """Invariant 9."""
+    pair.policy("hostile", module=source)
+    await eventually(lambda: reason in json.dumps(pair.status("hostile")), expected=True)
+    assert pair.modules() == set()
+
+
+async def test_cluster_that_joins_and_leaves_moves_annotations_and_touches_nothing_else(
+    pair: Pair,
+) -> None:
+    pair.policy("placement", one=PLACED)
+    await eventually(lambda: pair.status("placement"), {"status": "ok"})
+    name, other = fresh(), fresh()
+    pair.apply(replica_set(name))
+    pair.apply(replica_set(other))
+    before = pair.kube(f"/apis/apps/v1/namespaces/shop/replicasets/{other}")
+    pair.apply(cluster("north", "europe-north1", "1"))
+    await eventually(lambda: pair.placement(name), ["east", "north", "west"])
+    pair.stack.kubectl("delete", "clusterprofile", "north", f"--namespace={FLEET}")
+    await eventually(lambda: pair.placement(other), ["east", "west"])
+    after = pair.kube(f"/apis/apps/v1/namespaces/shop/replicasets/{other}")
+    before["metadata"].pop("managedFields")
+    after["metadata"].pop("managedFields")
+    after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+    assert after == before
+
+
+async def test_decision_that_changes_nothing_writes_nothing(pair: Pair) -> None:
+    """Invariant 7; the API server's audit log is the witness."""
+    pair.policy("placement", one=PLACED)
+    await eventually(lambda: pair.status("placement"), {"status": "ok"})
+    name = fresh()
+    pair.apply(replica_set(name))
+    pair.stack.kubectl(
+        "label", "clusterprofile", "west", f"--namespace={FLEET}", "--overwrite", f"{LEVEL}=5"
+    )
+    await eventually(
+        lambda: pair.data("kubernetes/clusters/fleet/west/metadata/labels")[LEVEL], "5"
+    )
+    # A decision that does change is what tells that the one before it has been dealt with.
+    pair.policy("placement", one=PLACED.replace('"weight": 1', '"weight": 2'))
+    await eventually(lambda: pair.status("placement"), {"status": "ok"})
+    audit = pair.stack.audit_log
+    assert audit is not None
+
+    def patches() -> int:
+        lines = [json.loads(line) for line in audit.read_text(encoding="utf-8").splitlines()]
+        ours = [line for line in lines if line["user"]["username"].endswith("kube-sync-remediator")]
+        return sum(
+            line["verb"] == "patch" and line["objectRef"].get("name") == name for line in ours
+        )
+
+    await eventually(patches, 1)
+
+
+async def test_missing_kind_is_named_and_holds_remediation(pair: Pair) -> None:
+    """Invariant 8: with the clusters' kind goes the fleet, and no workload may be moved for it."""
+    pair.policy("placement", one=PLACED)
+    await eventually(lambda: pair.status("placement"), {"status": "ok"})
+    name = fresh()
+    pair.apply(replica_set(name))
+    crd = "clusterprofiles.multicluster.x-k8s.io"
+    pair.stack.kubectl("delete", "crd", crd)
+    try:
+        await eventually(lambda: "is its CRD there?" in pair.readiness("replicate"), expected=True)
+        await eventually(lambda: pair.data("kubernetes/clusters"), {})
+        assert pair.placement(name)
+    finally:
+        pair.stack.install_kinds(ROOT / "tests/crds")
+        for restored in ("east", "west"):
+            pair.apply(cluster(restored, "europe-west1", "2"))
+    await eventually(lambda: sorted(pair.data("kubernetes/clusters/fleet") or ()), ["east", "west"])
+    await eventually(lambda: pair.readiness("replicate").endswith("\nready\n"), expected=True)
+    await eventually(lambda: pair.placement(name), ["east", "west"])
+
+
+async def test_restarted_replicator_unloads_policies_that_went_meanwhile(pair: Pair) -> None:
+    pair.policy("placement", one=PLACED)
+    await eventually(lambda: len(pair.modules()), 1)
+    service = pair.components.services["replicate"]
+    service.stop()
+    pair.stack.kubectl("delete", "configmap", "placement", f"--namespace={POLICIES}")
+    service.start()
+    await eventually(pair.modules, set())
