@@ -39,12 +39,14 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service, run_services
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Settings, parse_listen
+from kube_sync.settings import Settings, check_stream, parse_listen
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 FIELD_MANAGER = "kube-sync-remediator"
 _PROBE_SECONDS = 5.0
+# Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
+_STREAM_GRACE = 0.1
 _WORKERS = 4  # PATCHes in flight at most
 
 
@@ -103,8 +105,11 @@ async def _replicate(context: Context) -> list[Service]:
     settings = context.settings
     opa = await _opa(context)
     hub = DecisionHub(secrets.token_hex(8))
+    for condition in ("data", "policies"):  # or it would look ready before it has begun
+        context.readiness.waiting(condition, "not loaded yet")
     replicator = Replicator(settings, context.kube, opa, hub, context.readiness)
     decisions = settings.decisions
+    check_stream(decisions)
     token = TokenFile(decisions.token_file)
     token.current()
     tls = (
@@ -113,7 +118,9 @@ async def _replicate(context: Context) -> list[Service]:
         else None
     )
     address = parse_listen("decisions.listen", decisions.listen)
-    await context.stack.enter_async_context(serving(stream_app(hub, token), address, tls, 0.0))
+    await context.stack.enter_async_context(
+        serving(stream_app(hub, token), address, tls, _STREAM_GRACE)
+    )
     context.readiness.met("start")
     return [replicator.run]
 

@@ -104,7 +104,8 @@ def write_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:
     else:
         authority = make_authority("kube-sync authority")
         written += _write_pair(folder, "ca", authority)
-    written += _write_pair(folder, "tls", issue(authority, hosts[0], hosts))
+    # A common name holds 64 characters at most; what clients verify are the hosts.
+    written += _write_pair(folder, "tls", issue(authority, hosts[0][:64], hosts))
     return written
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import ssl
 import sys
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
+from http.client import HTTPException
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError
 
 from kube_sync import __version__
 from kube_sync.errors import Misconfigured
@@ -152,18 +152,27 @@ def _certs(arguments: argparse.Namespace) -> int:
     except OSError as error:
         _complain(f"{error.filename or error}: {error.strerror or 'exists already'}")
         return 1
+    except (TypeError, ValueError) as error:  # a host that is no name, or ca.key is no such key
+        _complain(f"no certificate for {', '.join(arguments.host)} in {arguments.out}: {error}")
+        return 1
     for file in written:
         print(file)  # noqa: T201 - the command's output
     return 0
 
 
 def _health(arguments: argparse.Namespace) -> int:
+    # Never through a proxy of the environment: the page is on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.urlopen(arguments.url, timeout=5) as response:  # noqa: S310 - ours
+        with opener.open(arguments.url, timeout=5) as response:
             print(response.read().decode(), end="")  # noqa: T201 - the command's output
-    except (URLError, OSError, ssl.SSLError) as error:
-        body = error.read().decode() if hasattr(error, "read") else ""
+    except HTTPError as error:
+        with error:
+            body = error.read().decode()
         _complain(body.strip() or f"{arguments.url}: {error}")
+        return 1
+    except (OSError, HTTPException, ValueError) as error:
+        _complain(f"{arguments.url}: {error}")
         return 1
     return 0
 

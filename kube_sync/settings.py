@@ -8,6 +8,7 @@ joined by `_` (`opa.token_file` is `KUBE_SYNC_OPA_TOKEN_FILE`); it wins over the
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -281,6 +282,8 @@ def _from_text(field: Field, text: str) -> object:
 def _explain(message: str, source: str | None, environment: Mapping[str, str]) -> str:
     """Turn msgspec's `what - at `$.a.b`` into `a.b: what`."""
     what, _, where = message.partition(" - at ")
+    if where.startswith("`key` in "):
+        what, where = "a key is not text", where.removeprefix("`key` in ")
     path = where.strip("`").removeprefix("$").removeprefix(".")
     if unknown := re.search(r"unknown field `(?P<name>[^`]*)`", what):
         path = f"{path}.{unknown['name']}".lstrip(".")
@@ -316,9 +319,7 @@ def _check(settings: Settings) -> None:
             )
             raise Misconfigured(msg)
     for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-            msg = f'{path}: "{_masked(url)}" is not an http or https URL'
-            raise Misconfigured(msg)
+        _check_url(path, url)
     for section, pair in (("decisions", settings.decisions), ("admission", settings.admission)):
         if (pair.cert_file is None) != (pair.key_file is None):
             missing = "key_file" if pair.key_file is None else "cert_file"
@@ -327,6 +328,44 @@ def _check(settings: Settings) -> None:
         parse_listen(f"{section}.listen", pair.listen)
     if settings.observe.listen is not None:
         parse_listen("observe.listen", settings.observe.listen)
+
+
+def _check_url(path: str, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError as error:
+        # Neither the URL nor the error is repeated: where the password ends cannot be told.
+        msg = f"{path}: not a URL: its address or its port is malformed"
+        raise Misconfigured(msg) from error
+    if not usable:
+        msg = f'{path}: "{_masked(url)}" is not an http or https URL'
+        raise Misconfigured(msg)
+
+
+def check_stream(decisions: Decisions) -> None:
+    """Let nobody beyond this machine read the decisions in the clear, or without a token.
+
+    For whoever serves the stream; the others may share its configuration without its files.
+    Raises Misconfigured.
+    """
+    host, _ = parse_listen("decisions.listen", decisions.listen)
+    if _is_loopback(host):
+        return
+    for name, file in (("token_file", decisions.token_file), ("cert_file", decisions.cert_file)):
+        if file is None:
+            msg = (
+                f"decisions.{name}: needed, since decisions.listen ({decisions.listen}) is not a "
+                "loopback address and the stream tells what runs where"
+            )
+            raise Misconfigured(msg)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"  # any other name may be anybody's
 
 
 def _masked(url: str) -> str:

@@ -70,22 +70,26 @@ class Judge:
         """Decide within `seconds`; never raises."""
         if not self._gate.policy_may_exist:
             return Admitted(Decision())
+        failures: list[str] = []
         try:
             async with asyncio.timeout(seconds):
-                decision = await self._decide(resource)
+                decision = await self._decide(resource, failures)
         except TimeoutError:
-            return Undecidable(f"no policy decision within {seconds:.1f} s")
+            why = f" ({failures[-1]})" if failures else ""
+            return Undecidable(f"no policy decision within {seconds:.1f} s{why}")
         except SyncError as error:
             return Undecidable(str(error))
         return Denied(decision.errors) if decision.errors else Admitted(decision)
 
-    async def _decide(self, resource: msgspec.Raw) -> Decision:
+    async def _decide(self, resource: msgspec.Raw, failures: list[str]) -> Decision:
+        """Ask until there is an answer; what went wrong meanwhile is left in `failures`."""
         body = msgspec.json.encode({"input": resource})
         backoff = self._backoff()
         while True:
             try:
                 result = await self._engine.query(self._path, body)
             except Retriable as error:
+                failures.append(str(error))
                 await backoff.wait(error.retry_after)
                 continue
             if result is None:

@@ -62,9 +62,10 @@ def parse_review(body: bytes) -> Review:
             raise Malformed(msg)
         request = review.request
         annotations = None
-        if request.object != b"null":
+        # As bytes: a Raw never equals bytes.
+        if bytes(request.object) != b"null":
             annotations = msgspec.json.decode(request.object, type=_Object).metadata.annotations
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         msg = f"not an AdmissionReview: {error}"
         raise Malformed(msg) from error
     return Review(request.uid, request.operation, request.object, annotations)

@@ -41,7 +41,7 @@ async def _admit(request: web.Request) -> web.Response:
         review = parse_review(await request.read())
     except Malformed as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from error
-    if review.object == b"null":  # a DELETE: there is nothing to place
+    if bytes(review.object) == b"null":  # a DELETE: there is nothing to place
         return _json(allow(review, Decision()))
     seconds = _seconds(request.query.get("timeout", "")) * _MARGIN
     verdict = await request.app[_JUDGE].verdict(review.object, seconds)

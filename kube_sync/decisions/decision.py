@@ -53,7 +53,7 @@ def compact(value: object) -> str:
 def _decode(result: bytes) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(result)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         msg = f"the policy's answer is not JSON: {error}"
         raise Undecided(msg) from error
     if not isinstance(document, dict):

@@ -19,7 +19,8 @@ from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 
-_MODULE = "kube_sync/batch"
+_MODULE = "kube_sync/replicator/batch"
+_DECISIONS = "kube_sync/batch/decisions"
 _SLICE = 50  # resources in one query; 100 took 4 ms with four clusters, 3 times as much with 100
 
 
@@ -95,7 +96,7 @@ class Evaluator:
         body = msgspec.json.encode(
             {"input": {"epoch": self._epoch, "collection": collection, "items": items}}
         )
-        answer = await self._opa.query(_MODULE + "/decisions", body)
+        answer = await self._opa.query(_DECISIONS, body)
         if answer is None:
             msg = "OPA does not hold all that this replicator loaded"
             raise Retriable(msg)

@@ -56,7 +56,9 @@ class Subscription:
                 return records
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), silence)
+                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+                async with asyncio.timeout(silence):
+                    await self._news.wait()
             except TimeoutError:
                 return [self._bookmark()]
 

@@ -36,8 +36,10 @@ def stream_app(hub: DecisionHub, token: TokenFile) -> web.Application:
 async def _authenticated(request: web.Request, handler: Handler) -> web.StreamResponse:
     wanted = request.app[_TOKEN].headers().get("Authorization")
     given = request.headers.get("Authorization", "")
+    # As sent: aiohttp decodes bytes that are no text to surrogates.
+    sent = given.encode("utf-8", "surrogateescape")
     # Constant time: how much of a guess was right must not show.
-    if wanted is not None and not hmac.compare_digest(given.encode(), wanted.encode()):
+    if wanted is not None and not hmac.compare_digest(sent, wanted.encode()):
         raise web.HTTPUnauthorized(
             text="a bearer token is needed\n", headers={"WWW-Authenticate": "Bearer"}
         )

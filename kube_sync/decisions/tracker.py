@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import partial
 from itertools import islice
 from typing import NoReturn, Protocol
 
@@ -88,6 +87,8 @@ class Tracker:
 
     def wake(self) -> None:
         """Look again at which collections are known."""
+        # At once, not in turn: OPA may hold the emptied collection before an answer is here.
+        self._hold_for_missing()
         self._news.set()
 
     def policies_changed(self, digest: str) -> None:
@@ -121,11 +122,10 @@ class Tracker:
             if self._sweep_cause is not None:
                 self._begin_sweep(self._sweep_cause)
                 swept = True
-            queue = self._changed or self._sweep
-            if not queue:
+            if not self._changed and not self._sweep:
                 self._release_what_came()
                 break
-            await self._insist(partial(self._turn, queue))
+            await self._insist(self._turn)
         if swept:
             self._sweep_took = self._clock() - started
 
@@ -135,7 +135,8 @@ class Tracker:
             keys = self._collections[name].keys()
             self._sweep.update({(name, key): cause for key in keys})
 
-    async def _turn(self, queue: dict[tuple[str, ObjectKey], str]) -> None:
+    async def _turn(self) -> None:
+        queue = self._changed or self._sweep
         name = next(iter(queue))[0]
         part = {key: cause for (n, key), cause in islice(queue.items(), _TURN) if n == name}
         # Taken off first: what changes while OPA answers is asked for again.
@@ -174,7 +175,9 @@ class Tracker:
     async def _wait(self) -> None:
         timeout = None if self._sweep_at is None else max(0.0, self._sweep_at - self._clock())
         try:
-            await asyncio.wait_for(self._news.wait(), timeout)
+            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
         except TimeoutError:
             self._sweep_cause = "object"
 

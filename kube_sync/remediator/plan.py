@@ -80,7 +80,7 @@ def is_empty_placement(preferences: str) -> bool:
     try:
         clusters = msgspec.json.decode(preferences)["clusters"]
         entries = list(clusters.values())
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
         return False  # not the shape that says where to run: nothing can be concluded
     return not any(_has_weight(entry) for entry in entries)
 

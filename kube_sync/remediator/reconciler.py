@@ -2,7 +2,8 @@
 
 Level-based: the queue carries keys; each turn compares the latest decision with what the API
 server holds and takes at most one step. While the decisions are held (OPA is being loaded, a
-kind is missing, the stream is new and incomplete) nothing is written and nothing is forgotten.
+kind is missing, the stream is new and incomplete) nothing is written; what a new stream has not
+confirmed yet is not written either.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class Reconciler:
                 self._unconfirmed.discard(key)
                 self._queue.add(key)
             case DeletedRecord():
-                self._wanted.pop(_key(record.object), None)
+                key = _key(record.object)
+                self._wanted.pop(key, None)
+                self._unconfirmed.discard(key)
             case StatusRecord():
                 self._hold(record.held)
             case BookmarkRecord():
@@ -95,9 +98,13 @@ class Reconciler:
     async def _reconcile(self, key: Key) -> None:
         if self._holds or self._mode == "off":
             return  # every key is queued again when the hold ends
+        if key in self._unconfirmed:
+            return  # it is queued again when it is confirmed
         gvr, name = key
         current: Current | None = self._targets[gvr].get(name) if gvr in self._targets else None
         step = plan(self._wanted.get(key), current)
+        if not isinstance(step, Apply):
+            self._backoffs.pop(key, None)
         match step:
             case Held(reason):
                 metrics.remediations.labels("held").inc()
@@ -127,10 +134,11 @@ class Reconciler:
             self._queue.add_after(
                 key, max(backoff.next_delay(), getattr(error, "retry_after", None) or 0.0)
             )
+            return
         else:
-            self._backoffs.pop(key, None)
             metrics.remediations.labels("applied").inc()
             said.info("remediated")
+        self._backoffs.pop(key, None)
 
     def _hold(self, reasons: tuple[str, ...]) -> None:
         if reasons != self._holds:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 import structlog
+from aiohttp.http import HttpProcessingError
 
 from kube_sync.decisions.records import Record, decode
 from kube_sync.decisions.stream import SILENCE_SECONDS
@@ -81,7 +82,8 @@ class StreamClient:
         except TimeoutError as error:
             msg = f"{where}: no sign of life in time"
             raise Retriable(msg) from error
-        except (aiohttp.ClientError, ValueError) as error:
+        # A line past the limit is an HttpProcessingError, which is no ClientError.
+        except (aiohttp.ClientError, HttpProcessingError, ValueError) as error:
             msg = f"{where}: {str(error) or type(error).__name__}"
             raise Retriable(msg) from error
 

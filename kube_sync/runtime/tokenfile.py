@@ -19,7 +19,7 @@ class TokenFile:
         self._stamp: tuple[int, int] | None = None
 
     def current(self) -> str | None:
-        """Return the token. Raises Misconfigured when the file is missing or empty."""
+        """Return the token. Raises Misconfigured when the file is missing or holds no token."""
         if self._path is None:
             return None
         try:
@@ -34,6 +34,9 @@ class TokenFile:
             raise Misconfigured(msg) from error
         if not self._token:
             msg = f"token file {self._path}: empty"
+            raise Misconfigured(msg)
+        if len(self._token.split()) > 1:  # a line break would make every request a ValueError
+            msg = f"token file {self._path}: more than one word"
             raise Misconfigured(msg)
         return self._token
 

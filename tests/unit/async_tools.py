@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
+
 from kube_sync.runtime.backoff import Backoff
 
 PATIENCE = 5.0  # seconds until a test that waits for news gives up
@@ -48,3 +50,29 @@ class Waits:
     def backoff(self, first: float = 0.1, longest: float = 30.0) -> Backoff:
         """Return a Backoff that waits here, always the whole of each step."""
         return Backoff(first, longest, sleep=self.sleep, jitter=lambda: 1.0)
+
+
+class Timers:
+    """The loop's `call_later`, with time in the hands of the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pending: dict[asyncio.TimerHandle, tuple[float, Callable[..., Any], Any]] = {}
+        self._loop = asyncio.get_running_loop()
+        monkeypatch.setattr(self._loop, "call_later", self._call_later)
+
+    def _call_later(
+        self, seconds: float, function: Callable[..., Any], argument: object
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(0.0, function, (argument,), self._loop)
+        self.pending[handle] = (seconds, function, argument)
+        return handle
+
+    @property
+    def seconds(self) -> list[float]:
+        return [s for handle, (s, _, _) in self.pending.items() if not handle.cancelled()]
+
+    def fire(self) -> None:
+        due, self.pending = self.pending, {}
+        for handle, (_, function, argument) in due.items():
+            if not handle.cancelled():
+                function(argument)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+
+from kube_sync.admission.policygate import PolicyGate
+from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.policymaps import PolicyMaps
+from kube_sync.objects import ObjectKey
+
+VERSION = ResourceVersion("1")
+
+
+def _configmap(name: str, *keys: str) -> Item:
+    body = {"metadata": {"name": name}, "data": dict.fromkeys(keys, "package x")}
+    return Item(ObjectKey("policies", name), "u", VERSION, json.dumps(body).encode())
+
+
+def _maps(*items: Item, known: bool = True) -> PolicyMaps:
+    maps = PolicyMaps("policies", lambda: None)
+    maps.replace(Listing(list(items), VERSION), known=known)
+    return maps
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_before_the_first_list_a_policy_may_exist() -> None:
+    maps = PolicyMaps("policies", lambda: None)
+    assert PolicyGate([maps], static=False).policy_may_exist
+
+
+def test_an_empty_policy_namespace_holds_no_policy() -> None:
+    assert not PolicyGate([_maps()], static=False).policy_may_exist
+
+
+def test_a_policy_configmap_is_a_policy() -> None:
+    assert PolicyGate([_maps(_configmap("p", "policy.rego"))], static=False).policy_may_exist
+
+
+def test_a_configmap_without_rego_does_not_count() -> None:
+    """kube-root-ca.crt is in every namespace."""
+    maps = _maps(_configmap("kube-root-ca.crt", "ca.crt"))
+    assert not PolicyGate([maps], static=False).policy_may_exist
+
+
+def test_the_first_policy_shuts_the_door_and_the_last_one_opens_it() -> None:
+    maps = _maps()
+    gate = PolicyGate([maps], static=False)
+    maps.apply(Event("ADDED", VERSION, _configmap("p", "policy.rego")))
+    assert gate.policy_may_exist
+    maps.apply(Event("DELETED", VERSION, _configmap("p", "policy.rego")))
+    assert not gate.policy_may_exist
+
+
+def test_one_of_several_namespaces_is_enough() -> None:
+    maps = [_maps(), _maps(_configmap("p", "policy.rego"))]
+    assert PolicyGate(maps, static=False).policy_may_exist
+    assert PolicyGate([_maps(), PolicyMaps("other", lambda: None)], static=False).policy_may_exist
+
+
+def test_policies_that_opa_was_started_with_always_exist() -> None:
+    assert PolicyGate([_maps()], static=True).policy_may_exist
+
+
+def test_an_api_server_that_does_not_know_configmaps_proves_nothing() -> None:
+    assert PolicyGate([_maps(known=False)], static=False).policy_may_exist
+
+
+def test_a_watch_lost_for_a_short_while_still_counts() -> None:
+    clock = Clock()
+    gate = PolicyGate([_maps()], static=False, clock=clock)
+    gate.lost("policies")
+    clock.now += 29.0
+    assert not gate.policy_may_exist
+
+
+def test_a_watch_lost_for_long_proves_nothing_any_more() -> None:
+    clock = Clock()
+    gate = PolicyGate([_maps()], static=False, clock=clock)
+    gate.lost("policies")
+    clock.now += 29.0
+    gate.lost("policies")  # told again at each failed attempt: the first one counts
+    clock.now += 2.0
+    assert gate.policy_may_exist
+
+
+def test_a_watch_that_is_back_counts_again() -> None:
+    clock = Clock()
+    gate = PolicyGate([_maps()], static=False, clock=clock)
+    gate.lost("policies")
+    clock.now += 60.0
+    gate.found("policies")
+    gate.found("never-lost")
+    assert not gate.policy_may_exist
+    gate.lost("policies")
+    assert not gate.policy_may_exist

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_sync.decisions.decision import Decision, compact, parse_decision
+from kube_sync.errors import Undecided
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_an_answer_without_annotations_and_errors_decides_nothing() -> None:
+    assert parse_decision(b"{}") == Decision()
+
+
+def test_text_is_kept_word_for_word() -> None:
+    text = ' {"b": 1,  "a": 2} '
+    assert parse_decision(json.dumps({"annotations": {"k": text}}).encode()).annotations == {
+        "k": text
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (
+            {"rebalance": True, "clusters": {"b": {"weight": 1}, "a": {"weight": 2}}},
+            '{"clusters":{"a":{"weight":2},"b":{"weight":1}},"rebalance":true}',
+        ),
+        ([{"z": 1, "a": [None, "ü"]}], '[{"a":[null,"ü"],"z":1}]'),
+        (3, "3"),
+        (0.5, "0.5"),
+        (False, "false"),
+        ({}, "{}"),
+        ([], "[]"),
+    ],
+)
+def test_a_value_that_is_no_string_becomes_compact_json_with_sorted_keys(
+    value: object, text: str
+) -> None:
+    answer = json.dumps({"annotations": {"k": value}}, indent=2).encode()
+    assert parse_decision(answer).annotations == {"k": text}
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.text(), json_values.filter(lambda v: v is not None), max_size=5))
+def test_equal_answers_are_equal_text_however_they_are_spelt(annotations: dict[str, Any]) -> None:
+    one = json.dumps({"annotations": annotations}, sort_keys=True)
+    reverse = dict(reversed(annotations.items()))
+    other = json.dumps({"annotations": reverse}, indent=1, ensure_ascii=False)
+    decided = parse_decision(one.encode())
+    assert decided == parse_decision(other.encode())
+    assert list(decided.annotations) == sorted(annotations)
+    for key, value in annotations.items():
+        text = decided.annotations[key]
+        assert text == value if isinstance(value, str) else json.loads(text) == value
+
+
+def test_a_null_annotation_is_refused_by_name() -> None:
+    """It would be stored as the text "null"."""
+    with pytest.raises(Undecided, match="the policy's annotation team/x is null"):
+        parse_decision(b'{"annotations":{"a":"b","team/x":null}}')
+
+
+def test_errors_are_kept_in_order_and_other_values_become_text() -> None:
+    answer = b'{"errors":["second","first",{"b":1,"a":2},null]}'
+    assert parse_decision(answer).errors == ("second", "first", '{"a":2,"b":1}', "null")
+
+
+def test_helper_rules_of_the_policy_are_ignored() -> None:
+    """A query for a package returns every rule in it."""
+    assert parse_decision(b'{"pci_clusters":["a"],"allow":null}') == Decision()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"null", "the policy's answer is null, not an object"),
+        (b"true", "the policy's answer is a boolean, not an object"),
+        (b'"x"', "the policy's answer is a string, not an object"),
+        (b"[]", "the policy's answer is an array, not an object"),
+        (b"1.5", "the policy's answer is a number, not an object"),
+        (b"{", "the policy's answer is not JSON"),
+        (b"", "the policy's answer is not JSON"),
+        (b"[" * 100_000, "the policy's answer is not JSON"),
+        (b'{"annotations":[]}', "the policy's `annotations` are an array, not an object"),
+        (b'{"annotations":null}', "the policy's `annotations` are null, not an object"),
+        (b'{"annotations":1}', "the policy's `annotations` are a number, not an object"),
+        (b'{"errors":{}}', "the policy's `errors` are an object, not an array"),
+        (b'{"errors":"no"}', "the policy's `errors` are a string, not an array"),
+    ],
+)
+def test_a_wrong_shape_is_no_decision_and_says_what_it_is(answer: bytes, reason: str) -> None:
+    with pytest.raises(Undecided) as raised:
+        parse_decision(answer)
+    assert str(raised.value).startswith(reason)
+
+
+def test_compact_writes_no_white_space_and_sorts_at_every_level() -> None:
+    assert compact({"b": [{"d": 1, "c": 2}], "a": "x y"}) == '{"a":"x y","b":[{"c":2,"d":1}]}'

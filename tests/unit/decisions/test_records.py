@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.records import (
+    BookmarkRecord,
+    DecisionRecord,
+    DeletedRecord,
+    Record,
+    StatusRecord,
+    Target,
+    decode,
+    encode,
+)
+from kube_sync.objects import GroupVersionResource, ObjectKey
+
+_targets = st.builds(Target, st.text(), st.text(), st.text(), st.text(), st.text())
+_decisions = st.none() | st.builds(
+    Decision,
+    st.dictionaries(st.text(), st.text(), max_size=3),
+    st.lists(st.text(), max_size=3).map(tuple),
+)
+_texts = st.none() | st.text()
+_seqs = st.integers(0, 2**53)
+_records: st.SearchStrategy[Record] = st.one_of(
+    st.builds(
+        DecisionRecord,
+        object=_targets,
+        uid=st.text(),
+        decision=_decisions,
+        seq=_seqs,
+        cause=st.text(),
+        policy=st.text(),
+        old=_decisions,
+        failure=_texts,
+    ),
+    st.builds(DeletedRecord, object=_targets, seq=_seqs),
+    st.builds(StatusRecord, st.lists(st.text(), max_size=3).map(tuple), st.text()),
+    st.builds(BookmarkRecord, _seqs, st.text()),
+)
+
+
+@given(_records)
+def test_any_record_survives_the_wire_as_one_line(record: Record) -> None:
+    line = encode(record)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode(line) == record
+
+
+def test_a_decision_line_is_what_the_documentation_says() -> None:
+    target = Target("apps", "v1", "replicasets", "web", "shop")
+    record = DecisionRecord(target, "u1", Decision({"k": "v"}), 7, "data", "abc", Decision())
+    assert json.loads(encode(record)) == {
+        "type": "decision",
+        "v": 1,
+        "object": {
+            "group": "apps",
+            "version": "v1",
+            "resource": "replicasets",
+            "namespace": "shop",
+            "name": "web",
+        },
+        "uid": "u1",
+        "decision": {"annotations": {"k": "v"}, "errors": []},
+        "seq": 7,
+        "cause": "data",
+        "policy": "abc",
+        "old": {"annotations": {}, "errors": []},
+        "failure": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        DecisionRecord(Target("", "v1", "pods", "x"), "u", None, 1, "load", ""),
+        DeletedRecord(Target("", "v1", "pods", "x"), 1),
+        StatusRecord((), "i"),
+        BookmarkRecord(1, "i"),
+    ],
+)
+def test_every_record_carries_its_version(record: Record) -> None:
+    assert json.loads(encode(record))["v"] == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"bookmark","seq":1,"instance":"i","v":2}\n',
+        b'{"type":"surprise","v":1}\n',
+        b'{"seq":1,"instance":"i","v":1}\n',
+        b'{"type":"bookmark","v":1}\n',
+        b'{"type":"bookm\n',
+        b"\n",
+    ],
+)
+def test_an_unknown_version_or_record_is_refused(line: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(line)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        DecisionRecord(Target("", "v1", "pods", "x"), "u", None, 1, "load", ""),
+        DeletedRecord(Target("", "v1", "pods", "x"), 1),
+        StatusRecord((), "i"),
+        BookmarkRecord(1, "i"),
+    ],
+)
+def test_another_version_of_any_record_is_refused(record: Record) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(encode(record).replace(b'"v":1', b'"v":2'))
+
+
+def test_an_unknown_field_is_ignored() -> None:
+    """A newer replicator of the same version may say more."""
+    line = b'{"type":"bookmark","seq":1,"instance":"i","v":1,"more":true}\n'
+    assert decode(line) == BookmarkRecord(1, "i")
+
+
+def test_a_target_names_its_collection_and_key() -> None:
+    target = Target("apps", "v1", "replicasets", "web", "shop")
+    assert target.gvr == GroupVersionResource("apps", "v1", "replicasets")
+    assert target.key == ObjectKey("shop", "web")

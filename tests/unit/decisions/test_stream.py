@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from kube_sync.decisions import stream
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.records import (
+    BookmarkRecord,
+    DecisionRecord,
+    Record,
+    StatusRecord,
+    Target,
+    decode,
+)
+from kube_sync.decisions.stream import PATH, stream_app
+from kube_sync.runtime.httpserver import serving
+from kube_sync.runtime.tokenfile import TokenFile
+from tests.unit.async_tools import PATIENCE, until
+
+
+def _target(name: str) -> Target:
+    return Target("apps", "v1", "replicasets", name, "ns")
+
+
+def _update(hub: DecisionHub, name: str, text: str) -> None:
+    hub.update(_target(name), Outcome("u", Decision({"place": text})), "data", "")
+
+
+@asynccontextmanager
+async def _served(hub: DecisionHub, token_file: Path | None = None) -> AsyncGenerator[str]:
+    token = TokenFile(str(token_file) if token_file else None)
+    async with serving(stream_app(hub, token), ("127.0.0.1", 0), grace=0.05) as port:
+        yield f"http://127.0.0.1:{port}{PATH}"
+
+
+@asynccontextmanager
+async def _opened(url: str, token: str | None = None) -> AsyncGenerator[aiohttp.ClientResponse]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        asyncio.timeout(PATIENCE),
+        aiohttp.ClientSession(read_bufsize=1 << 20) as session,
+        session.get(url, headers=headers) as response,
+    ):
+        yield response
+
+
+async def _records(response: aiohttp.ClientResponse, count: int) -> list[Record]:
+    return [decode(await response.content.readline()) for _ in range(count)]
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text("secret\n")
+    return file
+
+
+async def test_a_stream_is_a_snapshot_then_a_bookmark_then_changes() -> None:
+    hub = DecisionHub("me")
+    _update(hub, "a", "1")
+    async with _served(hub) as url, _opened(url) as response:
+        assert response.headers["Content-Type"] == "application/x-ndjson"
+        assert await _records(response, 4) == [
+            StatusRecord(("the decisions are being sent",), "me"),
+            hub.records[_target("a")],
+            StatusRecord((), "me"),
+            BookmarkRecord(1, "me"),
+        ]
+        _update(hub, "b", "2")
+        assert await _records(response, 2) == [hub.records[_target("b")], BookmarkRecord(2, "me")]
+
+
+async def test_the_right_token_opens_the_stream(token_file: Path) -> None:
+    async with _served(DecisionHub("me"), token_file) as url, _opened(url, "secret") as response:
+        assert response.status == 200
+
+
+async def test_a_rotated_token_replaces_the_old_one(token_file: Path) -> None:
+    async with _served(DecisionHub("me"), token_file) as url:
+        token_file.with_name("new").write_text("rotated")
+        token_file.with_name("new").rename(token_file)
+        async with _opened(url, "secret") as response:
+            assert response.status == 401
+        async with _opened(url, "rotated") as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("token", [None, "wrong", "secret2", "secre"])
+async def test_a_missing_or_wrong_token_is_401(token_file: Path, token: str | None) -> None:
+    hub = DecisionHub("me")
+    _update(hub, "a", "confidential")
+    async with _served(hub, token_file) as url, _opened(url, token) as response:
+        assert response.status == 401
+        assert response.headers["WWW-Authenticate"] == "Bearer"
+        assert await response.text() == "a bearer token is needed\n"
+
+
+async def test_another_scheme_with_the_right_token_is_401(token_file: Path) -> None:
+    async with (
+        _served(DecisionHub("me"), token_file) as url,
+        aiohttp.ClientSession(headers={"Authorization": "Basic secret"}) as session,
+        session.get(url) as response,
+    ):
+        assert response.status == 401
+
+
+async def test_a_token_that_is_no_text_is_401(token_file: Path) -> None:
+    async with _served(DecisionHub("me"), token_file) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {PATH} HTTP/1.1\r\nHost: x\r\n".encode())
+        writer.write(b"Authorization: Bearer \xff\xfe\r\n\r\n")
+        async with asyncio.timeout(PATIENCE):
+            assert b" 401 " in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_token_file_that_is_gone_opens_no_door(token_file: Path) -> None:
+    async with _served(DecisionHub("me"), token_file) as url:
+        token_file.unlink()  # noqa: ASYNC240 - a file of the test's own
+        async with _opened(url, "secret") as response:
+            assert response.status == 500
+
+
+async def test_another_path_needs_a_token_too(token_file: Path) -> None:
+    async with _served(DecisionHub("me"), token_file) as url, _opened(url + "/x") as response:
+        assert response.status == 401
+
+
+async def test_a_quiet_stream_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.01)
+    async with _served(DecisionHub("me")) as url, _opened(url) as response:
+        await _records(response, 3)
+        assert await _records(response, 2) == [BookmarkRecord(0, "me")] * 2
+
+
+async def test_a_slow_reader_gets_the_latest_and_not_every_step() -> None:
+    hub, steps = DecisionHub("me"), 400
+    async with _served(hub) as url, _opened(url) as response:
+        await _records(response, 3)
+        padding = "x" * 100_000  # more than the kernel and both processes buffer
+        for number in range(steps):
+            _update(hub, "a", f"{number} {padding}")
+            _update(hub, "b", f"{number}")
+            for _ in range(5):
+                await asyncio.sleep(0)
+        (subscription,) = hub._subscriptions
+        assert len(subscription._pending) <= 2
+        latest: dict[Target, DecisionRecord] = {}
+        told = 0
+        while latest != hub.records:
+            (record,) = await _records(response, 1)
+            if isinstance(record, DecisionRecord):
+                latest[record.object] = record
+                told += 1
+    assert told < steps
+
+
+async def test_a_reader_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.01)
+    hub = DecisionHub("me")
+    async with _served(hub) as url:
+        async with _opened(url) as response:
+            await _records(response, 3)
+            assert len(hub._subscriptions) == 1
+        await until(lambda: not hub._subscriptions)
+
+
+async def test_a_server_that_stops_ends_its_streams() -> None:
+    hub = DecisionHub("me")
+    async with _served(hub) as url:
+        session = aiohttp.ClientSession()
+        response = await session.get(url)
+        await _records(response, 3)
+    assert not hub._subscriptions
+    async with session, response:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.content.read()

@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.evaluator import Evaluator
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.records import DecisionRecord, Target
+from kube_sync.decisions.tracker import Tracker
+from kube_sync.errors import Refused, Retriable
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from tests.unit.async_tools import PATIENCE, Waits, running, until
+
+REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
+
+
+def _key(name: str) -> ObjectKey:
+    return ObjectKey("ns", name)
+
+
+def _target(name: str) -> Target:
+    return Target("apps", "v1", "replicasets", name, "ns")
+
+
+class Collection:
+    def __init__(self, name: str, *names: str) -> None:
+        self.name = name
+        self.known = True
+        self.pending = 0
+        self.names = list(names)
+
+    def keys(self) -> Iterable[ObjectKey]:
+        return [_key(name) for name in self.names]
+
+
+class Opa:
+    """Decides `<text>` for every object it holds, and remembers what it was asked for."""
+
+    def __init__(self, replicasets: Collection) -> None:
+        self._replicasets = replicasets
+        self.text = "one"
+        self.asked: list[list[str]] = []
+        self.modules: list[str] = []
+        self.failures: list[Exception] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.seconds = 0.0  # how long a query takes
+        self.clock = 0.0
+
+    async def put_policy(self, policy_id: str, source: str) -> None:
+        assert source
+        if self.failures:
+            raise self.failures.pop(0)
+        self.modules.append(policy_id)
+
+    async def query(self, path: str, body: bytes) -> bytes | None:
+        assert path == "kube_sync/batch/decisions"
+        names = [name for _, name in json.loads(body)["input"]["items"]]
+        self.asked.append(names)
+        await self.answers.wait()
+        self.clock += self.seconds
+        if self.failures:
+            raise self.failures.pop(0)
+        return json.dumps(self._decided(names)).encode()
+
+    def _decided(self, names: list[str]) -> dict[str, Any]:
+        decision = {"annotations": {"place": self.text}}
+        return {
+            str(index): {"uid": f"uid-{name}", "decision": decision}
+            for index, name in enumerate(names)
+            if name in self._replicasets.names
+        }
+
+
+class World:
+    """A tracker over two collections: `replicasets`, which are decided on, and `clusters`."""
+
+    def __init__(self, *names: str) -> None:
+        self.replicasets = Collection("replicasets", *names)
+        self.clusters = Collection("clusters", "c1")
+        self.opa = Opa(self.replicasets)
+        self.hub = DecisionHub("me")
+        self.waits = Waits()
+        self.policies = asyncio.Event()
+        self.tracker = Tracker(
+            Evaluator(self.opa, "kubernetes", "p", "e"),
+            self.hub,
+            {"replicasets": REPLICASETS},
+            [self.replicasets, self.clusters],
+            backoff=self.waits.backoff(0.1, 5.0),
+            clock=lambda: self.opa.clock,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        async with running(self.tracker.run(self.policies)):
+            yield
+
+    @asynccontextmanager
+    async def loaded(self) -> AsyncGenerator[None]:
+        """Run with everything decided once, and what was asked for so far forgotten."""
+        self.policies.set()
+        async with self.running():
+            await until(lambda: self.hub.records and not self.hub.held)
+            await self.idle()
+            self.opa.asked.clear()
+            yield
+
+    async def idle(self) -> None:
+        """Wait until the tracker waits."""
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+    @property
+    def causes(self) -> dict[str, str]:
+        return {target.name: record.cause for target, record in self.hub.records.items()}
+
+    @property
+    def texts(self) -> dict[str, str | None]:
+        return {t.name: _text(record) for t, record in self.hub.records.items()}
+
+
+def _text(record: DecisionRecord) -> str | None:
+    return record.decision.annotations["place"] if record.decision else None
+
+
+async def test_nothing_is_asked_before_the_first_policies_are_in() -> None:
+    """A decision without policies is undefined, and would look like one."""
+    world = World("a")
+    async with world.running():
+        await world.idle()
+        assert (world.opa.asked, world.opa.modules) == ([], [])
+        assert world.hub.held == ("OPA is being loaded",)
+        world.policies.set()
+        await until(lambda: not world.hub.held)
+    assert world.opa.modules == ["kube_sync/replicator/batch"]
+    assert world.causes == {"a": "load"}
+
+
+async def test_the_load_hold_ends_only_when_everything_was_decided() -> None:
+    world = World("a", "b")
+    world.policies.set()
+    world.opa.answers.clear()
+    async with world.running():
+        await until(lambda: world.opa.asked)
+        assert world.hub.held == ("OPA is being loaded",)
+        world.opa.answers.set()
+        await until(lambda: not world.hub.held)
+        assert world.texts == {"a": "one", "b": "one"}
+
+
+async def test_a_load_forgets_what_went_while_opa_was_away() -> None:
+    """The hub outlives epochs, and nobody tells what was deleted between two of them."""
+    world = World("a")
+    async with world.loaded():
+        pass
+    world.replicasets.names.remove("a")
+    async with world.running():
+        await until(lambda: not world.hub.records)
+        await until(lambda: not world.hub.held)
+
+
+async def test_a_changed_target_is_asked_for_alone_and_at_once() -> None:
+    world = World("a", "b", "c")
+    async with world.loaded():
+        world.opa.text = "two"
+        world.tracker.written("replicasets", [_key("b")])
+        await until(lambda: world.causes["b"] == "object")
+        await world.idle()
+    assert world.opa.asked == [["b"]]
+    assert world.texts == {"a": "one", "b": "two", "c": "one"}
+
+
+async def test_a_changed_target_asks_for_all_others_a_little_later() -> None:
+    """A policy may compare targets with each other, as the resolving style does."""
+    world = World("a", "b")
+    async with world.loaded():
+        world.opa.text = "two"
+        world.tracker.written("replicasets", [_key("b")])
+        await until(lambda: world.opa.asked)
+        await world.idle()
+        world.opa.clock += 1.9
+        world.tracker.wake()
+        await world.idle()
+        assert world.opa.asked == [["b"]]
+        world.opa.clock += 0.2
+        world.tracker.wake()
+        await until(lambda: world.texts == {"a": "two", "b": "two"})
+    assert world.opa.asked == [["b"], ["a", "b"]]
+    assert world.causes == {"a": "object", "b": "object"}
+
+
+async def test_sweeps_for_the_targets_own_sake_take_a_tenth_of_the_time_at_most() -> None:
+    world = World("a")
+    world.opa.seconds = 1.0
+    async with world.loaded():
+        world.opa.seconds = 0.0
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: world.opa.asked)
+        world.opa.clock += 9.9
+        world.tracker.wake()
+        await world.idle()
+        assert len(world.opa.asked) == 1
+        world.opa.clock += 0.2
+        world.tracker.wake()
+        await until(lambda: len(world.opa.asked) == 2)
+
+
+async def test_more_changed_targets_do_not_put_the_sweep_off() -> None:
+    """A fleet that changes all the time must be swept all the same."""
+    world = World("a")
+    async with world.loaded():
+        world.tracker.written("replicasets", [_key("a")])
+        await world.idle()
+        world.opa.clock += 1.5
+        world.tracker.written("replicasets", [_key("a")])
+        await world.idle()
+        world.opa.asked.clear()
+        world.opa.clock += 0.6
+        world.tracker.wake()
+        await world.idle()
+        assert world.opa.asked == [["a"]]
+
+
+async def test_a_change_elsewhere_asks_for_all_targets() -> None:
+    world = World("a", "b")
+    async with world.loaded():
+        world.opa.text = "two"
+        world.tracker.written("clusters", [ObjectKey("", "c1")])
+        await until(lambda: world.texts == {"a": "two", "b": "two"})
+    assert world.causes == {"a": "data", "b": "data"}
+    assert world.opa.asked == [["a", "b"]]
+
+
+async def test_another_set_of_policies_asks_for_all_targets_in_its_name() -> None:
+    world = World("a", "b")
+    async with world.loaded():
+        world.opa.text = "two"
+        world.tracker.policies_changed("digest-2")
+        await until(lambda: world.texts == {"a": "two", "b": "two"})
+    assert {r.policy for r in world.hub.records.values()} == {"digest-2"}
+    assert world.causes == {"a": "policy", "b": "policy"}
+
+
+async def test_a_deleted_target_is_forgotten() -> None:
+    world = World("a", "b")
+    async with world.loaded():
+        world.replicasets.names.remove("a")
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: set(world.causes) == {"b"})
+
+
+async def test_a_target_that_changes_while_opa_answers_is_asked_for_again() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.opa.answers.clear()
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: len(world.opa.asked) == 1)
+        world.tracker.written("replicasets", [_key("a")])
+        world.opa.answers.set()
+        await until(lambda: len(world.opa.asked) == 2)
+
+
+async def test_a_changed_target_does_not_wait_for_a_sweep() -> None:
+    names = [f"n{i:03}" for i in range(120)]
+    world = World(*names)
+    async with world.loaded():
+        world.opa.answers.clear()
+        world.tracker.written("clusters", [ObjectKey("", "c1")])
+        await until(lambda: world.opa.asked)
+        world.tracker.written("replicasets", [_key("n119")])
+        world.opa.answers.set()
+        await until(lambda: len(world.opa.asked) == 4)
+    assert [asked[-1] for asked in world.opa.asked] == ["n049", "n119", "n099", "n118"]
+
+
+async def test_a_failed_question_is_asked_again_until_it_is_answered() -> None:
+    world = World("a", "b")
+    async with world.loaded():
+        world.opa.failures = [Retriable("503", 7.0), Refused("403")]
+        world.opa.text = "two"
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: world.texts["a"] == "two")
+    assert world.opa.asked == [["a"], ["a"], ["a"]]
+    assert world.waits.seconds == [7.0, 0.2]
+    assert world.causes == {"a": "object", "b": "load"}
+
+
+async def test_a_failed_sweep_goes_on_where_it_failed() -> None:
+    world = World("a", "b")
+    async with world.loaded():
+        world.opa.failures = [Retriable("503")]
+        world.opa.text = "two"
+        world.tracker.policies_changed("p2")
+        await until(lambda: world.texts == {"a": "two", "b": "two"})
+    assert world.causes == {"a": "policy", "b": "policy"}
+
+
+async def test_a_change_that_comes_while_a_question_fails_is_not_lost() -> None:
+    world = World("a", "b")
+    async with world.loaded():
+        world.opa.answers.clear()
+        world.opa.failures = [Retriable("503")]
+        world.opa.text = "two"
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: world.opa.asked)
+        world.tracker.written("replicasets", [_key("b")])
+        world.opa.answers.set()
+        await until(lambda: world.texts == {"a": "two", "b": "two"})
+
+
+async def test_a_module_that_cannot_be_loaded_yet_is_sent_again() -> None:
+    world = World("a")
+    world.opa.failures = [Retriable("503"), Retriable("503")]
+    async with world.loaded():
+        assert world.opa.modules == ["kube_sync/replicator/batch"]
+    assert world.waits.seconds == [0.1, 0.2]
+
+
+async def test_success_makes_the_next_wait_the_first_one_again() -> None:
+    world = World("a")
+    async with world.loaded():
+        for _ in range(2):
+            world.opa.asked.clear()
+            world.opa.failures = [Retriable("503")]
+            world.tracker.written("replicasets", [_key("a")])
+            await until(lambda: len(world.opa.asked) == 2)
+            await world.idle()
+    assert world.waits.seconds == [0.1, 0.1]
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_tracker_that_is_cancelled_while_news_arrive_ends(turns: int) -> None:
+    """asyncio.wait_for of Python 3.11 swallows such a cancellation."""
+    world = World("a")
+    world.policies.set()
+    tracker = asyncio.create_task(world.tracker.run(world.policies))
+    await world.idle()
+    world.tracker.written("replicasets", [_key("a")])
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    tracker.cancel()
+    _, pending = await asyncio.wait([tracker], timeout=PATIENCE)
+    tracker.cancel()
+    assert not pending
+
+
+async def test_a_missing_kind_holds_and_says_which() -> None:
+    """It looks empty, and would empty every placement."""
+    world = World("a")
+    async with world.loaded():
+        world.clusters.known = False
+        world.tracker.wake()
+        assert world.hub.held == ("clusters: the API server does not know this resource",)
+
+
+async def test_a_kind_that_came_back_is_released_only_when_decided_on() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.clusters.known = False
+        world.tracker.wake()
+        await until(lambda: world.hub.held)
+        world.clusters.known, world.clusters.pending = True, 1  # listed, not yet written to OPA
+        world.tracker.wake()
+        await world.idle()
+        assert world.hub.held
+        world.clusters.pending = 0
+        world.opa.answers.clear()
+        world.tracker.written("clusters", [ObjectKey("", "c1")])
+        await until(lambda: world.opa.asked)
+        await world.idle()
+        assert world.hub.held, "written, but nothing was decided on it"
+        world.opa.answers.set()
+        await until(lambda: not world.hub.held)
+
+
+async def test_a_kind_that_is_missing_from_the_start_keeps_its_hold_after_the_load() -> None:
+    world = World("a")
+    world.clusters.known = False
+    world.policies.set()
+    async with world.running():
+        await until(lambda: world.hub.records)
+        await world.idle()
+        assert world.hub.held == ("clusters: the API server does not know this resource",)
+
+
+@pytest.mark.parametrize("kind", ["replicasets", "clusters"])
+async def test_an_unchanged_decision_is_no_news(kind: str) -> None:
+    world = World("a")
+    async with world.loaded():
+        seq = world.hub.seq
+        world.tracker.written(kind, [_key("a")])
+        await until(lambda: world.opa.asked)
+        await world.idle()
+        assert world.hub.seq == seq
+        assert world.hub.records[_target("a")].decision == Decision({"place": "one"})

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from kube_sync.observability.logs import configure_logs
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def _caught(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Take standard error over; in the test itself, since pytest does so after each fixture."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def test_a_log_line_is_one_json_object_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = _caught(monkeypatch)
+    configure_logs()
+    structlog.get_logger().info("listed", resource="pods", objects=3)
+    (line,) = output.getvalue().splitlines()
+    record = json.loads(line)
+    assert record.pop("timestamp").endswith("Z")
+    assert record == {"event": "listed", "level": "info", "resource": "pods", "objects": 3}
+
+
+@pytest.mark.parametrize(
+    ("level", "told"), [("debug", ["a", "b", "c"]), ("info", ["b", "c"]), ("warning", ["c"])]
+)
+def test_less_than_the_level_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, level: str, told: list[str]
+) -> None:
+    output = _caught(monkeypatch)
+    configure_logs(level)
+    log = structlog.get_logger()
+    log.debug("a")
+    log.info("b")
+    log.warning("c")
+    assert [json.loads(line)["event"] for line in output.getvalue().splitlines()] == told
+
+
+def test_a_failure_stays_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = _caught(monkeypatch)
+    configure_logs()
+    try:
+        int("broken")
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    (line,) = output.getvalue().splitlines()
+    assert "ValueError: invalid literal" in json.loads(line)["exception"]
+
+
+def test_a_terminal_gets_lines_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure_logs()
+    structlog.get_logger().info("listed")
+    assert not stream.getvalue().startswith("{")
+    assert "listed" in stream.getvalue()

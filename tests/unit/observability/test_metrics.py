@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections import Counter
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from kube_sync.observability import metrics
+
+ALL = {name: found for name, found in vars(metrics).items() if isinstance(found, MetricWrapperBase)}
+
+
+def test_metrics_are_found_at_all() -> None:
+    assert len(ALL) > 10
+
+
+def test_every_name_is_unique_and_prefixed() -> None:
+    names = Counter(found._name for found in ALL.values())
+    assert all(name.startswith("kube_sync_") for name in names)
+    assert names.most_common(1)[0][1] == 1
+
+
+def test_every_name_is_that_of_its_variable() -> None:
+    """So that what a dashboard shows can be found in the code."""
+    assert {found._name for found in ALL.values()} == {f"kube_sync_{name}" for name in ALL}
+
+
+def test_no_label_names_an_object() -> None:
+    """Each would be a time series of its own, and tell what runs here."""
+    labels = {label for found in ALL.values() for label in found._labelnames}
+    assert labels.isdisjoint({"name", "namespace", "key", "uid", "object", "policy", "path"})
+
+
+def test_every_metric_is_explained() -> None:
+    assert all(found._documentation.strip() for found in ALL.values())

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.parser import text_string_to_metric_families
+
+from kube_sync.observability.readiness import Readiness
+from kube_sync.observability.server import observability_app
+from kube_sync.runtime.httpserver import serving
+
+
+@asynccontextmanager
+async def _page(readiness: Readiness, path: str) -> AsyncGenerator[aiohttp.ClientResponse]:
+    async with (
+        serving(observability_app(readiness), ("127.0.0.1", 0), grace=0.05) as port,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as response,
+    ):
+        yield response
+
+
+async def test_a_ready_process_answers_200_with_every_condition() -> None:
+    readiness = Readiness()
+    readiness.met("opa")
+    readiness.met("data")
+    async with _page(readiness, "/readyz") as response:
+        assert response.status == 200
+        assert await response.text() == "data: ok\nopa: ok\nready\n"
+
+
+async def test_a_process_that_waits_answers_503_with_the_reason() -> None:
+    readiness = Readiness()
+    readiness.met("data")
+    readiness.waiting("opa", "OPA http://x: 401 (is opa.token_file the right one?)")
+    async with _page(readiness, "/readyz") as response:
+        assert response.status == 503
+        assert await response.text() == (
+            "data: ok\nopa: OPA http://x: 401 (is opa.token_file the right one?)\nnot ready\n"
+        )
+
+
+async def test_liveness_does_not_depend_on_the_world_outside() -> None:
+    """Restarting a sidecar never mends an OPA that is away."""
+    readiness = Readiness()
+    readiness.waiting("opa", "away")
+    async with _page(readiness, "/livez") as response:
+        assert (response.status, await response.text()) == (200, "ok\n")
+
+
+async def test_metrics_are_served_as_prometheus_reads_them() -> None:
+    async with _page(Readiness(), "/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"] == CONTENT_TYPE_LATEST
+        text = await response.text()
+    names = {family.name for family in text_string_to_metric_families(text)}
+    assert {"kube_sync_pending_changes", "kube_sync_decision_changes"} <= names

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+
+from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.objects import ObjectKey
+from kube_sync.remediator.plan import Current
+from kube_sync.remediator.targets import Targets
+
+VERSION = ResourceVersion("1")
+
+
+def _key(name: str) -> ObjectKey:
+    return ObjectKey("ns", name)
+
+
+def _item(name: str, annotations: dict[str, str] | None = None, uid: str = "u") -> Item:
+    body = {"metadata": {"name": name} | ({"annotations": annotations} if annotations else {})}
+    return Item(_key(name), uid, VERSION, json.dumps(body).encode())
+
+
+class Store(Targets):
+    def __init__(self, *items: Item) -> None:
+        self.told: set[ObjectKey] = set()
+        super().__init__(self.told.add)
+        self.replace(Listing(list(items), VERSION), known=True)
+
+
+def test_uid_and_annotations_are_kept() -> None:
+    store = Store(_item("a", {"k": "v"}))
+    assert store.get(_key("a")) == Current("u", {"k": "v"})
+
+
+def test_an_object_without_annotations_has_none() -> None:
+    assert Store(_item("a")).get(_key("a")) == Current("u", {})
+
+
+def test_a_list_tells_every_key_that_came_stayed_or_went() -> None:
+    store = Store(_item("went"), _item("stayed"))
+    store.told.clear()
+    store.replace(Listing([_item("stayed"), _item("came")], VERSION), known=True)
+    assert store.told == {_key("went"), _key("stayed"), _key("came")}
+    assert store.get(_key("went")) is None
+
+
+def test_an_event_replaces_the_object_and_tells_its_key() -> None:
+    store = Store(_item("a", {"k": "1"}), _item("b"))
+    store.told.clear()
+    store.apply(Event("MODIFIED", VERSION, _item("a", {"k": "2"}, "u2")))
+    assert store.get(_key("a")) == Current("u2", {"k": "2"})
+    assert store.told == {_key("a")}
+
+
+def test_a_deletion_forgets_the_object_and_tells_its_key() -> None:
+    store = Store(_item("a"))
+    store.told.clear()
+    store.apply(Event("DELETED", VERSION, _item("a")))
+    store.apply(Event("DELETED", VERSION, _item("never-seen")))
+    assert store.get(_key("a")) is None
+    assert store.told == {_key("a"), _key("never-seen")}
+
+
+def test_a_bookmark_tells_nothing() -> None:
+    store = Store(_item("a"))
+    store.told.clear()
+    store.apply(Event("BOOKMARK", VERSION))
+    assert store.told == set()

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import socket
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from kube_sync.errors import Misconfigured
+from kube_sync.runtime.httpserver import serving
+
+
+def _app() -> web.Application:
+    async def hello(_request: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    app = web.Application()
+    app.router.add_get("/", hello)
+    return app
+
+
+async def test_port_0_yields_the_port_that_was_chosen() -> None:
+    async with (
+        serving(_app(), ("127.0.0.1", 0)) as port,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/") as response,
+    ):
+        assert await response.text() == "hello"
+
+
+async def test_after_the_block_nobody_listens() -> None:
+    async with serving(_app(), ("127.0.0.1", 0)) as port:
+        pass
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Misconfigured, match=rf"^cannot listen on 127\.0\.0\.1:{port}: .*use"):
+            async with serving(_app(), ("127.0.0.1", port)):
+                pytest.fail("two servers on one port")
+
+
+async def test_a_host_that_is_not_here_is_named() -> None:
+    with pytest.raises(Misconfigured, match=r"^cannot listen on 192\.0\.2\.1:0: "):
+        async with serving(_app(), ("192.0.2.1", 0)):
+            pytest.fail("listening on somebody else's address")

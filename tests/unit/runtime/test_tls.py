@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from kube_sync.certificates import write_certificates
+from kube_sync.errors import Misconfigured
+from kube_sync.runtime.tls import client_context, server_context
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    write_certificates(folder, ["localhost"])
+    return folder
+
+
+def test_a_missing_certificate_is_named(tmp_path: Path, files: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"^.*/gone\.crt: No such file"):
+        server_context(str(tmp_path / "gone.crt"), str(files / "tls.key"))
+
+
+def test_a_missing_key_is_named(tmp_path: Path, files: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"^.*/gone\.key: No such file"):
+        server_context(str(files / "tls.crt"), str(tmp_path / "gone.key"))
+
+
+def test_a_missing_authority_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"^.*/gone\.crt: No such file"):
+        client_context(str(tmp_path / "gone.crt"))
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=rf"^{tmp_path}: Is a directory"):
+        client_context(str(tmp_path))
+
+
+def test_a_key_of_another_certificate_names_both_files(files: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"tls\.crt and .*ca\.key are not a certificate"):
+        server_context(str(files / "tls.crt"), str(files / "ca.key"))
+
+
+def test_text_that_is_no_certificate_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("hello")
+    with pytest.raises(Misconfigured, match=r"ca\.crt holds no certificate authority"):
+        client_context(str(tmp_path / "ca.crt"))
+
+
+def test_a_client_verifies_and_trusts_the_given_authority_alone(files: Path) -> None:
+    context = client_context(str(files / "ca.crt"))
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    (trusted,) = context.get_ca_certs()
+    assert trusted["subject"] == ((("commonName", "kube-sync authority"),),)
+
+
+def test_without_an_authority_the_machines_own_are_asked() -> None:
+    assert client_context(None).verify_mode is ssl.CERT_REQUIRED
+
+
+def test_nothing_below_tls_1_2_is_spoken(files: Path) -> None:
+    contexts = (
+        server_context(str(files / "tls.crt"), str(files / "tls.key")),
+        client_context(str(files / "ca.crt")),
+    )
+    assert [c.minimum_version for c in contexts] == [ssl.TLSVersion.TLSv1_2] * 2

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_sync.runtime.workqueue import WorkQueue
+from tests.unit.async_tools import PATIENCE, Timers, running, until
+
+
+async def test_a_key_added_often_before_its_turn_runs_once() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("a", "b", "a", "a"):
+        queue.add(key)
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
+    assert len(queue) == 0
+
+
+async def test_a_key_added_while_in_work_runs_once_more_afterwards() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    key = await queue.get()
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 0, "the same key must not be in work twice"
+    queue.done(key)
+    assert len(queue) == 1
+    queue.done(await queue.get())
+    assert len(queue) == 0
+
+
+async def test_a_key_that_was_done_without_news_does_not_come_back() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    queue.done(await queue.get())
+    assert len(queue) == 0
+
+
+async def test_waiting_workers_each_get_one_of_the_keys() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+        workers = [group.create_task(queue.get()) for _ in range(2)]
+        await asyncio.sleep(0)
+        queue.add("a")
+        queue.add("b")
+    assert {worker.result() for worker in workers} == {"a", "b"}
+
+
+async def test_one_key_wakes_workers_but_only_one_of_them_takes_it() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    taken: list[str] = []
+
+    async def work() -> None:
+        while True:
+            taken.append(await queue.get())
+
+    async with running(work(), work()):
+        await asyncio.sleep(0)
+        queue.add("a")
+        await until(lambda: taken)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert taken == ["a"]
+
+
+async def test_add_after_adds_the_key_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    queue.add_after("a", 3.0)
+    assert (len(queue), timers.seconds) == (0, [3.0])
+    timers.fire()
+    assert await queue.get() == "a"
+
+
+async def test_an_add_meanwhile_replaces_the_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    queue.add_after("a", 3.0)
+    queue.add("a")
+    assert timers.seconds == []
+    queue.done(await queue.get())
+    timers.fire()
+    assert len(queue) == 0
+
+
+async def test_add_after_for_a_key_that_waits_already_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    queue.add("a")
+    queue.add_after("a", 3.0)
+    queue.add_after("b", 3.0)
+    queue.add_after("b", 9.0)
+    assert timers.seconds == [3.0]
+
+
+async def test_a_time_that_is_up_while_the_key_is_in_work_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    queue.add("a")
+    key = await queue.get()
+    queue.add_after("a", 3.0)
+    timers.fire()
+    assert len(queue) == 0
+    queue.done(key)
+    assert len(queue) == 1
+
+
+async def test_close_cancels_what_was_to_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    queue.add_after("a", 3.0)
+    queue.close()
+    assert timers.seconds == []
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "get", "done"]), st.integers(0, 3))))
+def test_any_interleaving_runs_every_added_key_and_none_twice_at_once(
+    steps: list[tuple[str, int]],
+) -> None:
+    """The model: `due` is what has been added since its last start."""
+
+    async def play() -> None:
+        queue: WorkQueue[int] = WorkQueue()
+        due: set[int] = set()
+        in_work: set[int] = set()
+        for step, number in steps:
+            if step == "add":
+                queue.add(number)
+                due.add(number)
+            elif step == "get" and len(queue):
+                key = await queue.get()
+                assert key in due
+                assert key not in in_work
+                due.discard(key)
+                in_work.add(key)
+            elif step == "done" and number in in_work:
+                in_work.discard(number)
+                queue.done(number)
+            assert len(queue) == len(due - in_work)
+
+    asyncio.run(play())

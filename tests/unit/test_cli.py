@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kube_sync import __version__, app, cli
+from kube_sync.cli import main
+from kube_sync.errors import Misconfigured
+from kube_sync.settings import CONFIG_ENV, Settings, fields, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in fields():
+        monkeypatch.delenv(field.variable, raising=False)
+    monkeypatch.delenv(CONFIG_ENV, raising=False)
+    # The logs of this process belong to pytest.
+    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+
+
+class Run:
+    """One command in this process: its exit status and what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
+        with pytest.raises(SystemExit) as exited:
+            main(arguments)
+        self.status = exited.value.code
+        self.out, self.err = capsys.readouterr()
+
+    @property
+    def complaint(self) -> str:
+        """The only line on standard error."""
+        (line,) = self.err.splitlines()
+        return line
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def test_help_tells_what_the_commands_do_and_where_the_configuration_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = Run(capsys, "--help")
+    assert run.status == 0
+    for word in (
+        "Open Policy Agent (OPA)",
+        "replicate",
+        "remediate",
+        "admit",
+        "run",
+        "config",
+        "certs",
+        "healthcheck",
+        "--config",
+        CONFIG_ENV,
+    ):
+        assert word in run.out
+
+
+@pytest.mark.parametrize(
+    "command", ["replicate", "remediate", "admit", "run", "config", "certs", "healthcheck"]
+)
+def test_every_command_has_help_of_its_own(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    run = Run(capsys, command, "--help")
+    assert run.status == 0
+    assert f"kube-sync {command}" in run.out
+    assert CONFIG_ENV in run.out
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Run(capsys, "--version").out == f"kube-sync {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["config", "--loud"], ["certs"]])
+def test_a_wrong_command_line_exits_with_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    run = Run(capsys, *arguments)
+    assert run.status == 2
+    assert run.out == ""
+
+
+def test_config_prints_what_loads_to_the_same(
+    capsys: pytest.CaptureFixture[str], config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text("remediate: {mode: off}")
+    monkeypatch.setenv("KUBE_SYNC_OPA_URL", "http://opa:1")
+    run = Run(capsys, "config", "--config", str(config))
+    assert (run.status, run.err) == (0, "")
+    config.write_text(run.out)
+    settings = load_settings(str(config), {})
+    assert (settings.remediate.mode, settings.opa.url) == ("off", "http://opa:1")
+
+
+def test_config_masks_passwords(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBE_SYNC_OPA_URL", "http://me:secret@opa:1")
+    run = Run(capsys, "config")
+    assert yaml.safe_load(run.out)["opa"]["url"] == "http://***@opa:1"
+
+
+def test_config_lists_the_variable_of_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "config", "--variables")
+    assert [tuple(line.split()) for line in run.out.splitlines()] == [
+        (field.variable, field.path) for field in fields()
+    ]
+
+
+@pytest.mark.parametrize("command", ["config", "replicate", "remediate", "admit", "run"])
+def test_a_mistake_in_the_configuration_is_one_line_and_2(
+    capsys: pytest.CaptureFixture[str], config: Path, command: str
+) -> None:
+    config.write_text("opa: {urll: x}")
+    run = Run(capsys, command, "--config", str(config))
+    assert (run.status, run.out) == (2, "")
+    assert run.complaint == f"kube-sync: opa.urll: unknown key (in {config})"
+
+
+@pytest.mark.parametrize(
+    ("command", "function"),
+    [
+        ("replicate", "run_replicate"),
+        ("remediate", "run_remediate"),
+        ("admit", "run_admit"),
+        ("run", "run_all"),
+    ],
+)
+def test_a_service_runs_with_the_settings_and_ends_with_0(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    config: Path,
+    command: str,
+    function: str,
+) -> None:
+    ran: list[Settings] = []
+
+    async def run(settings: Settings) -> None:
+        ran.append(settings)
+
+    monkeypatch.setattr(app, function, run)
+    config.write_text("policies: {static: true}")
+    assert Run(capsys, command, "--config", str(config)).status == 0
+    assert [settings.policies.static for settings in ran] == [True]
+
+
+def test_a_mistake_found_while_running_is_one_line_and_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token file that goes raises in a task group of a task group."""
+
+    async def run(_settings: Settings) -> None:
+        inner = ExceptionGroup("inner", [Misconfigured("token file /t: empty")])
+        msg = "outer"
+        raise ExceptionGroup(msg, [inner])
+
+    monkeypatch.setattr(app, "run_all", run)
+    finished = Run(capsys, "run")
+    assert finished.status == 2
+    assert finished.complaint == "kube-sync: token file /t: empty"
+
+
+def test_an_unexpected_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(_settings: Settings) -> None:
+        msg = "a bug"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(app, "run_all", run)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["run"])
+
+
+def test_a_kubeconfig_that_is_missing_is_one_line_and_2_of_the_real_program(
+    tmp_path: Path,
+) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "kube_sync", "remediate"],
+        env={
+            "KUBE_SYNC_KUBERNETES_KUBECONFIG": str(tmp_path / "gone"),
+            "KUBE_SYNC_OBSERVE_LISTEN": "127.0.0.1:0",
+        },
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout) == (2, "")
+    *_, line = finished.stderr.splitlines()
+    assert line.startswith("kube-sync: kubernetes.kubeconfig: ")
+    assert str(tmp_path / "gone") in line
+    assert "Traceback" not in finished.stderr
+
+
+def test_certs_writes_and_lists_its_files(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = Run(capsys, "certs", "--out", str(tmp_path), "--host", "localhost", "--host", "::1")
+    assert run.status == 0
+    assert run.out.splitlines() == [
+        str(tmp_path / name) for name in ("ca.key", "ca.crt", "tls.key", "tls.crt")
+    ]
+
+
+def test_certs_refuses_to_overwrite_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Run(capsys, "certs", "--out", str(tmp_path), "--host", "localhost")
+    run = Run(capsys, "certs", "--out", str(tmp_path), "--host", "localhost")
+    assert run.status == 1
+    assert run.complaint == f"kube-sync: {tmp_path / 'tls.crt'}: exists already"
+
+
+def test_certs_names_a_folder_that_cannot_be_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    run = Run(capsys, "certs", "--out", str(tmp_path / "file/x"), "--host", "localhost")
+    assert run.status == 1
+    assert run.complaint.endswith("Not a directory")
+
+
+def test_certs_names_a_host_that_is_none(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = Run(capsys, "certs", "--out", str(tmp_path), "--host", "bücher.example")
+    assert run.status == 1
+    assert run.complaint.startswith("kube-sync: no certificate for bücher.example in ")
+
+
+def test_certs_names_an_authority_that_cannot_sign(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "ca.key").write_text("garbage")
+    (tmp_path / "ca.crt").write_text("garbage")
+    run = Run(capsys, "certs", "--out", str(tmp_path), "--host", "localhost")
+    assert run.status == 1
+    assert str(tmp_path) in run.complaint
+
+
+class _Readiness(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        status, text = {
+            "/ready": (200, "opa: ok\nready\n"),
+            "/not-ready": (503, "opa: away\nnot ready\n"),
+        }.get(self.path, (500, ""))
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Readiness) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_healthcheck_of_a_ready_process_is_0_and_prints_the_page(
+    capsys: pytest.CaptureFixture[str], page: str
+) -> None:
+    run = Run(capsys, "healthcheck", "--url", page + "/ready")
+    assert (run.status, run.out, run.err) == (0, "opa: ok\nready\n", "")
+
+
+def test_healthcheck_of_a_process_that_is_not_ready_is_1_and_tells_why(
+    capsys: pytest.CaptureFixture[str], page: str
+) -> None:
+    run = Run(capsys, "healthcheck", "--url", page + "/not-ready")
+    assert (run.status, run.out) == (1, "")
+    assert run.err == "kube-sync: opa: away\nnot ready\n"
+
+
+def test_healthcheck_of_a_page_without_a_word_names_the_page(
+    capsys: pytest.CaptureFixture[str], page: str
+) -> None:
+    run = Run(capsys, "healthcheck", "--url", page + "/broken")
+    assert run.status == 1
+    assert run.complaint.startswith(f"kube-sync: {page}/broken: HTTP Error 500")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/readyz", "nonsense", "http://[::1", "http://a b/"]
+)
+def test_healthcheck_of_nobody_is_1_in_one_line(
+    capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    run = Run(capsys, "healthcheck", "--url", url)
+    assert run.status == 1
+    assert run.complaint.startswith(f"kube-sync: {url}: ")
+
+
+def test_healthcheck_does_not_ask_through_a_proxy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    """Docker hands its proxy settings to containers, and the page is on 127.0.0.1 of each."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert Run(capsys, "healthcheck", "--url", page + "/ready").status == 0

@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_sync.errors import Misconfigured
+from kube_sync.objects import GroupVersionResource
+from kube_sync.settings import (
+    CONFIG_ENV,
+    Field,
+    Resource,
+    Settings,
+    check_stream,
+    effective,
+    fields,
+    load_settings,
+    parse_listen,
+)
+
+DOCUMENTED = """\
+kubernetes: {kubeconfig: null, context: null}          # default: in-cluster, then KUBECONFIG
+opa: {url: "http://127.0.0.1:8181", token_file: null, ca_file: null}
+replicate:
+  root: kubernetes
+  fields: all                                           # all | auto | a list of paths per resource
+  resources:
+    - {group: multicluster.x-k8s.io, version: v1alpha1, resource: clusterprofiles, as: clusters}
+    - {group: apps, version: v1, resource: replicasets}
+policies: {namespaces: [kube-federation-scheduling-policy], static: false}
+placement: {path: io/k8s/federation/admission, resources: [replicasets]}
+decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
+  cert_file: null, key_file: null, ca_file: null}
+remediate: {mode: enforce, guard: {}}                   # off | dry-run | manual | enforce
+admission: {listen: "0.0.0.0:8443", cert_file: null, key_file: null, engine: {dialect: v1}}
+observe: {listen: null}
+"""
+_ONE_RESOURCE = '[{group: "", version: v1, resource: replicasets}]'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def _load(file: Path, text: str, **environment: str) -> Settings:
+    file.write_text(text)
+    return load_settings(str(file), environment)
+
+
+def _complaint(file: Path, text: str, **environment: str) -> str:
+    with pytest.raises(Misconfigured) as raised:
+        _load(file, text, **environment)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def test_no_file_and_no_environment_give_the_defaults() -> None:
+    assert load_settings(None, {}) == Settings()
+
+
+def test_the_documented_configuration_is_exactly_the_defaults(file: Path) -> None:
+    assert _load(file, DOCUMENTED) == Settings()
+
+
+def test_the_documented_configuration_names_every_field(file: Path) -> None:
+    file.write_text(DOCUMENTED)
+    document = yaml.safe_load(DOCUMENTED)
+    for field in fields():
+        below = document
+        for part in field.path.split("."):
+            assert part in below, field.path
+            below = below[part]
+
+
+def test_the_default_targets_are_the_replicasets() -> None:
+    assert [(r.name, r.gvr) for r in Settings().targets()] == [
+        ("replicasets", GroupVersionResource("apps", "v1", "replicasets"))
+    ]
+
+
+def test_targets_are_found_by_their_name_in_opa(file: Path) -> None:
+    text = """
+        replicate: {resources: [{group: g.io, version: v1, resource: things, as: mine}]}
+        placement: {resources: [mine]}
+    """
+    assert [target.resource for target in _load(file, text).targets()] == ["things"]
+
+
+def test_the_environment_may_name_the_file(file: Path) -> None:
+    file.write_text("opa: {url: http://opa:1}")
+    assert load_settings(None, {CONFIG_ENV: str(file)}).opa.url == "http://opa:1"
+
+
+def test_the_command_line_wins_over_the_environment(file: Path) -> None:
+    settings = _load(file, "opa: {url: http://one:1}", **{CONFIG_ENV: "/nowhere"})
+    assert settings.opa.url == "http://one:1"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "opa:\n", "opa: null\nremediate: {mode: null}"]
+)
+def test_empty_files_and_null_sections_mean_the_defaults(file: Path, text: str) -> None:
+    assert _load(file, text) == Settings()
+
+
+def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
+    assert _load(file, "remediate: {mode: off}").remediate.mode == "off"
+    assert _load(file, "", KUBE_SYNC_REMEDIATE_MODE="off").remediate.mode == "off"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("opaa: {}", "opaa: unknown key"),
+        ("opa: {urll: x}", "opa.urll: unknown key"),
+        ("admission: {engine: {dialekt: v1}}", "admission.engine.dialekt: unknown key"),
+        ("remediate: {guard: {max: 1}}", "remediate.guard.max: unknown key"),
+        (
+            "replicate: {resources: [{group: a, version: v1, resource: b, has: c}]}",
+            "replicate.resources[0].has: unknown key",
+        ),
+        ("1: x", "configuration: a key is not text"),
+        ("opa: {1: x}", "opa: a key is not text"),
+        ("opa: {url: 1}", "opa.url: expected `str`, got `int`"),
+        ("opa: text", "opa: expected `object`, got `str`"),
+        ("policies: {static: yes}", "policies.static: expected `bool`, got `str`"),
+        ("policies: {namespaces: one}", "policies.namespaces: expected `array`, got `str`"),
+        ("replicate: {resources: [null]}", "replicate.resources[0]: expected `object`, got `null`"),
+        (
+            "replicate: {resources: [{group: a, version: v1}]}",
+            "replicate.resources[0]: object missing required field `resource`",
+        ),
+        ("replicate: {root: a/b}", "replicate.root: expected `str` matching regex"),
+        ("placement: {path: /io/k8s}", "placement.path: expected `str` matching regex"),
+        ("placement: {path: io//k8s}", "placement.path: expected `str` matching regex"),
+        (
+            "remediate: {mode: force}",
+            "remediate.mode: invalid enum value 'force'; known: off, dry-run, manual, enforce",
+        ),
+        ("replicate: {fields: auto}", "replicate.fields: invalid enum value 'auto'; known: all"),
+    ],
+)
+def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
+    file: Path, text: str, complaint: str
+) -> None:
+    message = _complaint(file, text)
+    assert message.startswith(complaint)
+    assert message.endswith(f"(in {file})")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            (
+                f"replicate: {{resources: [{_ONE_RESOURCE[1:-1]}, {{group: apps, version: v1, "
+                "resource: replicasets}]}"
+            ),
+            (
+                "replicate.resources[1]: replicasets.v1.apps and replicasets.v1 are both "
+                '"replicasets" in OPA; give one of them another name with `as`'
+            ),
+        ),
+        (
+            (
+                f"replicate: {{resources: [{_ONE_RESOURCE[1:-1]}, {{group: a, version: v1, "
+                "resource: b, as: replicasets}]}"
+            ),
+            'replicate.resources[1]: b.v1.a and replicasets.v1 are both "replicasets" in OPA',
+        ),
+        (
+            "placement: {resources: [replicasets, pods]}",
+            'placement.resources[1]: "pods" is not replicated; known: clusters, replicasets',
+        ),
+        (
+            "placement: {resources: [clusterprofiles]}",
+            'placement.resources[0]: "clusterprofiles" is not replicated',
+        ),
+        (
+            "replicate: {resources: []}",
+            'placement.resources[0]: "replicasets" is not replicated; known: none',
+        ),
+        ("opa: {url: localhost}", 'opa.url: "localhost" is not an http or https URL'),
+        ("opa: {url: 'ftp://x'}", 'opa.url: "ftp://x" is not an http or https URL'),
+        ("opa: {url: 'http://'}", 'opa.url: "http://" is not an http or https URL'),
+        ("opa: {url: 'http://x:0'}", 'opa.url: "http://x:0" is not an http or https URL'),
+        ("opa: {url: 'http://[::1'}", "opa.url: not a URL: its address or its port is malformed"),
+        ("opa: {url: 'http://x:70000'}", "opa.url: not a URL: its address or its port"),
+        ("decisions: {url: 'file:///x'}", 'decisions.url: "file:///x" is not an http'),
+        (
+            "decisions: {cert_file: a}",
+            "decisions.key_file: needed, since the other half of the pair is set",
+        ),
+        ("decisions: {key_file: a}", "decisions.cert_file: needed"),
+        ("admission: {cert_file: a}", "admission.key_file: needed"),
+        ("admission: {key_file: a}", "admission.cert_file: needed"),
+        ("decisions: {listen: '9400'}", 'decisions.listen: "9400" is not host:port'),
+        ("admission: {listen: 'a:b'}", 'admission.listen: "a:b" is not host:port'),
+        ("observe: {listen: 'a:99999'}", 'observe.listen: "a:99999" is not host:port'),
+    ],
+)
+def test_what_types_cannot_say_is_checked_too(file: Path, text: str, complaint: str) -> None:
+    assert _complaint(file, text).startswith(complaint)
+
+
+@pytest.mark.parametrize("url", ["http://u:s3cret@", "http://u:s3cret@[::1", "http://u:s3cr/et@x"])
+def test_a_complaint_about_a_url_does_not_tell_its_password(file: Path, url: str) -> None:
+    assert "s3cr" not in _complaint(file, f"opa: {{url: '{url}'}}")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"^configuration file .*/gone\.yaml: No such file"):
+        load_settings(str(tmp_path / "gone.yaml"), {})
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"opa: [", "not YAML: while parsing a flow node"),
+        (b"\xff\xfe\xff", "not YAML: "),
+        (b"!!python/object:os.system {}", "not YAML: could not determine a constructor"),
+        (b"[]", "expected a mapping, found list"),
+        (b"text", "expected a mapping, found str"),
+    ],
+)
+def test_a_file_that_is_no_mapping_is_named(file: Path, content: bytes, complaint: str) -> None:
+    file.write_bytes(content)
+    with pytest.raises(Misconfigured) as raised:
+        load_settings(str(file), {})
+    message = str(raised.value)
+    assert message.startswith(f"configuration file {file}: {complaint}")
+    assert "\n" not in message
+
+
+_EXAMPLES: dict[str, tuple[str, Any]] = {
+    "kubernetes.kubeconfig": ("/a", "/a"),
+    "kubernetes.context": ("007", "007"),
+    "opa.url": ("https://opa:1/x", "https://opa:1/x"),
+    "opa.token_file": ("/a", "/a"),
+    "opa.ca_file": ("/a", "/a"),
+    "replicate.root": ("fleet", "fleet"),
+    "replicate.fields": ("all", "all"),
+    "replicate.resources": (_ONE_RESOURCE, (Resource("", "v1", "replicasets"),)),
+    "policies.namespaces": ("[a, b]", ("a", "b")),
+    "policies.static": ("true", True),
+    "placement.path": ("0123", "0123"),
+    "placement.resources": ("[clusters]", ("clusters",)),
+    "decisions.listen": ("127.0.0.1:1", "127.0.0.1:1"),
+    "decisions.url": ("http://replicator:1/", "http://replicator:1/"),
+    "decisions.token_file": ("/a", "/a"),
+    "decisions.cert_file": ("/a", "/a"),
+    "decisions.key_file": ("/a", "/a"),
+    "decisions.ca_file": ("/a", "/a"),
+    "remediate.mode": ("dry-run", "dry-run"),
+    "admission.listen": (":1", ":1"),
+    "admission.cert_file": ("/a", "/a"),
+    "admission.key_file": ("/a", "/a"),
+    "admission.engine.dialect": ("v1", "v1"),
+    "observe.listen": ("[::1]:1", "[::1]:1"),
+}
+_ALL = {field.path: field for field in fields()}
+
+
+def _value(settings: Settings, path: str) -> object:
+    value: object = settings
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def test_every_field_has_an_example_here() -> None:
+    assert set(_EXAMPLES) == set(_ALL)
+
+
+@pytest.mark.parametrize("path", sorted(_EXAMPLES))
+def test_every_field_can_be_overridden_by_its_variable(file: Path, path: str) -> None:
+    text, value = _EXAMPLES[path]
+    environment = {_ALL[path].variable: text}
+    # The other half of a pair, which the check asks for.
+    for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
+        if path.endswith(one):
+            environment[_ALL[path.replace(one, other)].variable] = "/b"
+    settings = _load(file, DOCUMENTED, **environment)
+    assert _value(settings, path) == value
+    assert load_settings(None, environment) == settings, "with and without a file"
+
+
+def test_a_variable_is_the_path_in_capitals() -> None:
+    assert Field("admission.engine.dialect", str).variable == "KUBE_SYNC_ADMISSION_ENGINE_DIALECT"
+
+
+def test_no_two_fields_share_a_variable() -> None:
+    variables = Counter(field.variable for field in fields())
+    variables[CONFIG_ENV] += 1
+    assert variables.most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("text", ["", "null"])
+def test_an_empty_variable_takes_an_optional_text_back(file: Path, text: str) -> None:
+    settings = _load(file, "opa: {token_file: /a}", KUBE_SYNC_OPA_TOKEN_FILE=text)
+    assert settings.opa.token_file is None
+
+
+def test_a_section_that_is_null_in_the_file_can_be_overridden(file: Path) -> None:
+    assert _load(file, "opa: null", KUBE_SYNC_OPA_URL="http://a:1").opa.url == "http://a:1"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "complaint"),
+    [
+        ("KUBE_SYNC_REMEDIATE_MODE", "force", "remediate.mode: invalid enum value 'force'"),
+        ("KUBE_SYNC_POLICIES_STATIC", "maybe", "policies.static: expected `bool`, got `str`"),
+        ("KUBE_SYNC_POLICIES_STATIC", "", "policies.static: expected `bool`, got `null`"),
+        ("KUBE_SYNC_REPLICATE_ROOT", "", "replicate.root: expected `str` matching"),
+    ],
+)
+def test_a_mistake_in_a_variable_names_field_and_variable(
+    file: Path, variable: str, text: str, complaint: str
+) -> None:
+    message = _complaint(file, DOCUMENTED, **{variable: text})
+    assert message.startswith(complaint)
+    assert message.endswith(f"(in {variable})")
+
+
+def test_a_variable_that_is_no_yaml_names_field_and_variable() -> None:
+    with pytest.raises(
+        Misconfigured, match=r"^policies\.namespaces: KUBE_SYNC_POLICIES_NAMESPACES"
+    ):
+        load_settings(None, {"KUBE_SYNC_POLICIES_NAMESPACES": "[a"})
+
+
+def test_a_wrong_section_is_named_even_when_a_field_of_it_is_overridden(file: Path) -> None:
+    message = _complaint(file, "opa: text", KUBE_SYNC_OPA_URL="http://a:1")
+    assert message.startswith("opa: expected `object`, got `str`")
+
+
+def test_a_mistake_without_a_file_names_no_source() -> None:
+    with pytest.raises(Misconfigured) as raised:
+        load_settings(None, {"KUBE_SYNC_REPLICATE_RESOURCES": "[{group: a, version: v1}]"})
+    assert str(raised.value) == ("replicate.resources[0]: object missing required field `resource`")
+
+
+def test_the_effective_configuration_loads_to_the_same(file: Path) -> None:
+    text = "remediate: {mode: off}\npolicies: {namespaces: ['yes', '1'], static: true}"
+    settings = _load(file, text)
+    assert _load(file, effective(settings)) == settings
+
+
+def test_passwords_in_urls_are_masked(file: Path) -> None:
+    text = """
+        opa: {url: "https://me:p@ss@opa:8181/x?y"}
+        decisions: {url: "https://me:secret@replicator:9400/v1/decisions"}
+    """
+    shown = effective(_load(file, text))
+    assert yaml.safe_load(shown)["opa"]["url"] == "https://***@opa:8181/x?y"
+    assert yaml.safe_load(shown)["decisions"]["url"] == "https://***@replicator:9400/v1/decisions"
+    assert "secret" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9400", ("127.0.0.1", 9400)),
+        ("localhost:0", ("localhost", 0)),
+        (":8443", ("0.0.0.0", 8443)),  # noqa: S104 - nothing listens here
+        ("[::1]:65535", ("::1", 65535)),
+        ("[::ffff:127.0.0.1]:1", ("::ffff:127.0.0.1", 1)),
+    ],
+)
+def test_an_address_is_split_into_host_and_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_listen("x", text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9400", "a", "a:", "a:b", "a:-1", "a:65536", "::1:80", "[::1]", "[x]:1", "a b:1"]
+)
+def test_anything_else_is_no_address(text: str) -> None:
+    with pytest.raises(Misconfigured, match=r'^some\.listen: ".*" is not host:port, as in'):
+        parse_listen("some.listen", text)
+
+
+@pytest.mark.parametrize(
+    "listen", ["127.0.0.1:9400", "127.8.9.1:1", "localhost:9400", "[::1]:9400"]
+)
+def test_a_stream_on_this_machine_alone_may_do_without_token_and_certificate(
+    file: Path, listen: str
+) -> None:
+    check_stream(_load(file, f"decisions: {{listen: '{listen}'}}").decisions)
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:9400", ":9400", "10.0.0.1:1", "[::]:1", "replicator:1"]
+)
+@pytest.mark.parametrize(
+    ("have", "missing"),
+    [
+        ("", "token_file"),
+        ("token_file: /t", "cert_file"),
+        ("cert_file: /c, key_file: /k", "token_file"),
+    ],
+)
+def test_a_stream_for_others_needs_token_and_certificate(
+    file: Path, listen: str, have: str, missing: str
+) -> None:
+    decisions = _load(file, f"decisions: {{listen: '{listen}', {have}}}").decisions
+    with pytest.raises(Misconfigured) as raised:
+        check_stream(decisions)
+    assert str(raised.value) == (
+        f"decisions.{missing}: needed, since decisions.listen ({listen}) is not a loopback "
+        "address and the stream tells what runs where"
+    )
+
+
+def test_a_stream_for_others_with_token_and_certificate_is_served(file: Path) -> None:
+    text = "decisions: {listen: ':9400', token_file: /t, cert_file: /c, key_file: /k}"
+    check_stream(_load(file, text).decisions)
