@@ -1,0 +1,102 @@
+"""`kube-sync run`: all of it in one process, as on a laptop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_sync.certificates import write_certificates
+from tests.integration.test_pair import PLACED, eventually
+from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, cluster, policy_map
+from tools.demo.fleet import namespace as namespace_manifest
+from tools.demo.fleet import replica_set as shop_replica_set
+from tools.servers.http import get
+from tools.servers.processes import ProcessLauncher
+from tools.servers.running import RunningServer, ServerSpec, free_port
+from tools.servers.secured_opa import RunningOpa
+from tools.servers.stack import RunningStack
+
+
+@pytest.fixture
+def everything(stack: RunningStack, opa: RunningOpa, tmp_path: Path) -> Iterator[RunningServer]:
+    """Replicator, remediator and webhook in one process, ready."""
+    write_certificates(tmp_path / "certs", ["localhost", "127.0.0.1"])
+    stream, port = free_port(), free_port()
+    configuration = {
+        "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admin"])},
+        "opa": {
+            "url": opa.url,
+            "ca_file": str(opa.ca_file),
+            "token_file": str(opa.token_files["replicator"]),
+        },
+        "decisions": {
+            "listen": f"127.0.0.1:{stream}",
+            "url": f"http://127.0.0.1:{stream}/v1/decisions",
+        },
+        "admission": {
+            "listen": "127.0.0.1:0",
+            "cert_file": str(tmp_path / "certs/tls.crt"),
+            "key_file": str(tmp_path / "certs/tls.key"),
+        },
+        "observe": {"listen": f"127.0.0.1:{port}"},
+    }
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(configuration), encoding="utf-8")
+    running = ProcessLauncher().launch(
+        ServerSpec(
+            name="run",
+            program=str(Path(sys.executable).with_name("kube-sync")),
+            arguments=("run", "--config", str(file)),
+            folder=tmp_path,
+            url=f"http://127.0.0.1:{port}",
+            ready_paths=("/readyz",),
+        )
+    )
+    yield running
+    running.stop()
+
+
+async def test_one_process_replicates_decides_and_remediates(
+    stack: RunningStack, namespace_of_fleet: str, everything: RunningServer, namespace: str
+) -> None:
+    def apply(manifest: dict[str, Any]) -> None:
+        stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+
+    manifest = shop_replica_set("web")
+    manifest["metadata"]["namespace"] = namespace
+    apply(manifest)
+    apply(cluster("west", "europe-west1", "2"))
+    apply(policy_map(PLACED))
+
+    def placement() -> Any:
+        url = f"{stack.apiserver_url}/apis/apps/v1/namespaces/{namespace}/replicasets/web"
+        token = stack.kube_tokens["admin"]
+        found = json.loads(get(url, ca_file=stack.apiserver_ca_file, token=token).body)
+        text = found["metadata"].get("annotations", {}).get(PREFERENCES)
+        return sorted(json.loads(text)["clusters"]) if text else None
+
+    await eventually(placement, ["west"])
+    stack.kubectl("delete", "configmap", "placement", f"--namespace={POLICIES}")
+    stack.kubectl("delete", "clusterprofile", "west", f"--namespace={namespace_of_fleet}")
+    metrics = get(everything.url + "/metrics").body.decode()
+    assert 'kube_sync_remediations_total{outcome="applied"} 1.0' in metrics
+    assert "web" not in metrics  # no object's name is ever a label
+
+
+def test_sigterm_ends_it_with_status_0(everything: RunningServer) -> None:
+    process = everything._process  # type: ignore[attr-defined] # the exit status is of interest
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
+@pytest.fixture
+def namespace_of_fleet(stack: RunningStack) -> str:
+    stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(namespace_manifest(FLEET)))
+    return FLEET
