@@ -1,23 +1,28 @@
 """One collection of the API server: LIST in pages, WATCH line by line.
 
 Keeps true: an object's JSON passes through as bytes, with `apiVersion` and `kind` put into it
-where a LIST of a built-in kind leaves them out; a torn last line is never an event. It does not
-decide when to list or to watch: the Reflector does.
+where a LIST of a built-in kind leaves them out; a torn last line is never an event; an object
+whose metadata cannot be read is left out, with a log line, and delays no other. It does not decide
+when to list or to watch: the Reflector does.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NewType
 
 import aiohttp
 import msgspec
+import structlog
 
 from kube_sync.errors import Retriable
 from kube_sync.kube.client import KubeClient, Status, failure
 from kube_sync.objects import GroupVersionResource, ObjectKey
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 ResourceVersion = NewType("ResourceVersion", str)
 
@@ -118,7 +123,8 @@ class KubeCollection:
             body = await self._client.request("GET", self._path, params=params, accept=accept)
             page = _decode_page(body)
             prefix = _type_prefix(page)
-            items += [_item(raw, prefix) for raw in page.items or ()]
+            read = (self._readable(raw, prefix) for raw in page.items or ())
+            items += [item for item in read if item is not None]
             if not page.metadata.continue_:
                 return Listing(items, ResourceVersion(page.metadata.resourceVersion))
             params["continue"] = page.metadata.continue_
@@ -137,14 +143,25 @@ class KubeCollection:
             self._path, params=params, accept=accept, silence=seconds + _SILENCE_MARGIN
         ) as content:
             yield Event("CONNECTED", since)
-            async for line in _lines(content):
-                yield _event(line)
+            async with aclosing(_lines(content)) as lines:
+                async for line in lines:
+                    event = _event(line)
+                    if (item := self._readable(event.object)) is not None:
+                        bookmark = event.type == "BOOKMARK"
+                        yield Event(event.type, item.version, None if bookmark else item)
+
+    def _readable(self, raw: msgspec.Raw, prefix: bytes = b"") -> Item | None:
+        try:
+            return _item(raw, prefix)
+        except msgspec.DecodeError as error:
+            log.warning("object_left_out", path=self._path, error=str(error))
+            return None
 
 
 def _decode_page(body: bytes) -> _Page:
     try:
         return _pages.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         msg = f"a LIST answer is not a list: {error}"
         raise Retriable(msg) from error
 
@@ -155,7 +172,7 @@ def _type_prefix(page: _Page) -> bytes:
     return named[:-1] + b","
 
 
-def _item(raw: msgspec.Raw | bytes, prefix: bytes = b"") -> Item:
+def _item(raw: msgspec.Raw, prefix: bytes) -> Item:
     decoded = _objects.decode(raw)
     body = bytes(raw)
     if prefix and not decoded.kind:
@@ -169,20 +186,20 @@ def _item(raw: msgspec.Raw | bytes, prefix: bytes = b"") -> Item:
     )
 
 
-def _event(line: bytes) -> Event:
+def _event(line: bytes) -> _WatchEvent:
+    """Read one line of a WATCH. Raises SyncError, as an ERROR event says."""
     try:
         event = _events.decode(line)
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             raise failure(status.code, bytes(event.object))
-        item = _item(event.object)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         msg = f"a WATCH line is not an event: {error}"
         raise Retriable(msg) from error
-    return Event(event.type, item.version, None if event.type == "BOOKMARK" else item)
+    return event
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
     """Split a stream into lines of any length; what follows the last newline is torn, not data."""
     parts: list[bytes] = []
     async for chunk in content.iter_any():

@@ -19,6 +19,8 @@ from kube_sync.errors import Misconfigured
 from kube_sync.settings import Kubernetes
 
 _SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+# What kubernetes_asyncio raises, asserts included, where a file has another shape than it expects.
+_MALFORMED = (ValueError, TypeError, AttributeError, AssertionError)
 _MAX_AGE = 60.0  # seconds; client-go reads service account tokens as often
 
 
@@ -51,8 +53,9 @@ class Credentials:
                     client_configuration=configuration,
                     persist_config=False,
                 )
-        except (config.ConfigException, OSError, yaml.YAMLError, ValueError, TypeError) as error:
-            msg = f"kubernetes.kubeconfig: {where}: {' '.join(str(error).split())}"
+        except (config.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
+            why = " ".join(str(error).split()) or "not a kubeconfig"
+            msg = f"kubernetes.kubeconfig: {where}: {why}"
             raise Misconfigured(msg) from error
         self._configuration = configuration
         self._loaded_at = self._clock()
@@ -73,13 +76,18 @@ class Credentials:
         self._loaded_at = float("-inf")
 
     async def headers(self) -> dict[str, str]:
-        """Return the Authorization header, or none where a client certificate speaks for us."""
+        """Return the Authorization header, or none where a client certificate speaks for us.
+
+        Raises Misconfigured.
+        """
         if self._clock() - self._loaded_at > _MAX_AGE:
             await self.load()
         token = self._configuration.api_key.get("BearerToken", "").strip()
-        if token and not token.startswith("Bearer "):
-            token = f"Bearer {token}"
-        return {"Authorization": token} if token else {}
+        token = token.removeprefix("Bearer ").strip()
+        if len(token.split()) > 1:  # a line break would make every request a ValueError
+            msg = f"kubernetes.kubeconfig: the token for {self.server} is more than one word"
+            raise Misconfigured(msg)
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def tls(self) -> ssl.SSLContext:
         """Build the context for the API server. Raises Misconfigured."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -21,6 +21,8 @@ from kube_sync.opa.paths import DataPath
 from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Opa
+
+T = TypeVar("T")
 
 _CONNECT_SECONDS = 5.0
 _WRITE_SECONDS = 60.0
@@ -108,7 +110,7 @@ class OpaClient:
     async def policy_ids(self) -> list[str]:
         """Return the ids of all modules that OPA holds. Raises SyncError."""
         body = await self._request("GET", "/v1/policies")
-        return [policy.id for policy in msgspec.json.decode(body, type=_Policies).result]
+        return [policy.id for policy in _decode(body, _Policies).result]
 
     async def put_policy(self, policy_id: str, source: str) -> None:
         """Load one module. Raises PolicyRejected with OPA's account when it does not compile."""
@@ -185,4 +187,12 @@ def _policy(policy_id: str) -> str:
 
 
 def _result(body: bytes) -> bytes | None:
-    return bytes(msgspec.json.decode(body, type=_Result).result) or None
+    return bytes(_decode(body, _Result).result) or None
+
+
+def _decode(body: bytes, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.DecodeError, RecursionError) as error:
+        msg = f"what answers is not OPA: {error}"
+        raise Retriable(msg) from error

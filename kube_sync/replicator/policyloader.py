@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol
 import msgspec
 import structlog
 
-from kube_sync.errors import Retriable, SyncError
+from kube_sync.errors import Refused, Retriable, SyncError
 from kube_sync.kube.policymaps import PolicyMap, PolicyMaps
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
@@ -29,7 +29,8 @@ from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_INSPECT = "kube_sync/inspect"
+_INSPECT = "kube_sync/replicator/inspect"
+_FINDINGS = "kube_sync/inspect/findings"
 _OK = '{"status":"ok"}'
 
 
@@ -163,6 +164,9 @@ class PolicyLoader:
                     failures.pop(policy_id, None)
                 except PolicyRejected as error:
                     failures[policy_id] = error.error
+                except Refused as error:
+                    # OPA's own authorization: this namespace is not among those it lets us load.
+                    failures[policy_id] = OpaError("unauthorized", str(error))
             if len(failures) == len(waiting):
                 break
             waiting = sorted(failures)
@@ -198,7 +202,7 @@ class PolicyLoader:
 
     async def _inspect(self, source: str) -> list[str]:
         body = msgspec.json.encode({"input": {"source": source, "roots": self._roots}})
-        answer = await self._opa.query(_INSPECT + "/findings", body)
+        answer = await self._opa.query(_FINDINGS, body)
         if answer is None:
             msg = "OPA lost the inspection module"
             raise Retriable(msg)

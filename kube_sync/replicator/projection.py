@@ -25,7 +25,8 @@ def project(body: bytes) -> bytes:
         annotations.pop(_LAST_APPLIED, None)
         metadata["annotations"] = msgspec.Raw(_encode(annotations))
     whole["metadata"] = msgspec.Raw(_encode(metadata))
-    if whole.get("kind") == b'"Secret"':
+    # As bytes: a Raw never equals bytes.
+    if bytes(whole.get("kind", b"")) == b'"Secret"':
         whole.pop("data", None)
         whole.pop("stringData", None)
     return _encode(whole)

@@ -90,7 +90,9 @@ class Writer:
         while True:
             await self._flush()
             try:
-                await asyncio.wait_for(self._news.wait(), self._heartbeat)
+                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+                async with asyncio.timeout(self._heartbeat):
+                    await self._news.wait()
             except TimeoutError:
                 await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
             self._news.clear()

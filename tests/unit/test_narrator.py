@@ -22,7 +22,7 @@ def test_what_differs_for_too_long_ends_the_story() -> None:
 
 def test_what_comes_late_is_still_seen() -> None:
     teller, out = narrator()
-    seen = iter([None, None, "here"])
+    seen = iter(["nothing", "nothing", "here"])
     with teller.step("one"):
         teller.see("a thing", "here", lambda: next(seen))
     assert "expected: here" in out.getvalue()

@@ -1,0 +1,431 @@
+"""The replicator between two servers that fail, as both do: in the end OPA holds what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.records import DecisionRecord, Record, StatusRecord
+from kube_sync.kube.policymaps import STATUS
+from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.writer import Writer
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.settings import Policies, Settings
+from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
+from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
+from tests.fakes.http import Recorded, answer, held, lose_answer, stream
+from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts
+from tests.unit.async_tools import until
+
+POLICIES = "policies"
+MIRRORED = {"clusters": CLUSTERS, "replicasets": REPLICASETS}
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_PATIENCE = 10.0  # seconds
+
+
+@pytest.fixture(autouse=True)
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let waits and heartbeats take a twentieth of their time; nothing else is changed."""
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 20)
+
+    for made, name, value in ((Backoff, "sleep", sleep), (Writer, "heartbeat", 0.05)):
+        defaults = made.__init__.__kwdefaults__
+        assert defaults is not None
+        monkeypatch.setitem(defaults, name, value)
+
+
+class World:
+    """A replicator, what it reads from and what it writes to."""
+
+    def __init__(self, api: FakeApiServer, opa: FakeOpa) -> None:
+        self.api = api
+        self.opa = opa
+        self.hub = DecisionHub("test")
+        self.readiness = Readiness()
+        self.odd: set[str] = set()  # names of objects that cannot be replicated
+
+    def replicasets(self, *names: str) -> None:
+        for name in names:
+            self.api.put(REPLICASETS, key(name), spec={"replicas": 1})
+
+    @property
+    def equal(self) -> bool:
+        return bool(self.opa.data.get("kubernetes") == self.wanted())
+
+    def wanted(self) -> dict[str, Any]:
+        """Say what OPA must hold, of the API server's objects alone."""
+        wanted: dict[str, Any] = {}
+        for name, gvr in MIRRORED.items():
+            collection = wanted.setdefault(name, {})
+            for where, found in self.api.objects(gvr).items():
+                if where.name in self.odd:
+                    continue
+                body = copy.deepcopy(found)
+                body["metadata"].pop("managedFields", None)
+                body["metadata"].get("annotations", {}).pop(LAST_APPLIED, None)
+                collection.setdefault(where.namespace, {})[where.name] = body
+        return wanted
+
+    async def until_equal(self) -> None:
+        await until(lambda: self.equal and self.epoch_state == ["loaded"] and not self.hub.held)
+
+    @property
+    def epoch_state(self) -> list[str]:
+        return list(self.opa.data.get("kube_sync", {}).get("epoch", {}).values())
+
+    @property
+    def epochs(self) -> int:
+        """How many loads began."""
+        epoch = puts("/v1/data/kube_sync/epoch")
+        return sum(map(epoch, self.opa.http.requests))
+
+    def decision(self, name: str) -> Any:
+        """Return what the hub says of a ReplicaSet's annotations, None for nothing."""
+        for target, record in self.hub.records.items():
+            if target.name == name and record.decision is not None:
+                return dict(record.decision.annotations)
+        return None
+
+
+@pytest.fixture
+async def world() -> AsyncGenerator[World]:
+    """Everything but the replicator itself, with a policy and objects."""
+    async with fake_apiserver() as api, fake_opa() as opa:
+        api.define(REPLICASETS, "ReplicaSet")
+        api.define(CONFIGMAPS, "ConfigMap")
+        api.define(CLUSTERS, "ClusterProfile", builtin=False)
+        opa.decide = lambda _object, data: {
+            "annotations": {"clusters": sorted(data["kubernetes"]["clusters"].get("fleet", {}))}
+        }
+        world = World(api, opa)
+        api.put(CLUSTERS, key("east", "fleet"))
+        api.put(CLUSTERS, key("west", "fleet"))
+        world.replicasets("a", "b", "c")
+        api.put(CONFIGMAPS, key("p", POLICIES), data={"a.rego": "package a"})
+        yield world
+
+
+@asynccontextmanager
+async def replicating(world: World, tmp_path: Path) -> AsyncGenerator[None]:
+    """Run the replicator beside the block; what it raises fails the test."""
+    settings = Settings(policies=Policies(namespaces=(POLICIES,)))
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(kube_of(world.api, tmp_path))
+        opa = await stack.enter_async_context(opa_of(world.opa))
+        replicator = Replicator(settings, kube, opa, world.hub, world.readiness)
+        task = asyncio.create_task(replicator.run())
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                yield
+        finally:
+            # A replicator that ended by itself says why here.
+            if task.done():
+                task.result()
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@pytest.fixture
+async def running(world: World, tmp_path: Path) -> AsyncGenerator[World]:
+    """A world whose replicator has loaded everything."""
+    async with replicating(world, tmp_path):
+        await world.until_equal()
+        await world.api.watched(REPLICASETS, CLUSTERS, CONFIGMAPS)
+        yield world
+
+
+def posts(recorded: Recorded) -> bool:
+    return recorded.path.endswith("/batch/decisions")
+
+
+async def test_load_makes_opa_equal_to_the_api_server(world: World, tmp_path: Path) -> None:
+    world.api.put(
+        REPLICASETS,
+        key("d~1%2F", "other"),
+        metadata={
+            "managedFields": [{"manager": "kubectl"}],
+            "annotations": {LAST_APPLIED: "{}", "mine": "1"},
+        },
+    )
+    world.api.page_size = 2
+    async with replicating(world, tmp_path):
+        await world.until_equal()
+        assert world.opa.policies[f"{POLICIES}/p/a.rego"] == "package a"
+        assert world.decision("a") == {"clusters": '["east","west"]'}
+        assert world.readiness.reasons == {}
+
+
+async def test_outcome_of_a_policy_is_written_on_its_configmap(running: World) -> None:
+    def status() -> str:
+        annotations = running.api.get(CONFIGMAPS, key("p", POLICIES))["metadata"].get("annotations")
+        return str((annotations or {}).get(STATUS))
+
+    await until(lambda: status() == '{"status":"ok"}')
+    running.api.put(CONFIGMAPS, key("p", POLICIES), data={"a.rego": "does not compile"})
+    await until(lambda: '"error"' in status())
+    assert running.opa.policies[f"{POLICIES}/p/a.rego"] == "package a"
+
+
+async def test_changes_are_followed(running: World) -> None:
+    running.api.put(REPLICASETS, key("a"), spec={"replicas": 9})
+    running.api.delete(REPLICASETS, key("b"))
+    running.replicasets("new")
+    await running.until_equal()
+    running.api.delete(CLUSTERS, key("west", "fleet"))
+    await until(lambda: running.decision("new") == {"clusters": '["east"]'})
+    assert running.epochs == 1
+
+
+async def test_idle_world_is_left_alone(running: World) -> None:
+    beats = len(running.opa.http.requests)
+    await running.opa.http.until_next(heartbeat)
+    await running.opa.http.until_next(heartbeat)
+    assert all(map(heartbeat, running.opa.http.requests[beats:]))
+
+
+async def test_opa_restarted_while_idle_is_loaded_again(running: World) -> None:
+    running.opa.restart()
+    await until(lambda: running.epochs == 2)
+    await running.until_equal()
+    assert running.opa.policies[f"{POLICIES}/p/a.rego"] == "package a"
+
+
+async def test_opa_wiped_while_idle_is_loaded_again(running: World) -> None:
+    """The policies survived: they must not answer over data that is not there."""
+    running.opa.wipe()
+    await until(lambda: running.epochs == 2)
+    await running.until_equal()
+
+
+@pytest.mark.parametrize("collection", ["clusters", "replicasets"])
+async def test_opa_restarted_in_mid_load_is_loaded_again(
+    world: World, tmp_path: Path, collection: str
+) -> None:
+    gate = asyncio.Event()
+    fault = world.opa.http.fault(puts(f"/v1/data/kubernetes/{collection}"), held(gate))
+    async with replicating(world, tmp_path):
+        await fault.met.wait()
+        world.opa.restart()
+        gate.set()
+        await world.until_equal()
+    assert world.epochs == 2
+
+
+async def test_decisions_are_held_until_a_restarted_opa_is_loaded(running: World) -> None:
+    gate = asyncio.Event()
+    fault = running.opa.http.fault(puts("/v1/data/kubernetes/clusters"), held(gate))
+    running.opa.restart()
+    await fault.met.wait()
+    assert running.hub.held == ("OPA is being loaded",)
+    assert running.decision("a") == {"clusters": '["east","west"]'}
+    gate.set()
+    await running.until_equal()
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+async def test_opa_away_while_objects_change_is_equal_when_it_is_back(
+    running: World,
+    emptied: bool,  # noqa: FBT001 - a case of the test
+) -> None:
+    await running.opa.http.stop()
+    running.replicasets("new")
+    running.api.put(REPLICASETS, key("a"), spec={"replicas": 7})
+    running.api.delete(REPLICASETS, key("b"))
+    running.api.delete(CLUSTERS, key("west", "fleet"))
+    await until(lambda: "opa" in running.readiness.reasons)
+    if emptied:
+        running.opa.restart()
+    await running.opa.http.start()
+    await running.until_equal()
+    await until(lambda: running.decision("new") == {"clusters": '["east"]'})
+    assert running.readiness.reasons == {}
+    assert running.epochs == (2 if emptied else 1)
+
+
+async def test_answer_lost_on_the_way_back_leaves_opa_equal(running: World) -> None:
+    running.opa.http.fault(lambda r: patched(r) and not heartbeat(r), lose_answer(), times=2)
+    running.replicasets("new")
+    running.api.delete(REPLICASETS, key("a"))
+    await running.until_equal()
+
+
+async def test_deletion_in_the_gap_of_an_expired_watch_is_seen(running: World) -> None:
+    """No event tells of it: only the LIST after the 410 does."""
+    running.api.http.fault(watches(REPLICASETS), answer(503), times=2)
+    running.api.http.cut()
+    running.api.delete(REPLICASETS, key("a"))
+    running.api.compact()
+    await running.until_equal()
+    await until(lambda: running.decision("a") is None)
+    assert running.epochs == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [answer(410, b'{"code":410}'), stream(error_event(410))],
+    ids=["as a status", "inside the stream"],
+)
+async def test_expired_watch_lists_again(running: World, fault: Any) -> None:
+    running.api.http.fault(watches(REPLICASETS), fault)
+    listed = asyncio.create_task(running.api.http.until_next(lists(REPLICASETS)))
+    await asyncio.sleep(0)
+    running.api.http.cut()
+    await listed
+    running.replicasets("new")
+    await running.until_equal()
+
+
+async def test_cut_connections_lose_no_change(running: World) -> None:
+    for number in range(3):
+        running.api.http.cut()
+        running.replicasets(f"new{number}")
+        running.api.delete(REPLICASETS, key("abc"[number]))
+    await running.until_equal()
+    assert sum(map(lists(REPLICASETS), running.api.http.requests)) == 1
+
+
+async def test_api_server_away_holds_what_is_known(running: World) -> None:
+    """An API server that is down says nothing about the fleet."""
+    await running.api.http.stop()
+    await until(lambda: str(REPLICASETS) in running.readiness.reasons)
+    assert running.equal
+    assert running.hub.held == ()
+    await running.api.http.start()
+    running.replicasets("new")
+    await running.until_equal()
+    await until(lambda: running.readiness.reasons == {})
+
+
+async def test_takeover_by_another_replicator_is_noticed(running: World) -> None:
+    other = {"metadata": {"name": "stale", "uid": "x"}}
+    running.opa.put(("kube_sync", "epoch"), {"another": "loaded"})
+    running.opa.put(("kubernetes", "replicasets"), {"default": {"stale": other}})
+    await until(lambda: running.epochs == 2)
+    await running.until_equal()
+    assert "another" not in running.opa.data["kube_sync"]["epoch"]
+
+
+async def test_failing_list_withholds_the_policies(world: World, tmp_path: Path) -> None:
+    """A policy that answers must have all its data: an empty fleet moves everything."""
+    fault = world.api.http.fault(lists(CLUSTERS), answer(503), times=3)
+    async with replicating(world, tmp_path):
+        await until(lambda: fault.times == 0)
+        assert world.opa.policies == {}
+        assert world.hub.held == ("OPA is being loaded",)
+        assert "503" in world.readiness.reasons[str(CLUSTERS)]
+        await world.until_equal()
+        assert f"{POLICIES}/p/a.rego" in world.opa.policies
+
+
+async def test_missing_kind_holds_decisions_until_it_appears(world: World, tmp_path: Path) -> None:
+    missing = "clusters: the API server does not know this resource"
+    world.api.undefine(CLUSTERS)
+    async with replicating(world, tmp_path):
+        await until(lambda: world.hub.held == (missing,))
+        assert world.opa.data["kubernetes"]["clusters"] == {}
+        assert str(CLUSTERS) in world.readiness.reasons
+        world.api.define(CLUSTERS, "ClusterProfile", builtin=False)
+        world.api.put(CLUSTERS, key("north", "fleet"))
+        await world.until_equal()
+        # The hold ended only when the decisions had been made on what came.
+        assert world.decision("a") == {"clusters": '["north"]'}
+        assert world.readiness.reasons == {}
+    assert world.epochs == 1
+
+
+async def test_kind_that_vanishes_holds_decisions_before_it_changes_one(running: World) -> None:
+    """A decision that was asked before and answered after the fleet went must be held too."""
+    with running.hub.subscribe() as subscription:
+        seen: list[Record] = []
+        while not any(isinstance(record, DecisionRecord) for record in seen):
+            seen = await subscription.read(99, 5)
+        gate = asyncio.Event()
+        fault = running.opa.http.fault(posts, held(gate))
+        running.replicasets("late")
+        await fault.met.wait()
+        running.api.undefine(CLUSTERS)
+        await running.opa.http.until(lambda: running.opa.data["kubernetes"]["clusters"] == {})
+        gate.set()
+        await until(lambda: running.decision("late") == {"clusters": "[]"})
+        first = await subscription.read(99, 5)
+    assert isinstance(first[0], StatusRecord)
+    assert first[0].held == ("clusters: the API server does not know this resource",)
+
+
+_ODD = (
+    (REPLICASETS, key("odd-annotations"), {"annotations": [LAST_APPLIED]}),
+    (REPLICASETS, key("odd-uid"), {"uid": 7}),
+    (CLUSTERS, key("odd-name", "fleet"), {"name": ["x"]}),
+)
+
+
+async def test_undecodable_object_in_a_list_delays_nobody(world: World, tmp_path: Path) -> None:
+    for gvr, where, metadata in _ODD:
+        world.api.put(gvr, where, metadata=metadata)
+        world.odd.add(where.name)
+    async with replicating(world, tmp_path):
+        await world.until_equal()
+        assert world.readiness.reasons == {}
+
+
+async def test_undecodable_object_in_a_watch_delays_nobody(running: World) -> None:
+    for gvr, where, metadata in _ODD:
+        running.api.put(gvr, where, metadata=metadata)
+        running.odd.add(where.name)
+    running.replicasets("late")
+    running.api.put(CLUSTERS, key("late", "fleet"))
+    await running.until_equal()
+    assert "late" in running.opa.data["kubernetes"]["replicasets"]["default"]
+    assert sum(map(lists(REPLICASETS), running.api.http.requests)) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_random_faults_end_in_an_equal_opa(running: World, seed: int) -> None:
+    """Whatever failed, and in whatever order, when nothing moves any more both are the same."""
+    chance = random.Random(seed)  # noqa: S311 - not a secret
+    for _ in range(40):
+        _do_something(running, chance)
+        if chance.random() < 0.5:  # otherwise the next thing happens in the same moment
+            beat = asyncio.create_task(running.opa.http.until_next(patched))
+            await asyncio.wait([beat], timeout=0.05)
+            beat.cancel()
+            await asyncio.wait([beat])
+    for server in (running.api.http, running.opa.http):
+        server.faults.clear()
+    await running.until_equal()
+    await until(lambda: running.readiness.reasons == {})
+
+
+def _do_something(world: World, chance: random.Random) -> None:
+    gvr = chance.choice(list(MIRRORED.values()))
+    where = key(chance.choice("abcdef"), chance.choice(["default", "fleet", "other"]))
+    match chance.randrange(10):
+        case 0 | 1 | 2:
+            world.api.put(gvr, where, spec={"replicas": chance.randrange(9)})
+        case 3 | 4:
+            if where in world.api.objects(gvr):
+                world.api.delete(gvr, where)
+        case 5:
+            world.api.http.cut()
+            if chance.random() < 0.5:
+                world.api.compact()
+        case 6:
+            world.opa.restart() if chance.random() < 0.5 else world.opa.wipe()
+        case 7:
+            world.opa.http.fault(patched, chance.choice([lose_answer(), answer(503)]))
+        case 8:
+            world.opa.http.fault(puts("/v1/"), chance.choice([lose_answer(), answer(500)]))
+        case _:
+            faulty = chance.choice([lists(gvr), watches(gvr)])
+            world.api.http.fault(faulty, chance.choice([answer(429), answer(410), stream(b"{")]))

@@ -1,0 +1,380 @@
+"""A Kubernetes API server in memory: any resource, LIST in pages, WATCH, PATCH, and faults.
+
+Keeps true what the replicator depends on: one resourceVersion for everything, a LIST is one
+moment however many pages it takes, a WATCH tells every change after its start or says 410, and
+items of a LIST of a built-in kind carry neither apiVersion nor kind. It checks no schema.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import json
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from tests.fakes.http import FakeServer, Matches, Recorded, served
+
+Json = dict[str, Any]
+
+_PATH = re.compile(
+    r"/(?:api/(?P<core>v[^/]+)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))"
+    r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?"
+)
+_DISCOVERY = re.compile(r"/(?:api/(?P<core>v[^/]+)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))")
+_EXPIRED = "The resourceVersion for the provided watch is too old."
+
+
+@dataclass(frozen=True)
+class _Kind:
+    kind: str
+    builtin: bool
+
+
+@dataclass(frozen=True)
+class _Change:
+    version: int
+    type: str
+    gvr: GroupVersionResource
+    object: Json
+
+
+@dataclass(frozen=True)
+class _Address:
+    gvr: GroupVersionResource
+    namespace: str
+    name: str
+
+
+class FakeApiServer:
+    """The cluster's memory, changed by tests directly and by the code under test over HTTP."""
+
+    def __init__(self) -> None:
+        self.http = FakeServer(self._serve)
+        self.token: str | None = None  # asked of every request when set
+        self.page_size: int | None = None  # fewer than the client asks for
+        self._kinds: dict[GroupVersionResource, _Kind] = {}
+        self._objects: dict[GroupVersionResource, dict[ObjectKey, Json]] = {}
+        self._version = 100
+        self._history: list[_Change] = []
+        self._forgotten = 100  # changes up to this version cannot be watched any more
+        self._pages: dict[str, tuple[int, list[Json]]] = {}
+        self._watchers: dict[GroupVersionResource, int] = {}
+        self._news = asyncio.Event()
+
+    # What a test does to the cluster
+
+    def define(self, gvr: GroupVersionResource, kind: str, *, builtin: bool = True) -> None:
+        """Serve a resource; one that is not built in is a custom resource."""
+        self._kinds[gvr] = _Kind(kind, builtin)
+        self._objects.setdefault(gvr, {})
+
+    def undefine(self, gvr: GroupVersionResource) -> None:
+        """Forget a resource and all its objects, as when a CRD is deleted."""
+        del self._kinds[gvr], self._objects[gvr]
+        self.http.cut()
+
+    def put(self, gvr: GroupVersionResource, key: ObjectKey, **content: Any) -> Json:
+        """Create an object, or replace its content; `metadata` is merged."""
+        kind, old = self._kinds[gvr], self._objects[gvr].get(key)
+        self._version += 1
+        metadata: Json = {"name": key.name}
+        if key.namespace:
+            metadata["namespace"] = key.namespace
+        uid = old["metadata"]["uid"] if old else f"uid-{self._version}"
+        metadata |= {"uid": uid, "resourceVersion": str(self._version)}
+        metadata |= content.pop("metadata", {})
+        group_version = f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version
+        found = {"apiVersion": group_version, "kind": kind.kind, "metadata": metadata, **content}
+        self._store(gvr, key, found, "MODIFIED" if old else "ADDED")
+        return found
+
+    def delete(self, gvr: GroupVersionResource, key: ObjectKey) -> None:
+        found = copy.deepcopy(self._objects[gvr].pop(key))
+        self._version += 1
+        found["metadata"]["resourceVersion"] = str(self._version)
+        self._tell(_Change(self._version, "DELETED", gvr, found))
+
+    def objects(self, gvr: GroupVersionResource) -> Mapping[ObjectKey, Json]:
+        return self._objects.get(gvr, {})
+
+    def get(self, gvr: GroupVersionResource, key: ObjectKey) -> Json:
+        return self._objects[gvr][key]
+
+    def compact(self) -> None:
+        """Forget what happened: watches of the past and half-read lists end with 410."""
+        self._history.clear()
+        self._forgotten = self._version
+        self._pages.clear()
+
+    def bookmark(self, gvr: GroupVersionResource) -> str:
+        """Send a bookmark to every open watch; returns its resourceVersion."""
+        self._version += 1
+        self._tell(_Change(self._version, "BOOKMARK", gvr, self._empty(gvr)))
+        return str(self._version)
+
+    async def watched(self, *gvrs: GroupVersionResource) -> None:
+        """Wait until each of these is being watched."""
+        await self.http.until(lambda: all(self._watchers.get(gvr, 0) > 0 for gvr in gvrs))
+
+    def kubeconfig(self, path: Path) -> str:
+        """Write a kubeconfig for this server; returns its path."""
+        write_kubeconfig(path, self.http.url, {"token": self.token} if self.token else {})
+        return str(path)
+
+    # What the server answers
+
+    async def _serve(self, request: web.Request, recorded: Recorded) -> web.StreamResponse:
+        if self.token and recorded.headers.get("Authorization") != f"Bearer {self.token}":
+            return status(401, "Unauthorized", "Unauthorized")
+        if match := _DISCOVERY.fullmatch(recorded.path):
+            return self._discover(match)
+        match = _PATH.fullmatch(recorded.path)
+        address = _address(match) if match else None
+        if address is None or address.gvr not in self._kinds:
+            # Not a Status: the real one never gets as far as that.
+            return web.Response(status=404, text="404 page not found\n")
+        if address.name:
+            patch = recorded.method == "PATCH"
+            return self._patch(address, recorded) if patch else self._one(address)
+        if recorded.query.get("watch") == "1":
+            return await self._watch(request, recorded, address)
+        return self._list(recorded, address)
+
+    def _discover(self, match: re.Match[str]) -> web.Response:
+        group, version = match["group"] or "", match["core"] or match["version"]
+        found = [
+            {"name": gvr.resource, "kind": kind.kind}
+            for gvr, kind in self._kinds.items()
+            if (gvr.group, gvr.version) == (group, version)
+        ]
+        if not found:
+            return web.Response(status=404, text="404 page not found\n")
+        return web.json_response({"kind": "APIResourceList", "resources": found})
+
+    def _list(self, recorded: Recorded, address: _Address) -> web.Response:
+        if token := recorded.query.get("continue"):
+            if token not in self._pages:
+                return status(410, "Expired", "The provided continue parameter is too old.")
+            version, items = self._pages.pop(token)
+        else:
+            version = self._version
+            items = [copy.deepcopy(found) for found in self._inside(address)]
+        limit = min(int(recorded.query.get("limit") or 10**9), self.page_size or 10**9)
+        metadata: Json = {"resourceVersion": str(version)}
+        if rest := items[limit:]:
+            state = f"{version}:{len(rest)}:{len(self.http.requests)}".encode()
+            # Standard, not URL-safe, so that `+`, `/` and `=` have to survive the query.
+            metadata["continue"] = token = base64.b64encode(b"\xfb\xff" + state).decode()
+            self._pages[token] = (version, rest)
+        return web.json_response(self._page(recorded, address.gvr, metadata, items[:limit]))
+
+    def _page(
+        self, recorded: Recorded, gvr: GroupVersionResource, metadata: Json, items: list[Json]
+    ) -> Json:
+        kind = self._kinds[gvr]
+        if _metadata_only(recorded):
+            partial = [{"metadata": item["metadata"]} for item in items]
+            name = "PartialObjectMetadataList"
+            return _document("meta.k8s.io/v1", name, metadata=metadata, items=partial)
+        if kind.builtin:
+            for item in items:
+                del item["apiVersion"], item["kind"]
+        group_version = f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version
+        return _document(group_version, f"{kind.kind}List", metadata=metadata, items=items)
+
+    async def _watch(
+        self, request: web.Request, recorded: Recorded, address: _Address
+    ) -> web.StreamResponse:
+        gvr = address.gvr
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        since = int(recorded.query.get("resourceVersion") or 0)
+        self._watchers[gvr] = self._watchers.get(gvr, 0) + 1
+        self.http.tell()
+        try:
+            while gvr in self._kinds:
+                if since < self._forgotten:  # something happened that nobody can tell any more
+                    await response.write(error_event(410))
+                    break
+                news = self._news
+                for change in [c for c in self._history if c.version > since]:
+                    since = change.version
+                    if change.gvr == gvr and _within(change.object, address.namespace):
+                        await response.write(_event(change, partial=_metadata_only(recorded)))
+                await news.wait()
+        finally:
+            self._watchers[gvr] -= 1
+        return response
+
+    def _one(self, address: _Address) -> web.Response:
+        found = self._objects[address.gvr].get(ObjectKey(address.namespace, address.name))
+        if found is None:
+            return status(404, "NotFound", f'{address.gvr.resource} "{address.name}" not found')
+        return web.json_response(found)
+
+    def _patch(self, address: _Address, recorded: Recorded) -> web.Response:
+        key, patch = ObjectKey(address.namespace, address.name), recorded.json()
+        applied = recorded.headers["Content-Type"] == "application/apply-patch+yaml"
+        wanted = patch.get("metadata", {})
+        old = self._objects[address.gvr].get(key)
+        if applied and not recorded.query.get("fieldManager"):
+            return status(400, "BadRequest", "PatchOptions: fieldManager: Required value")
+        if old is None:
+            return _missing(address, has_uid="uid" in wanted, applied=applied)
+        if applied and wanted.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+            return status(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
+        version = old["metadata"]["resourceVersion"]
+        if wanted.pop("resourceVersion", version) != version:
+            message = f'Operation cannot be fulfilled on "{key.name}": the object has been modified'
+            return status(409, "Conflict", message)
+        new = _merged(old, patch)
+        if new != old:  # the real one writes nothing either when nothing changes
+            self._version += 1
+            new["metadata"]["resourceVersion"] = str(self._version)
+            manager = {"manager": recorded.query.get("fieldManager", ""), "fieldsV1": {}}
+            new["metadata"]["managedFields"] = [manager]
+            self._store(address.gvr, key, new, "MODIFIED")
+        return web.json_response(new)
+
+    # The memory
+
+    def _store(self, gvr: GroupVersionResource, key: ObjectKey, found: Json, change: str) -> None:
+        self._objects[gvr][key] = found
+        self._tell(_Change(self._version, change, gvr, copy.deepcopy(found)))
+
+    def _tell(self, change: _Change) -> None:
+        self._history.append(change)
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _inside(self, address: _Address) -> list[Json]:
+        found = sorted(self._objects[address.gvr].items())
+        return [o for _, o in found if _within(o, address.namespace)]
+
+    def _empty(self, gvr: GroupVersionResource) -> Json:
+        metadata = {"resourceVersion": str(self._version), "creationTimestamp": None}
+        return _document(gvr.version, self._kinds[gvr].kind, metadata=metadata)
+
+
+@asynccontextmanager
+async def fake_apiserver() -> AsyncGenerator[FakeApiServer]:
+    """Serve an empty cluster that knows no resource."""
+    api = FakeApiServer()
+    async with served(api, api.http):
+        yield api
+
+
+def write_kubeconfig(path: Path, server: str, user: Json, **cluster: Any) -> None:
+    """Write a kubeconfig with one cluster, one user and one context."""
+    context = {"name": "fake", "context": {"cluster": "fake", "user": "fake"}}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "fake",
+        "contexts": [context],
+        "clusters": [{"name": "fake", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "fake", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+def lists(gvr: GroupVersionResource) -> Matches:
+    """Match the first page of a LIST."""
+    return lambda r: _is(r, gvr) and "watch" not in r.query and "continue" not in r.query
+
+
+def continues(gvr: GroupVersionResource) -> Matches:
+    """Match a further page of a LIST."""
+    return lambda r: _is(r, gvr) and "continue" in r.query
+
+
+def watches(gvr: GroupVersionResource) -> Matches:
+    """Match a WATCH."""
+    return lambda r: _is(r, gvr) and "watch" in r.query
+
+
+def patches(gvr: GroupVersionResource) -> Matches:
+    """Match a PATCH of one object."""
+    return lambda r: r.method == "PATCH" and f"/{gvr.resource}/" in r.path
+
+
+def error_event(code: int, reason: str = "Expired") -> bytes:
+    """Return the line in which a WATCH says that it cannot go on."""
+    document = {"type": "ERROR", "object": _status_body(code, reason, _EXPIRED)}
+    return json.dumps(document).encode() + b"\n"
+
+
+def status(code: int, reason: str, message: str, retry_after: str | None = None) -> web.Response:
+    """Return a failure as the API server words it."""
+    headers = {"Retry-After": retry_after} if retry_after else None
+    return web.json_response(_status_body(code, reason, message), status=code, headers=headers)
+
+
+def _status_body(code: int, reason: str, message: str) -> Json:
+    body = {"status": "Failure", "message": message, "reason": reason, "code": code}
+    return _document("v1", "Status", metadata={}, **body)
+
+
+def _document(version: str, kind: str, **content: Any) -> Json:
+    return {"kind": kind, "apiVersion": version, **content}
+
+
+def _is(recorded: Recorded, gvr: GroupVersionResource) -> bool:
+    match = _PATH.fullmatch(recorded.path)
+    return recorded.method == "GET" and match is not None and _address(match).gvr == gvr
+
+
+def _address(match: re.Match[str]) -> _Address:
+    version = match["core"] or match["version"]
+    gvr = GroupVersionResource(match["group"] or "", version, match["resource"])
+    return _Address(gvr, match["namespace"] or "", match["name"] or "")
+
+
+def _metadata_only(recorded: Recorded) -> bool:
+    return "as=PartialObjectMetadata" in recorded.headers.get("Accept", "")
+
+
+def _within(found: Json, namespace: str) -> bool:
+    inside = found["metadata"].get("namespace")
+    # A bookmark is in no namespace and for everybody.
+    return not namespace or inside in (None, namespace)
+
+
+def _event(change: _Change, *, partial: bool) -> bytes:
+    found = change.object
+    if partial:
+        metadata = found["metadata"]
+        found = _document("meta.k8s.io/v1", "PartialObjectMetadata", metadata=metadata)
+    return json.dumps({"type": change.type, "object": found}).encode() + b"\n"
+
+
+def _missing(address: _Address, *, has_uid: bool, applied: bool) -> web.Response:
+    if applied and has_uid:
+        return status(409, "Conflict", "uid mismatch: the provided object specified uid")
+    if applied:
+        return status(422, "Invalid", f'"{address.name}" is invalid')
+    return status(404, "NotFound", f'{address.gvr.resource} "{address.name}" not found')
+
+
+def _merged(old: Json, patch: Json) -> Json:
+    """Apply a merge patch (RFC 7396); an apply of annotations comes to the same."""
+    new = copy.deepcopy(old)
+    for name, value in patch.items():
+        if value is None:
+            new.pop(name, None)
+        elif isinstance(value, dict):
+            below = new.get(name)
+            new[name] = _merged(below if isinstance(below, dict) else {}, value)
+        else:
+            new[name] = value
+    return new

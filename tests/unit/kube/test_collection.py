@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.errors import Expired, Retriable
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import Event, KubeCollection, ResourceVersion
+from tests.fakes.apiserver import (
+    FakeApiServer,
+    continues,
+    error_event,
+    fake_apiserver,
+    lists,
+    watches,
+)
+from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, SECRETS, key, kube_of
+from tests.fakes.http import answer, stream
+
+_DEEP = 3000  # levels of nesting; Kubernetes lets 10,000 through, Python's stack does not
+
+
+@pytest.fixture
+async def api() -> AsyncGenerator[FakeApiServer]:
+    async with fake_apiserver() as api:
+        api.define(REPLICASETS, "ReplicaSet")
+        api.define(CONFIGMAPS, "ConfigMap")
+        api.define(SECRETS, "Secret")
+        api.define(CLUSTERS, "ClusterProfile", builtin=False)
+        yield api
+
+
+@pytest.fixture
+async def client(api: FakeApiServer, tmp_path: Path) -> AsyncGenerator[KubeClient]:
+    async with kube_of(api, tmp_path) as client:
+        yield client
+
+
+async def events(collection: KubeCollection, since: str, count: int) -> list[Event]:
+    """Read the first `count` events of a watch, and close it."""
+    found: list[Event] = []
+    async with asyncio.timeout(5), aclosing(collection.watch(ResourceVersion(since))) as watch:
+        async for event in watch:
+            found.append(event)
+            if len(found) == count:
+                break
+    return found
+
+
+def line(kind: str, **metadata: Any) -> bytes:
+    body = {"type": kind, "object": {"kind": "ReplicaSet", "metadata": metadata}}
+    return json.dumps(body).encode() + b"\n"
+
+
+async def test_list_of_builtin_kind_gets_api_version_and_kind(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """A policy that asks for `input.kind` must see the same after a LIST as after a WATCH."""
+    stored = api.put(REPLICASETS, key("web"), spec={"replicas": 3})
+    listing = await KubeCollection(client, REPLICASETS).list()
+    (item,) = listing.items
+    assert json.loads(item.body) == stored
+    assert item.key == key("web")
+    assert (item.uid, item.version) == (
+        stored["metadata"]["uid"],
+        stored["metadata"]["resourceVersion"],
+    )
+
+
+async def test_list_of_core_kind_gets_the_bare_version(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    api.put(CONFIGMAPS, key("a"))
+    listing = await KubeCollection(client, CONFIGMAPS).list()
+    body = json.loads(listing.items[0].body)
+    assert (body["apiVersion"], body["kind"]) == ("v1", "ConfigMap")
+
+
+async def test_list_of_custom_kind_passes_bytes_through(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    stored = api.put(CLUSTERS, key("c1"), status={"conditions": []})
+    listing = await KubeCollection(client, CLUSTERS).list()
+    assert listing.items[0].body == json.dumps(stored).encode()
+
+
+async def test_list_reads_every_page_of_one_moment(api: FakeApiServer, client: KubeClient) -> None:
+    for number in range(7):
+        version = api.put(REPLICASETS, key(f"r{number}"))["metadata"]["resourceVersion"]
+    api.page_size = 3
+    listing = await KubeCollection(client, REPLICASETS).list()
+    assert [item.key.name for item in listing.items] == [f"r{n}" for n in range(7)]
+    assert listing.version == version
+    assert len(api.http.requests) == 3
+    assert {request.query["limit"] for request in api.http.requests} == {"500"}
+
+
+async def test_list_of_one_namespace_asks_for_it(api: FakeApiServer, client: KubeClient) -> None:
+    api.put(CONFIGMAPS, key("a", "one"))
+    api.put(CONFIGMAPS, key("b", "two"))
+    listing = await KubeCollection(client, CONFIGMAPS, namespace="two").list()
+    assert [item.key for item in listing.items] == [key("b", "two")]
+
+
+async def test_empty_list_with_null_items_is_empty(api: FakeApiServer, client: KubeClient) -> None:
+    """Go writes an empty slice that was never made as null."""
+    body = b'{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":null}'
+    api.http.fault(lists(CONFIGMAPS), answer(200, body))
+    assert (await KubeCollection(client, CONFIGMAPS).list()).items == []
+
+
+async def test_metadata_only_list_asks_for_and_names_partial_objects(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    api.put(REPLICASETS, key("web"), spec={"replicas": 3})
+    listing = await KubeCollection(client, REPLICASETS, metadata_only=True).list()
+    body = json.loads(listing.items[0].body)
+    assert (body["apiVersion"], body["kind"]) == ("meta.k8s.io/v1", "PartialObjectMetadata")
+    assert "spec" not in body
+    assert listing.items[0].key == key("web")
+
+
+async def test_metadata_only_watch_asks_for_partial_objects(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    api.put(REPLICASETS, key("web"), spec={"replicas": 3})
+    collection = KubeCollection(client, REPLICASETS, metadata_only=True)
+    _, event = await events(collection, "100", 2)
+    assert event.item is not None
+    assert json.loads(event.item.body)["kind"] == "PartialObjectMetadata"
+
+
+async def test_expired_continue_token_raises_expired(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    for number in range(4):
+        api.put(REPLICASETS, key(f"r{number}"))
+    api.page_size = 2
+    api.http.fault(continues(REPLICASETS), answer(410, b'{"code":410,"message":"too old"}'))
+    with pytest.raises(Expired, match="410 too old"):
+        await KubeCollection(client, REPLICASETS).list()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>", b"[]", b"{}", b'{"metadata":{},"items":[{]}', b'{"metadata":{},"items":{}}', b""],
+)
+async def test_list_answer_that_is_no_list_is_retriable(
+    api: FakeApiServer, client: KubeClient, body: bytes
+) -> None:
+    api.http.fault(lists(REPLICASETS), answer(200, body))
+    with pytest.raises(Retriable, match="a LIST answer is not a list"):
+        await KubeCollection(client, REPLICASETS).list()
+
+
+async def test_list_nested_deeper_than_the_stack_is_retriable(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """A RecursionError would end the process, and again after each restart."""
+    body = b'{"metadata":{},"items":[{"a":' + b"[" * _DEEP + b"]" * _DEEP + b"}]}"
+    api.http.fault(lists(REPLICASETS), answer(200, body))
+    with pytest.raises(Retriable, match="recursion"):
+        await KubeCollection(client, REPLICASETS).list()
+
+
+async def test_listed_object_without_readable_metadata_is_left_out_alone(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    body = b'{"metadata":{},"items":[{"metadata":{"name":5}},{},{"metadata":{"name":"ok"}}]}'
+    api.http.fault(lists(CONFIGMAPS), answer(200, body))
+    listing = await KubeCollection(client, CONFIGMAPS).list()
+    assert [item.key.name for item in listing.items] == ["ok"]
+
+
+async def test_watch_begins_with_connected_and_tells_what_changed(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    first = api.put(REPLICASETS, key("web"))["metadata"]["resourceVersion"]
+    api.put(REPLICASETS, key("web"), spec={"replicas": 2})
+    api.delete(REPLICASETS, key("web"))
+    found = await events(KubeCollection(client, REPLICASETS), first, 3)
+    assert [event.type for event in found] == ["CONNECTED", "MODIFIED", "DELETED"]
+    assert found[0].version == first
+    assert found[1].item is not None
+    assert json.loads(found[1].item.body)["spec"] == {"replicas": 2}
+    assert found[2].version == "103"
+
+
+async def test_bookmark_has_a_version_and_no_item(api: FakeApiServer, client: KubeClient) -> None:
+    version = api.bookmark(REPLICASETS)
+    _, bookmark = await events(KubeCollection(client, REPLICASETS), "100", 2)
+    assert (bookmark.type, bookmark.version, bookmark.item) == ("BOOKMARK", version, None)
+
+
+async def test_watch_asks_for_bookmarks_and_a_jittered_end(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """Without jitter all watches of a fleet would come back in the same second."""
+    collection = KubeCollection(client, REPLICASETS, jitter=lambda: 0.5)
+    await events(collection, "100", 1)
+    query = api.http.requests[-1].query
+    assert query["allowWatchBookmarks"] == "true"
+    assert query["timeoutSeconds"] == "450"
+    assert query["resourceVersion"] == "100"
+
+
+async def test_expired_inside_the_stream_raises_expired(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    api.compact()
+    api.put(REPLICASETS, key("web"))
+    api.compact()
+    with pytest.raises(Expired, match="too old"):
+        await events(KubeCollection(client, REPLICASETS), "100", 2)
+
+
+async def test_other_error_event_raises_what_its_code_means(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    api.http.fault(watches(REPLICASETS), stream(error_event(500, "InternalError")))
+    with pytest.raises(Retriable) as caught:
+        await events(KubeCollection(client, REPLICASETS), "100", 2)
+    assert not isinstance(caught.value, Expired)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not json\n",
+        b"[]\n",
+        b'{"type":"ADDED"}\n',
+        b'{"object":{}}\n',
+        b'{"type":"ERROR","object":[]}\n',
+        b'{"type":"ADDED","object":' + b"[" * _DEEP + b"]" * _DEEP + b"}\n",
+    ],
+)
+async def test_line_that_is_no_event_is_retriable(
+    api: FakeApiServer, client: KubeClient, body: bytes
+) -> None:
+    api.http.fault(watches(REPLICASETS), stream(body))
+    with pytest.raises(Retriable, match="a WATCH line is not an event"):
+        await events(KubeCollection(client, REPLICASETS), "100", 2)
+
+
+async def test_watched_object_without_readable_metadata_is_left_out_alone(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """The watch would be told the same event again after each attempt, for ever."""
+    odd = b'{"type":"ADDED","object":{"metadata":{"name":7}}}\n{"type":"ADDED","object":{}}\n'
+    good = line("ADDED", name="ok", resourceVersion="9")
+    api.http.fault(watches(REPLICASETS), stream(odd + good))
+    _, event = await events(KubeCollection(client, REPLICASETS), "100", 2)
+    assert event.version == "9"
+
+
+async def test_torn_last_line_is_never_an_event(api: FakeApiServer, client: KubeClient) -> None:
+    """Cut in the right place, half an object can be a whole, wrong, one."""
+    whole = line("ADDED", name="a", resourceVersion="8")
+    torn = line("ADDED", name="b", resourceVersion="9").rstrip(b"\n")
+    api.http.fault(watches(REPLICASETS), stream(whole, torn))
+    found = await events(KubeCollection(client, REPLICASETS), "100", 99)
+    assert [event.version for event in found] == ["100", "8"]
+
+
+async def test_connection_cut_in_mid_line_is_retriable(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    whole = line("ADDED", name="a", resourceVersion="8")
+    api.http.fault(watches(REPLICASETS), stream(whole, whole[:20], cut=True))
+    found: list[Event] = []
+    watch = KubeCollection(client, REPLICASETS).watch(ResourceVersion("7"))
+    with pytest.raises(Retriable):  # noqa: PT012 - what came before the error counts too
+        async with asyncio.timeout(5), aclosing(watch):
+            async for event in watch:
+                found.append(event)  # noqa: PERF401 - likewise
+    assert [event.version for event in found] == ["7", "8"]
+
+
+async def test_lines_split_anywhere_and_blank_lines_are_read_whole(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    text = line("ADDED", name="a", resourceVersion="8") + b"\n\n"
+    text += line("ADDED", name="ü", resourceVersion="9")
+    chunks = [text[at : at + 3] for at in range(0, len(text), 3)]
+    api.http.fault(watches(REPLICASETS), stream(*chunks))
+    found = await events(KubeCollection(client, REPLICASETS), "7", 99)
+    assert [event.version for event in found] == ["7", "8", "9"]
+    assert found[2].item is not None
+    assert found[2].item.key.name == "ü"
+
+
+async def test_line_larger_than_every_buffer_is_one_event(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """aiohttp's own line reader gives up on a long line; objects may have megabytes."""
+    api.put(CONFIGMAPS, key("big"), data={"blob": "x" * (5 << 20)})
+    _, event = await events(KubeCollection(client, CONFIGMAPS), "100", 2)
+    assert event.item is not None
+    assert len(json.loads(event.item.body)["data"]["blob"]) == 5 << 20
+
+
+async def test_watch_left_early_gives_its_connection_back(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    await events(KubeCollection(client, REPLICASETS), "100", 1)
+    await api.http.until(lambda: not api.http._open)
+
+
+async def test_secret_of_a_list_is_named_a_secret(api: FakeApiServer, client: KubeClient) -> None:
+    """What hides the values looks at the kind, which a LIST leaves out."""
+    api.put(SECRETS, key("s"), data={"password": "eA=="})
+    listing = await KubeCollection(client, SECRETS).list()
+    assert json.loads(listing.items[0].body)["kind"] == "Secret"

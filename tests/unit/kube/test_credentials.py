@@ -1,0 +1,202 @@
+# ruff: noqa: ASYNC240 - a test has nothing else to do while it writes a small file
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes_asyncio.config import incluster_config
+
+from kube_sync.certificates import write_certificates
+from kube_sync.errors import Misconfigured
+from kube_sync.kube import credentials as credentials_module
+from kube_sync.kube.credentials import Credentials
+from kube_sync.settings import Kubernetes
+from tests.fakes.apiserver import write_kubeconfig
+
+SERVER = "http://127.0.0.1:1/"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    return tmp_path / "kubeconfig"
+
+
+async def loaded(kubeconfig: Path, clock: Clock | None = None) -> Credentials:
+    credentials = Credentials(Kubernetes(kubeconfig=str(kubeconfig)), clock or Clock())
+    await credentials.load()
+    return credentials
+
+
+async def test_server_has_no_trailing_slash(kubeconfig: Path) -> None:
+    write_kubeconfig(kubeconfig, SERVER, {"token": "t"})
+    credentials = await loaded(kubeconfig)
+    assert credentials.server == "http://127.0.0.1:1"
+    assert credentials.server_name is None
+
+
+async def test_missing_kubeconfig_is_misconfigured_and_named(kubeconfig: Path) -> None:
+    with pytest.raises(Misconfigured, match=rf"^kubernetes\.kubeconfig: {kubeconfig}: \S"):
+        await loaded(kubeconfig)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "hello",
+        "a: [\n",
+        "apiVersion: v1\nkind: Config\n",
+        "current-context: c\ncontexts: [{name: c, context: {cluster: gone}}]\nclusters: []\n",
+    ],
+)
+async def test_broken_kubeconfig_is_misconfigured_and_named(kubeconfig: Path, text: str) -> None:
+    kubeconfig.write_text(text, encoding="utf-8")
+    with pytest.raises(Misconfigured, match=rf"^kubernetes\.kubeconfig: {kubeconfig}: \S"):
+        await loaded(kubeconfig)
+
+
+@pytest.mark.parametrize("cluster", [{}, [], None, 5, {"server": 5}, {"server": None}])
+async def test_cluster_without_a_server_is_misconfigured(kubeconfig: Path, cluster: Any) -> None:
+    """kubernetes_asyncio asserts what it expects, without a word."""
+    await _rewritten(kubeconfig, "clusters", "cluster", cluster)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        None,
+        5,
+        "x",
+        {"tokenFile": "/nope"},
+        {"exec": {}},
+        {"exec": {"command": "/nope", "apiVersion": "client.authentication.k8s.io/v1"}},
+        {"auth-provider": {"name": "oidc"}},
+    ],
+)
+async def test_user_that_cannot_be_read_is_misconfigured(kubeconfig: Path, user: Any) -> None:
+    await _rewritten(kubeconfig, "users", "user", user)
+
+
+async def _rewritten(kubeconfig: Path, section: str, name: str, value: Any) -> None:
+    write_kubeconfig(kubeconfig, SERVER, {"token": "t"})
+    document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    document[section][0][name] = value
+    kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with pytest.raises(Misconfigured, match=rf"^kubernetes\.kubeconfig: {kubeconfig}: \S"):
+        await loaded(kubeconfig)
+
+
+async def test_unknown_context_is_misconfigured(kubeconfig: Path) -> None:
+    write_kubeconfig(kubeconfig, SERVER, {"token": "t"})
+    credentials = Credentials(Kubernetes(kubeconfig=str(kubeconfig), context="other"))
+    with pytest.raises(Misconfigured, match="other"):
+        await credentials.load()
+
+
+async def test_token_is_sent_as_bearer(kubeconfig: Path) -> None:
+    write_kubeconfig(kubeconfig, SERVER, {"token": "secret-token\n"})
+    credentials = await loaded(kubeconfig)
+    assert await credentials.headers() == {"Authorization": "Bearer secret-token"}
+
+
+async def test_user_without_a_token_sends_no_header(kubeconfig: Path) -> None:
+    write_kubeconfig(kubeconfig, SERVER, {})
+    assert await (await loaded(kubeconfig)).headers() == {}
+
+
+async def test_token_of_two_lines_is_misconfigured(kubeconfig: Path) -> None:
+    """aiohttp raises ValueError for a line break in a header, for every request."""
+    write_kubeconfig(kubeconfig, SERVER, {"token": "one\ntwo"})
+    credentials = await loaded(kubeconfig)
+    with pytest.raises(Misconfigured, match="more than one word") as caught:
+        await credentials.headers()
+    assert "two" not in str(caught.value)
+
+
+async def test_rotated_token_file_is_picked_up_after_a_minute(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n", encoding="utf-8")
+    write_kubeconfig(kubeconfig, SERVER, {"tokenFile": str(token)})
+    credentials = await loaded(kubeconfig, clock := Clock())
+    assert await credentials.headers() == {"Authorization": "Bearer first"}
+    token.write_text("second\n", encoding="utf-8")
+    clock.now += 59
+    assert await credentials.headers() == {"Authorization": "Bearer first"}
+    clock.now += 2
+    assert await credentials.headers() == {"Authorization": "Bearer second"}
+
+
+async def test_rotated_token_file_is_picked_up_at_once_after_a_refusal(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first", encoding="utf-8")
+    write_kubeconfig(kubeconfig, SERVER, {"tokenFile": str(token)})
+    credentials = await loaded(kubeconfig)
+    token.write_text("second", encoding="utf-8")
+    credentials.forget()
+    assert await credentials.headers() == {"Authorization": "Bearer second"}
+
+
+async def test_certificate_files_that_are_none_are_misconfigured(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.crt"
+    broken.write_text("no certificate", encoding="utf-8")
+    user = {"client-certificate": str(broken), "client-key": str(broken)}
+    write_kubeconfig(kubeconfig, "https://127.0.0.1:1", user)
+    credentials = await loaded(kubeconfig)
+    with pytest.raises(Misconfigured, match=r"certificates of https://127\.0\.0\.1:1"):
+        credentials.tls()
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files and variables of a pod; returns its token file."""
+    write_certificates(tmp_path / "tls", ["localhost"])
+    token = tmp_path / "token"
+    token.write_text("pod-token", encoding="utf-8")
+    monkeypatch.setattr(credentials_module, "_SERVICE_ACCOUNT_TOKEN", token)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    authority = str(tmp_path / "tls/ca.crt")
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", authority)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return token
+
+
+async def test_pod_uses_its_service_account(pod: Path) -> None:
+    credentials = Credentials(Kubernetes(), clock := Clock())
+    await credentials.load()
+    assert credentials.server == "https://10.0.0.1:443"
+    assert await credentials.headers() == {"Authorization": "Bearer pod-token"}
+    assert credentials.tls().check_hostname
+    pod.write_text("rotated", encoding="utf-8")
+    clock.now += 61
+    assert await credentials.headers() == {"Authorization": "Bearer rotated"}
+
+
+@pytest.mark.usefixtures("pod")
+async def test_pod_without_an_api_server_is_misconfigured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    with pytest.raises(Misconfigured, match="the pod's service account: "):
+        await Credentials(Kubernetes()).load()
+
+
+@pytest.mark.usefixtures("pod")
+async def test_kubeconfig_is_preferred_to_the_pods_service_account(kubeconfig: Path) -> None:
+    write_kubeconfig(kubeconfig, SERVER, {"token": "t"})
+    assert (await loaded(kubeconfig)).server == "http://127.0.0.1:1"

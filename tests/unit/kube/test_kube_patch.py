@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from kube_sync.errors import Conflict, NotFound, Retriable, Terminal
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.patch import annotate, apply_annotations, kind_of
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from tests.fakes.apiserver import FakeApiServer, fake_apiserver
+from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of
+from tests.fakes.http import answer
+
+NODES = GroupVersionResource("", "v1", "nodes")
+
+
+@pytest.fixture
+async def api() -> AsyncGenerator[FakeApiServer]:
+    async with fake_apiserver() as api:
+        api.define(REPLICASETS, "ReplicaSet")
+        api.define(CONFIGMAPS, "ConfigMap")
+        api.define(NODES, "Node")
+        yield api
+
+
+@pytest.fixture
+async def client(api: FakeApiServer, tmp_path: Path) -> AsyncGenerator[KubeClient]:
+    async with kube_of(api, tmp_path) as client:
+        yield client
+
+
+async def test_kind_is_asked_of_discovery(client: KubeClient) -> None:
+    assert await kind_of(client, REPLICASETS) == "ReplicaSet"
+    assert await kind_of(client, CONFIGMAPS) == "ConfigMap"
+
+
+async def test_kind_of_an_unknown_group_is_not_found(client: KubeClient) -> None:
+    with pytest.raises(NotFound):
+        await kind_of(client, GroupVersionResource("example.org", "v1", "things"))
+
+
+async def test_kind_of_an_unknown_resource_is_terminal_and_named(client: KubeClient) -> None:
+    with pytest.raises(Terminal, match=r"things\.v1\.apps: .*CRD"):
+        await kind_of(client, GroupVersionResource("apps", "v1", "things"))
+
+
+async def test_discovery_that_is_no_list_of_resources_is_retriable(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    api.http.fault(lambda _r: True, answer(200, b"<html>"))
+    with pytest.raises(Retriable, match="/apis/apps/v1 of the API server"):
+        await kind_of(client, REPLICASETS)
+
+
+async def test_applied_annotations_are_there_beside_others(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    uid = api.put(REPLICASETS, key("web"), metadata={"annotations": {"mine": "1", "a": "old"}})
+    annotations = {"a": "new", "b": "ü"}
+    await apply_annotations(
+        client, REPLICASETS, "ReplicaSet", key("web"), uid["metadata"]["uid"], annotations, "tester"
+    )
+    found = api.get(REPLICASETS, key("web"))["metadata"]
+    assert found["annotations"] == {"mine": "1", "a": "new", "b": "ü"}
+    assert found["managedFields"][0]["manager"] == "tester"
+    request = api.http.requests[-1]
+    assert request.query == {"fieldManager": "tester", "force": "true"}
+    assert request.headers["Content-Type"] == "application/apply-patch+yaml"
+    assert "PartialObjectMetadata" in request.headers["Accept"]
+    assert request.json()["apiVersion"] == "apps/v1"
+
+
+async def test_applied_to_a_core_kind_in_no_namespace_names_the_bare_version(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    node = ObjectKey("", "n1")
+    uid = api.put(NODES, node)["metadata"]["uid"]
+    await apply_annotations(client, NODES, "Node", node, uid, {"a": "1"}, "tester")
+    assert api.http.requests[-1].path == "/api/v1/nodes/n1"
+    assert api.http.requests[-1].json()["apiVersion"] == "v1"
+
+
+async def test_apply_to_an_object_that_is_gone_creates_nothing(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """Apply is create-or-update; only the uid keeps a deleted object from coming back empty."""
+    with pytest.raises(Conflict):
+        await apply_annotations(client, REPLICASETS, "ReplicaSet", key("web"), "u", {}, "tester")
+    assert not api.objects(REPLICASETS)
+
+
+async def test_apply_to_another_object_of_the_same_name_is_terminal(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    api.put(REPLICASETS, key("web"))
+    with pytest.raises(Terminal, match=r"metadata\.uid"):
+        await apply_annotations(
+            client, REPLICASETS, "ReplicaSet", key("web"), "other", {"a": "1"}, "tester"
+        )
+    assert "annotations" not in api.get(REPLICASETS, key("web"))["metadata"]
+
+
+async def test_annotate_at_the_version_that_was_read_writes(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    read = api.put(CONFIGMAPS, key("p"), data={"a.rego": "package a"})
+    version = read["metadata"]["resourceVersion"]
+    await annotate(client, CONFIGMAPS, key("p"), version, {"status": "ok"}, "tester")
+    found = api.get(CONFIGMAPS, key("p"))
+    assert found["metadata"]["annotations"] == {"status": "ok"}
+    assert found["data"] == {"a.rego": "package a"}
+    assert api.http.requests[-1].query == {"fieldManager": "tester"}
+
+
+async def test_annotate_what_changed_since_is_a_conflict_and_writes_nothing(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """The status would be about a text that nobody sees any more."""
+    version = api.put(CONFIGMAPS, key("p"))["metadata"]["resourceVersion"]
+    changed = api.put(CONFIGMAPS, key("p"), data={"a": "b"})
+    with pytest.raises(Conflict, match="modified"):
+        await annotate(client, CONFIGMAPS, key("p"), version, {"status": "ok"}, "tester")
+    assert api.get(CONFIGMAPS, key("p")) == changed
+
+
+async def test_annotate_what_is_gone_is_not_found(client: KubeClient) -> None:
+    with pytest.raises(NotFound):
+        await annotate(client, CONFIGMAPS, key("p"), "1", {"status": "ok"}, "tester")

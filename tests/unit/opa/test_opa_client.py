@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.certificates import write_certificates
+from kube_sync.errors import EpochLost, Misconfigured, Refused, Retriable, SyncError, Undecided
+from kube_sync.opa import client as client_module
+from kube_sync.opa import paths
+from kube_sync.opa.client import OpaClient, PolicyRejected, opa_client
+from kube_sync.runtime.tls import server_context
+from kube_sync.settings import Opa
+from tests.fakes.clients import opa_of
+from tests.fakes.http import Handler, Recorded, answer, hang, served, stream
+from tests.fakes.opa import FakeOpa, fake_opa
+
+_ODD = ("a/b", "c~d", "50%", "%2F", "ü", "~1", "x y", "q?r#s&t=u+v")
+
+
+def anything(_recorded: Recorded) -> bool:
+    return True
+
+
+def failing(status: int, **body: Any) -> Handler:
+    return answer(status, json.dumps(body).encode(), kind="application/json")
+
+
+@pytest.fixture
+async def opa() -> AsyncGenerator[FakeOpa]:
+    async with fake_opa() as opa:
+        yield opa
+
+
+@pytest.fixture
+async def client(opa: FakeOpa) -> AsyncGenerator[OpaClient]:
+    async with opa_of(opa) as client:
+        yield client
+
+
+async def test_put_creates_parents_and_get_reads_it_back(opa: FakeOpa, client: OpaClient) -> None:
+    await client.put_data(("a", "b"), b'{"c": [1, null]}')
+    assert opa.data == {"a": {"b": {"c": [1, None]}}}
+    assert json.loads(await client.get_data(("a", "b", "c")) or b"") == [1, None]
+
+
+async def test_data_that_is_not_there_is_none(client: OpaClient) -> None:
+    assert await client.get_data(("a",)) is None
+
+
+async def test_data_that_is_false_or_null_is_there(opa: FakeOpa, client: OpaClient) -> None:
+    """Only an undefined answer is none: `false` is an answer."""
+    opa.data = {"no": False, "null": None}
+    assert await client.get_data(("no",)) == b"false"
+    assert await client.get_data(("null",)) == b"null"
+
+
+@pytest.mark.parametrize("name", _ODD)
+async def test_odd_names_survive_both_ways_of_writing(
+    opa: FakeOpa, client: OpaClient, name: str
+) -> None:
+    await client.put_data(("a", name), b"{}")
+    operation = {"op": "add", "path": paths.pointer(("a", name, name)), "value": 1}
+    await client.patch_data([json.dumps(operation).encode()])
+    assert opa.data == {"a": {name: {name: 1}}}
+
+
+async def test_patch_of_a_path_that_is_gone_loses_the_epoch_and_writes_nothing(
+    opa: FakeOpa, client: OpaClient
+) -> None:
+    operations = [b'{"op":"add","path":"/a","value":1}', b'{"op":"replace","path":"/b","value":1}']
+    with pytest.raises(EpochLost, match="404"):
+        await client.patch_data(operations)
+    assert opa.data == {}
+
+
+async def test_patch_is_sent_as_json_patch(opa: FakeOpa, client: OpaClient) -> None:
+    await client.patch_data([b'{"op":"add","path":"/a","value":1}'])
+    assert opa.http.requests[-1].headers["Content-Type"] == "application/json-patch+json"
+
+
+async def test_query_returns_the_answer_and_none_when_undefined(
+    opa: FakeOpa, client: OpaClient
+) -> None:
+    await client.put_policy("any", "package kube_sync.inspect")
+    opa.findings = lambda source: [source]
+    body = json.dumps({"input": {"source": "text"}}).encode()
+    assert await client.query("kube_sync/inspect/findings", body) == b'["text"]'
+    assert await client.query("unknown", body) is None
+
+
+async def test_policies_are_put_listed_and_deleted(opa: FakeOpa, client: OpaClient) -> None:
+    await client.put_policy("ns/name/a b.rego", "package a")
+    assert opa.http.requests[-1].headers["Content-Type"] == "text/plain"
+    assert await client.policy_ids() == ["ns/name/a b.rego"]
+    await client.delete_policy("ns/name/a b.rego")
+    assert await client.policy_ids() == []
+
+
+async def test_deleting_a_policy_that_is_gone_is_no_failure(client: OpaClient) -> None:
+    await client.delete_policy("gone")
+
+
+async def test_module_that_does_not_compile_is_rejected_with_file_and_row(
+    opa: FakeOpa, client: OpaClient
+) -> None:
+    with pytest.raises(PolicyRejected, match=r"^ns/n/a\.rego:2: unexpected identifier") as caught:
+        await client.put_policy("ns/n/a.rego", "package a\ndoes not compile\n")
+    assert caught.value.error.errors[0]["location"] == {"file": "ns/n/a.rego", "row": 2, "col": 1}
+    assert opa.policies == {}
+
+
+async def test_policy_that_others_need_is_not_deleted(opa: FakeOpa, client: OpaClient) -> None:
+    await client.put_policy("lib", "package lib")
+    await client.put_policy("user", "package user\n# needs: lib\n")
+    with pytest.raises(PolicyRejected, match="user:2: undefined function lib"):
+        await client.delete_policy("lib")
+    assert set(opa.policies) == {"lib", "user"}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"message": "words"}, "words"),
+        ({"message": "words", "errors": []}, "words"),
+        ({"message": "words", "errors": ["text"]}, "words"),
+        ({"message": "words", "errors": [{}]}, "words"),
+        ({"message": "words", "errors": [{"message": "cause"}]}, "cause"),
+        ({"message": "words", "errors": [{"message": "c", "location": None}]}, "c"),
+        ({"message": "words", "errors": [{"message": "c", "location": {"file": "f"}}]}, "f:?: c"),
+        ({"message": "words", "errors": [{"message": "c", "location": {"row": 3}}]}, "c"),
+    ],
+)
+async def test_rejection_says_the_first_cause(
+    opa: FakeOpa, client: OpaClient, body: dict[str, Any], text: str
+) -> None:
+    opa.http.fault(anything, failing(400, **body))
+    with pytest.raises(PolicyRejected) as caught:
+        await client.put_policy("a", "package a")
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind", "words"),
+    [
+        (failing(401, message="who"), Refused, r"401 who \(is opa\.token_file the right one\?\)"),
+        (failing(403, message="no"), Refused, "403 no"),
+        (answer(400, b"<html>"), PolicyRejected, "<html>"),
+        (failing(429, message="slow"), Retriable, "429 slow"),
+        (failing(500, code="internal_error", message="down"), Retriable, "500 down"),
+        (answer(502, b"bad gateway"), Retriable, "502 bad gateway"),
+        (failing(503, message="busy", errors=None), Retriable, "503"),
+    ],
+)
+async def test_status_raises_what_to_do_next(
+    opa: FakeOpa, client: OpaClient, handler: Handler, kind: type[SyncError], words: str
+) -> None:
+    opa.http.fault(anything, handler)
+    with pytest.raises(SyncError, match=words) as caught:
+        await client.query("a", b"{}")
+    assert type(caught.value) is kind
+
+
+async def test_evaluation_error_is_undecided(opa: FakeOpa, client: OpaClient) -> None:
+    """Asking again gives the same: the caller has to single the bad input out."""
+    location = {"file": "a.rego", "row": 7}
+    errors = [{"code": "eval_conflict_error", "message": "must not", "location": location}]
+    fault = failing(500, code="internal_error", message="error(s) occurred", errors=errors)
+    opa.http.fault(anything, fault)
+    with pytest.raises(Undecided, match=r"^a\.rego:7: must not$"):
+        await client.query("a", b"{}")
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("3", 3.0), (None, None), ("soon", None)])
+async def test_retry_after_is_passed_on_in_seconds(
+    opa: FakeOpa, client: OpaClient, header: str | None, seconds: float | None
+) -> None:
+    opa.http.fault(anything, answer(503, retry_after=header))
+    with pytest.raises(Retriable) as caught:
+        await client.put_data(("a",), b"{}")
+    assert caught.value.retry_after == seconds
+
+
+@pytest.mark.parametrize("body", [b"<html>login</html>", b"[]", b"", b"[" * 3000 + b"]" * 3000])
+async def test_answer_of_something_else_than_opa_is_retriable(
+    opa: FakeOpa, client: OpaClient, body: bytes
+) -> None:
+    """A proxy's page with status 200 must not end the process."""
+    opa.http.fault(anything, answer(200, body), times=2)
+    with pytest.raises(Retriable, match="what answers is not OPA"):
+        await client.query("a", b"{}")
+    with pytest.raises(Retriable, match="what answers is not OPA"):
+        await client.policy_ids()
+
+
+async def test_refused_connection_is_retriable_and_names_opa(
+    opa: FakeOpa, client: OpaClient
+) -> None:
+    await opa.http.stop()
+    with pytest.raises(Retriable, match=f"OPA {client.url}: .*[Cc]onnect"):
+        await client.policy_ids()
+
+
+async def test_connection_cut_in_mid_answer_is_retriable(opa: FakeOpa, client: OpaClient) -> None:
+    opa.http.fault(anything, stream(b'{"result":', cut=True))
+    with pytest.raises(Retriable, match=f"OPA {client.url}: "):
+        await client.query("a", b"{}")
+
+
+async def test_query_without_an_answer_is_retriable(
+    opa: FakeOpa, client: OpaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_QUERY_SECONDS", 0.05)
+    opa.http.fault(anything, hang())
+    with pytest.raises(Retriable, match="no answer in time"):
+        await client.query("a", b"{}")
+
+
+async def test_token_is_sent_and_its_rotation_picked_up(opa: FakeOpa, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first", encoding="utf-8")
+    async with opa_of(opa, str(token)) as client:
+        await client.policy_ids()
+        assert opa.http.requests[-1].headers["Authorization"] == "Bearer first"
+        (tmp_path / "new").write_text("second", encoding="utf-8")
+        (tmp_path / "new").rename(token)
+        await client.policy_ids()
+        assert opa.http.requests[-1].headers["Authorization"] == "Bearer second"
+
+
+async def test_missing_token_file_is_misconfigured(opa: FakeOpa) -> None:
+    async with opa_of(opa, "/nope/token") as client:
+        with pytest.raises(Misconfigured, match="/nope/token"):
+            await client.policy_ids()
+    assert opa.http.requests == []
+
+
+async def test_only_the_configured_authority_is_trusted(tmp_path: Path) -> None:
+    write_certificates(tmp_path, ["127.0.0.1"])
+    write_certificates(tmp_path / "other", ["127.0.0.1"])
+    opa = FakeOpa()
+    opa.http.tls = server_context(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
+    async with served(opa, opa.http):
+        trusting = Opa(url=opa.http.url + "/", ca_file=str(tmp_path / "ca.crt"))
+        async with opa_client(trusting) as client:
+            assert await client.policy_ids() == []
+        async with opa_client(Opa(url=opa.http.url, ca_file=str(tmp_path / "other/ca.crt"))) as c:
+            with pytest.raises(Retriable, match="its certificate is not accepted"):
+                await c.policy_ids()

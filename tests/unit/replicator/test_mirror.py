@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.mirror import Batch, Mirror
+from tests.fakes.opa import FakeOpa
+
+ROOT: DataPath = ("kubernetes",)
+
+
+def item(name: str, version: str = "1", namespace: str = "default", **content: Any) -> Item:
+    body = json.dumps({"metadata": {"name": name, "resourceVersion": version}, **content})
+    return Item(ObjectKey(namespace, name), f"uid-{name}", ResourceVersion(version), body.encode())
+
+
+def listing(*items: Item) -> Listing:
+    return Listing(list(items), ResourceVersion("9"))
+
+
+def added(found: Item) -> Event:
+    return Event("ADDED", found.version, found)
+
+
+def deleted(found: Item) -> Event:
+    return Event("DELETED", found.version, found)
+
+
+class Bench:
+    """A Mirror, and an OPA with B1 semantics that takes what the Mirror wants written."""
+
+    def __init__(self) -> None:
+        self.news = 0
+        self.opa = FakeOpa()
+        self.mirror = Mirror("things", ROOT, self._told)
+
+    def _told(self) -> None:
+        self.news += 1
+
+    def load(self) -> None:
+        path, document = self.mirror.document(batch := self.mirror.batch())
+        self.opa.put(path, json.loads(document))
+        self.mirror.written(batch)
+
+    def send(self, batch: Batch) -> list[dict[str, Any]]:
+        operations = [json.loads(raw) for raw in self.mirror.operations(batch)]
+        self.opa.patch(operations)
+        return operations
+
+    def flush(self) -> list[dict[str, Any]]:
+        operations = self.send(batch := self.mirror.batch())
+        self.mirror.written(batch)
+        return operations
+
+    @property
+    def held(self) -> Any:
+        return self.opa.data["kubernetes"]["things"]
+
+
+def loaded(*items: Item) -> Bench:
+    bench = Bench()
+    bench.mirror.replace(listing(*items), known=True)
+    bench.load()
+    return bench
+
+
+def test_collection_is_ready_to_load_once_it_is_listed() -> None:
+    bench = Bench()
+    assert not bench.mirror.ready_to_load
+    bench.mirror.replace(listing(item("a")), known=True)
+    assert bench.mirror.ready_to_load
+    assert bench.mirror.pending == 1
+    bench.load()
+    assert bench.mirror.loaded
+    assert not bench.mirror.ready_to_load
+    assert (bench.mirror.pending, bench.mirror.held) == (0, 1)
+    assert list(bench.mirror.keys()) == [ObjectKey("default", "a")]
+
+
+def test_empty_collection_loads_as_an_empty_object() -> None:
+    """Without it a policy that counts the collection would be undefined, not zero."""
+    assert loaded().held == {}
+
+
+def test_document_nests_by_namespace_and_cluster_scoped_objects_by_name() -> None:
+    bench = loaded(item("a", namespace="n1"), item("b", namespace="n2"), item("c", namespace=""))
+    assert set(bench.held) == {"n1", "n2", "c"}
+    assert bench.held["n1"]["a"]["metadata"]["name"] == "a"
+    assert bench.held["c"]["metadata"]["name"] == "c"
+
+
+def test_document_leaves_out_what_is_gone_again() -> None:
+    bench = Bench()
+    bench.mirror.replace(listing(item("a"), item("b")), known=True)
+    bench.mirror.apply(deleted(item("a")))
+    bench.load()
+    assert set(bench.held["default"]) == {"b"}
+
+
+def test_kind_that_is_missing_is_loaded_empty_and_not_known() -> None:
+    bench = Bench()
+    bench.mirror.replace(listing(), known=False)
+    bench.load()
+    assert bench.held == {}
+    assert not bench.mirror.known
+
+
+def test_bodies_are_projected() -> None:
+    managed = {"name": "a", "managedFields": ["x"]}
+    assert loaded(item("a", metadata=managed)).held["default"]["a"]["metadata"] == {"name": "a"}
+
+
+def test_first_object_of_a_namespace_brings_its_parent() -> None:
+    bench = loaded()
+    bench.mirror.apply(added(item("a")))
+    operations = bench.flush()
+    assert [o["path"] for o in operations] == [
+        "/kubernetes/things/default",
+        "/kubernetes/things/default/a",
+    ]
+
+
+def test_last_object_of_a_namespace_takes_its_parent_along() -> None:
+    bench = loaded(item("a"), item("b"))
+    bench.mirror.apply(deleted(item("a")))
+    assert len(bench.flush()) == 1
+    bench.mirror.apply(deleted(item("b")))
+    assert len(bench.flush()) == 2
+    assert bench.held == {}
+
+
+def test_cluster_scoped_object_has_no_parent() -> None:
+    bench = loaded()
+    bench.mirror.apply(added(item("a", namespace="")))
+    assert len(bench.flush()) == 1
+    bench.mirror.apply(deleted(item("a", namespace="")))
+    assert len(bench.flush()) == 1
+    assert bench.held == {}
+
+
+def test_change_undone_before_it_was_written_costs_nothing() -> None:
+    bench = loaded()
+    bench.mirror.apply(added(item("a")))
+    bench.mirror.apply(deleted(item("a")))
+    assert bench.flush() == []
+
+
+def test_only_the_newest_body_is_written() -> None:
+    bench = loaded(item("a"))
+    for version in ("2", "3"):
+        bench.mirror.apply(added(item("a", version, spec=version)))
+    assert len(bench.flush()) == 1
+    assert bench.held["default"]["a"]["spec"] == "3"
+
+
+def test_relist_writes_only_what_changed_and_removes_what_is_gone() -> None:
+    """After an API server's restart a whole fleet is listed again, mostly unchanged."""
+    bench = loaded(item("a"), item("b"), item("c"))
+    bench.mirror.replace(listing(item("a"), item("b", "2")), known=True)
+    assert sorted((o["op"], o["path"][-1]) for o in bench.flush()) == [
+        ("add", "b"),
+        ("remove", "c"),
+    ]
+
+
+def test_relist_takes_a_pending_deletion_back() -> None:
+    bench = loaded(item("a"))
+    bench.mirror.apply(deleted(item("a", "2")))
+    bench.mirror.replace(listing(item("a")), known=True)
+    bench.flush()
+    assert set(bench.held["default"]) == {"a"}
+
+
+def test_relist_drops_what_was_pending_and_is_gone() -> None:
+    bench = loaded()
+    bench.mirror.apply(added(item("a")))
+    bench.mirror.replace(listing(), known=True)
+    assert bench.flush() == []
+    assert bench.mirror.pending == 0
+
+
+def test_change_while_a_batch_is_in_flight_is_written_next() -> None:
+    bench = loaded()
+    bench.mirror.apply(added(item("a", "1")))
+    bench.send(batch := bench.mirror.batch())
+    bench.mirror.apply(added(item("a", "2", spec="new")))
+    bench.mirror.written(batch)
+    assert bench.mirror.pending == 1
+    bench.flush()
+    assert bench.held["default"]["a"]["spec"] == "new"
+
+
+def test_deletion_while_its_addition_is_in_flight_is_written_next() -> None:
+    bench = loaded()
+    bench.mirror.apply(added(item("a")))
+    bench.send(batch := bench.mirror.batch())
+    bench.mirror.apply(deleted(item("a")))
+    bench.mirror.written(batch)
+    bench.flush()
+    assert bench.held == {}
+
+
+def test_same_object_again_while_its_deletion_is_in_flight_is_written_next() -> None:
+    bench = loaded(item("a"))
+    bench.mirror.apply(deleted(item("a", "2")))
+    bench.send(batch := bench.mirror.batch())
+    bench.mirror.apply(added(item("a", "3")))
+    bench.mirror.written(batch)
+    bench.flush()
+    assert set(bench.held["default"]) == {"a"}
+
+
+def test_batch_is_limited_and_oldest_first() -> None:
+    bench = loaded()
+    for name in "cab":
+        bench.mirror.apply(added(item(name)))
+    assert [key.name for key in bench.mirror.batch(2)] == ["c", "a"]
+
+
+def test_bookmark_is_no_change() -> None:
+    bench = loaded()
+    news = bench.news
+    bench.mirror.apply(Event("BOOKMARK", ResourceVersion("5")))
+    assert (bench.mirror.pending, bench.news) == (0, news)
+
+
+def test_every_change_is_news() -> None:
+    bench = Bench()
+    bench.mirror.replace(listing(), known=True)
+    bench.mirror.apply(added(item("a")))
+    bench.mirror.apply(deleted(item("a")))
+    assert bench.news == 3
+
+
+def test_object_that_cannot_be_decoded_delays_no_other() -> None:
+    odd = Item(ObjectKey("default", "odd"), "u", ResourceVersion("1"), b'{"metadata":[]}')
+    bare = Item(ObjectKey("default", "bare"), "u", ResourceVersion("1"), b"{}")
+    bench = loaded(odd, item("a"), bare)
+    assert set(bench.held["default"]) == {"a"}
+    bench.mirror.apply(added(odd))
+    bench.mirror.apply(added(item("b")))
+    bench.flush()
+    assert set(bench.held["default"]) == {"a", "b"}
+
+
+_NAMESPACES = st.sampled_from(["n1", "n2", "n/3~%", ""])
+_NAMES = st.sampled_from(["a", "b", "c", "d/e~1%2F"])
+
+
+class MirrorMachine(RuleBasedStateMachine):
+    """Any interleaving of events, lists, and writes in flight, against OPA's own semantics.
+
+    The model is the API server's objects; what the Mirror wants written must always be accepted,
+    and when nothing is pending OPA must hold exactly the model.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = Bench()
+        self.objects: dict[ObjectKey, Item] = {}
+        self.version = 1
+        self.in_flight: Batch | None = None
+
+    @initialize(names=st.lists(st.tuples(_NAMESPACES, _NAMES), max_size=6))
+    def first_list(self, names: list[tuple[str, str]]) -> None:
+        for namespace, name in names:
+            self._change(namespace, name)
+        self.bench.mirror.replace(self._listing(), known=True)
+        self.bench.load()
+
+    @rule(namespace=_NAMESPACES, name=_NAMES)
+    def change(self, namespace: str, name: str) -> None:
+        self.bench.mirror.apply(added(self._change(namespace, name)))
+
+    @rule(namespace=_NAMESPACES, name=_NAMES)
+    def delete(self, namespace: str, name: str) -> None:
+        # Of what is not there as well: an event may come twice.
+        self.objects.pop(ObjectKey(namespace, name), None)
+        self.version += 1
+        self.bench.mirror.apply(deleted(item(name, str(self.version), namespace)))
+
+    @rule(
+        gone=st.sets(st.tuples(_NAMESPACES, _NAMES)), come=st.sets(st.tuples(_NAMESPACES, _NAMES))
+    )
+    def relist(self, gone: set[tuple[str, str]], come: set[tuple[str, str]]) -> None:
+        """A 410: what happened in the gap is seen only here."""
+        for namespace, name in gone:
+            self.objects.pop(ObjectKey(namespace, name), None)
+        for namespace, name in come:
+            self._change(namespace, name)
+        self.bench.mirror.replace(self._listing(), known=True)
+
+    @precondition(lambda self: self.in_flight is None)
+    @rule(limit=st.integers(1, 5))
+    def begin_write(self, limit: int) -> None:
+        batch = self.bench.mirror.batch(limit)
+        self.bench.send(batch)
+        self.in_flight = batch
+
+    @precondition(lambda self: self.in_flight is not None)
+    @rule()
+    def end_write(self) -> None:
+        assert self.in_flight is not None
+        self.bench.mirror.written(self.in_flight)
+        self.in_flight = None
+
+    @invariant()
+    def counts_fit(self) -> None:
+        assert self.bench.mirror.held == len(list(self.bench.mirror.keys()))
+
+    def teardown(self) -> None:
+        if self.in_flight is not None:
+            self.end_write()
+        while batch := self.bench.mirror.batch(3):
+            self.bench.send(batch)
+            self.bench.mirror.written(batch)
+        if "kubernetes" in self.bench.opa.data:
+            assert self.bench.held == self._model()
+            assert set(self.bench.mirror.keys()) == set(self.objects)
+
+    def _change(self, namespace: str, name: str) -> Item:
+        self.version += 1
+        found = item(name, str(self.version), namespace)
+        self.objects[found.key] = found
+        return found
+
+    def _listing(self) -> Listing:
+        return Listing(list(self.objects.values()), ResourceVersion(str(self.version)))
+
+    def _model(self) -> dict[str, Any]:
+        model: dict[str, Any] = {}
+        for key, found in self.objects.items():
+            inside = model.setdefault(key.namespace, {}) if key.namespace else model
+            inside[key.name] = json.loads(found.body)
+        return model
+
+
+TestMirrorConverges = MirrorMachine.TestCase
+TestMirrorConverges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kube_sync.errors import Conflict, SyncError
+from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.policymaps import STATUS, PolicyMap, PolicyMaps
+from kube_sync.objects import ObjectKey
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.policyloader import PolicyLoader, digest
+from tests.fakes.clients import opa_of
+from tests.fakes.http import Recorded, answer
+from tests.fakes.opa import FakeOpa, fake_opa, puts
+from tests.unit.async_tools import Waits, running, until
+
+NAMESPACE = "policies"
+OK = '{"status":"ok"}'
+BROKEN = "package a\ndoes not compile\n"
+
+
+class Noting(Readiness):
+    """Tells when the policies were found to be in force."""
+
+    def __init__(self, met: Callable[[], None]) -> None:
+        super().__init__()
+        self._met = met
+        self.seen: list[str] = []
+
+    def waiting(self, condition: str, reason: str) -> None:
+        super().waiting(condition, reason)
+        self.seen.append(reason)
+
+    def met(self, condition: str) -> None:
+        super().met(condition)
+        self._met()
+
+
+class Bench:
+    """A PolicyLoader with one policy namespace and an OPA; statuses go back into the map."""
+
+    def __init__(self, opa: FakeOpa, client: OpaClient) -> None:
+        self.opa = opa
+        self.waits = Waits()
+        self.readiness = Noting(self._met)
+        self.digests: list[str] = []
+        self.statuses: list[tuple[str, str]] = []
+        self.refusal: SyncError | None = None
+        self.versions = 0
+        self.idle = asyncio.Event()
+        self.loader = PolicyLoader(
+            client,
+            self._annotate,
+            [("kubernetes", "things")],
+            self.readiness,
+            backoff=self.waits.backoff(),
+        )
+        self.maps = PolicyMaps(NAMESPACE, self._wake)
+        self.maps.replace(Listing([], ResourceVersion("1")), known=True)
+        self.loaded = asyncio.Event()
+        self.loaded.set()
+        self.applied = asyncio.Event()
+
+    def _wake(self) -> None:
+        self.idle.clear()
+        self.loader.wake()
+
+    def _met(self) -> None:
+        # The loader says so at the end of each turn; it waits now, unless there was news since.
+        if not self.loader._news.is_set():
+            self.idle.set()
+
+    async def _annotate(self, policy: PolicyMap, status: str) -> None:
+        self.statuses.append((policy.key.name, status))
+        if self.refusal is not None:
+            raise self.refusal
+        modules = {i.rpartition("/")[2]: source for i, source in policy.modules.items()}
+        self.put(policy.key.name, status, **modules)
+
+    def put(self, name: str, status: str | None = None, **modules: str) -> None:
+        """Make `name` hold these modules, as a watch event would."""
+        self.versions += 1
+        metadata: dict[str, Any] = {"name": name}
+        if status is not None:
+            metadata["annotations"] = {STATUS: status}
+        body = json.dumps({"metadata": metadata, "data": modules}).encode()
+        version = ResourceVersion(str(self.versions))
+        item = Item(ObjectKey(NAMESPACE, name), "uid", version, body)
+        self.maps.apply(Event("MODIFIED", version, item))
+
+    def delete(self, name: str) -> None:
+        item = Item(ObjectKey(NAMESPACE, name), "uid", ResourceVersion("9"), b"{}")
+        self.maps.apply(Event("DELETED", ResourceVersion("9"), item))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        run = self.loader.run([self.maps], self.loaded, self.applied, self.digests.append)
+        async with running(run):
+            yield
+
+    @asynccontextmanager
+    async def applied_once(self) -> AsyncGenerator[None]:
+        async with self.running():
+            await self.applied.wait()
+            await self.idle.wait()
+            yield
+
+    @property
+    def modules(self) -> dict[str, str]:
+        prefix = f"{NAMESPACE}/"
+        held = self.opa.policies.items()
+        return {i.removeprefix(prefix): s for i, s in held if i.startswith(prefix)}
+
+    @property
+    def status(self) -> dict[str, str | None]:
+        return {policy.key.name: policy.status for policy in self.maps}
+
+    async def until_idle(self) -> None:
+        await self.idle.wait()
+
+
+@pytest.fixture
+async def opa() -> AsyncGenerator[FakeOpa]:
+    async with fake_opa() as opa:
+        yield opa
+
+
+@pytest.fixture
+async def client(opa: FakeOpa) -> AsyncGenerator[OpaClient]:
+    async with opa_of(opa) as client:
+        yield client
+
+
+@pytest.fixture
+def bench(opa: FakeOpa, client: OpaClient) -> Bench:
+    return Bench(opa, client)
+
+
+def policy_writes(recorded: Recorded) -> bool:
+    return recorded.method in ("PUT", "DELETE")
+
+
+def error_of(bench: Bench, name: str) -> Any:
+    """Read the status annotation of a policy that is in error."""
+    status = json.loads(bench.status[name] or "null")
+    assert status["status"] == "error"
+    return status["error"]
+
+
+async def test_policies_wait_for_the_data(bench: Bench, opa: FakeOpa) -> None:
+    """A policy over half the data would decide on half a fleet."""
+    bench.loaded.clear()
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.running():
+        await until(lambda: "policies" in bench.readiness.reasons)
+        assert opa.http.requests == []
+        bench.loaded.set()
+        await bench.applied.wait()
+        assert bench.modules == {"p/a.rego": "package a"}
+
+
+async def test_policies_wait_for_every_namespace_to_be_listed(bench: Bench, opa: FakeOpa) -> None:
+    """Unloading what is merely not listed yet would leave resources without a policy."""
+    bench.maps.listed = False
+    async with bench.running():
+        await until(lambda: "not listed" in bench.readiness.reasons.get("policies", ""))
+        assert opa.http.requests == []
+        bench.maps.replace(Listing([], ResourceVersion("2")), known=True)
+        await bench.applied.wait()
+
+
+async def test_module_is_loaded_and_its_status_says_ok(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": "package a", "b.rego": "package b", "README": "words"})
+    async with bench.applied_once():
+        assert bench.modules == {"p/a.rego": "package a", "p/b.rego": "package b"}
+        assert bench.status == {"p": OK}
+
+
+async def test_unchanged_world_writes_nothing(bench: Bench, opa: FakeOpa) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        seen, statuses = len(opa.http.requests), len(bench.statuses)
+        for _ in range(3):
+            bench._wake()
+            await bench.until_idle()
+        assert opa.http.requests[seen:] == []
+        assert len(bench.statuses) == statuses == 1
+
+
+async def test_status_that_is_right_already_is_not_written(bench: Bench) -> None:
+    bench.put("p", OK, **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert bench.statuses == []
+
+
+async def test_rejected_module_keeps_the_last_good_one_and_says_why(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": "package a", "b.rego": "package b"})
+    async with bench.applied_once():
+        bench.put("p", OK, **{"a.rego": BROKEN, "b.rego": "package b # new"})
+        await bench.until_idle()
+        assert bench.modules == {"p/a.rego": "package a", "p/b.rego": "package b # new"}
+        (cause,) = error_of(bench, "p")["errors"]
+        assert cause["location"] == {"file": f"{NAMESPACE}/p/a.rego", "row": 2, "col": 1}
+        assert "unexpected identifier" in cause["message"]
+
+
+async def test_mended_module_is_loaded_and_its_status_says_ok_again(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": BROKEN})
+    async with bench.applied_once():
+        assert bench.modules == {}
+        bench.put("p", bench.status["p"], **{"a.rego": "package a"})
+        await bench.until_idle()
+        assert bench.modules == {"p/a.rego": "package a"}
+        assert bench.status == {"p": OK}
+
+
+async def test_rejected_module_delays_no_other(bench: Bench) -> None:
+    bench.put("bad", **{"a.rego": BROKEN})
+    bench.put("good", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert bench.modules == {"good/a.rego": "package a"}
+        assert bench.status["good"] == OK
+        assert "policies" not in bench.readiness.reasons
+
+
+async def test_several_rejected_modules_are_all_named(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": BROKEN, "b.rego": BROKEN})
+    async with bench.applied_once():
+        causes = error_of(bench, "p")["errors"]
+        files = {cause["location"]["file"] for cause in causes}
+        assert files == {f"{NAMESPACE}/p/a.rego", f"{NAMESPACE}/p/b.rego"}
+
+
+async def test_rejection_without_causes_is_told_with_its_message(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    opa.http.fault(puts(f"/v1/policies/{NAMESPACE}"), answer(400, b"no"), times=9)
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert error_of(bench, "p")["errors"] == [{"message": "no"}]
+
+
+async def test_refused_module_delays_no_other_and_says_so(bench: Bench, opa: FakeOpa) -> None:
+    """OPA's own authorization may leave a namespace, or an id, out."""
+    opa.http.fault(puts(f"/v1/policies/{NAMESPACE}/bad"), answer(401, b"no"), times=99)
+    bench.put("bad", **{"a.rego": "package a"})
+    bench.put("good", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert bench.modules == {"good/a.rego": "package a"}
+        assert error_of(bench, "bad")["code"] == "unauthorized"
+
+
+async def test_last_good_version_is_put_into_a_restarted_opa(bench: Bench, opa: FakeOpa) -> None:
+    """A new OPA knows nothing; leaving the module out would change decisions."""
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        bench.put("p", OK, **{"a.rego": BROKEN})
+        await bench.until_idle()
+    opa.restart()
+    bench.applied.clear()
+    async with bench.applied_once():
+        assert bench.modules == {"p/a.rego": "package a"}
+        assert error_of(bench, "p")
+
+
+async def test_last_good_version_that_is_not_good_any_more_is_left_out(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    bench.put("lib", **{"l.rego": "package lib"})
+    bench.put("p", **{"a.rego": f"# needs: {NAMESPACE}/lib/l.rego"})
+    async with bench.applied_once():
+        bench.put("p", OK, **{"a.rego": BROKEN})
+        await bench.until_idle()
+    opa.restart()
+    bench.delete("lib")
+    bench.applied.clear()
+    async with bench.applied_once():
+        assert bench.modules == {}
+        assert error_of(bench, "p")
+
+
+async def test_last_good_version_of_a_dropped_module_is_forgotten(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        bench.delete("p")
+        await bench.until_idle()
+        bench.put("p", **{"a.rego": BROKEN})
+        await bench.until_idle()
+        assert bench.modules == {}
+    assert opa.policies != {}
+
+
+@pytest.mark.parametrize("names", ["abc", "cba", "bac"])
+async def test_modules_that_need_each_other_load_in_any_order(bench: Bench, names: str) -> None:
+    """Ids sort by name, needs do not."""
+    first, second, third = (f"{name}/m.rego" for name in names)
+    sources = {
+        first: f"# needs: {NAMESPACE}/{second}",
+        second: f"# needs: {NAMESPACE}/{third}",
+        third: "package last",
+    }
+    for policy_id, source in sources.items():
+        bench.put(policy_id[0], **{"m.rego": source})
+    async with bench.applied_once():
+        assert bench.modules == sources
+        assert set(bench.status.values()) == {OK}
+        for name in names:
+            bench.delete(name)
+        await bench.until_idle()
+        assert bench.modules == {}
+
+
+async def test_need_that_comes_later_mends_the_module_that_waited(bench: Bench) -> None:
+    bench.put("a", **{"m.rego": f"# needs: {NAMESPACE}/lib/m.rego"})
+    async with bench.applied_once():
+        assert bench.modules == {}
+        bench.put("lib", **{"m.rego": "package lib"})
+        await bench.until_idle()
+        assert set(bench.modules) == {"a/m.rego", "lib/m.rego"}
+        assert bench.status == {"a": OK, "lib": OK}
+
+
+async def test_dropped_key_is_unloaded(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": "package a", "b.rego": "package b"})
+    async with bench.applied_once():
+        bench.put("p", OK, **{"b.rego": "package b"})
+        await bench.until_idle()
+        assert set(bench.modules) == {"p/b.rego"}
+
+
+async def test_module_that_others_need_stays_until_they_are_gone(bench: Bench) -> None:
+    bench.put("lib", **{"m.rego": "package lib"})
+    bench.put("z", **{"m.rego": f"# needs: {NAMESPACE}/lib/m.rego"})
+    async with bench.applied_once():
+        bench.delete("lib")
+        await bench.until_idle()
+        assert set(bench.modules) == {"lib/m.rego", "z/m.rego"}
+        bench.delete("z")
+        await bench.until_idle()
+        assert bench.modules == {}
+
+
+async def test_modules_of_an_earlier_process_are_adopted(bench: Bench, opa: FakeOpa) -> None:
+    """What it held may be anything: what is wanted is written again, the rest unloaded."""
+    opa.policies = {
+        f"{NAMESPACE}/p/a.rego": "package old",
+        f"{NAMESPACE}/gone/a.rego": "package gone",
+        "mounted/from/a/file.rego": "package static",
+        f"{NAMESPACE}-other/p/a.rego": "package other",
+    }
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert bench.modules == {"p/a.rego": "package a"}
+        assert opa.policies["mounted/from/a/file.rego"] == "package static"
+        assert f"{NAMESPACE}-other/p/a.rego" in opa.policies
+
+
+async def test_status_changed_only_when_it_says_something_new(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": BROKEN})
+    async with bench.applied_once():
+        bench._wake()
+        await bench.until_idle()
+        assert len(bench.statuses) == 1
+        bench.put("p", bench.status["p"], **{"a.rego": BROKEN + "\n"})
+        await bench.until_idle()
+        assert len(bench.statuses) == 1
+
+
+async def test_conflict_on_the_status_is_ignored(bench: Bench) -> None:
+    """The next version of the ConfigMap is on its way, and gets a status of its own."""
+    bench.refusal = Conflict("409 modified")
+    bench.put("p", **{"a.rego": "package a"})
+    bench.put("q", **{"a.rego": "package q"})
+    async with bench.applied_once():
+        assert set(bench.modules) == {"p/a.rego", "q/a.rego"}
+        assert sorted(bench.statuses) == [("p", OK), ("q", OK)]
+        assert bench.readiness.conditions["policies"] == "ok"
+    assert bench.waits.seconds == []
+
+
+async def test_forbidden_module_is_not_loaded_and_its_status_says_what_it_may_not(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    opa.findings = lambda source: ["package system is reserved"] if "system" in source else []
+    bench.put("bad", **{"a.rego": "package system.authz"})
+    bench.put("good", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert bench.modules == {"good/a.rego": "package a"}
+        error = error_of(bench, "bad")
+        assert error["code"] == "forbidden"
+        assert error["errors"][0]["message"] == "package system is reserved"
+        assert error["errors"][0]["location"] == {"file": f"{NAMESPACE}/bad/a.rego"}
+
+
+async def test_module_that_becomes_forbidden_keeps_the_last_good_one(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    opa.findings = lambda source: ["one", "two"] if "http.send" in source else []
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        bench.put("p", OK, **{"a.rego": "http.send"})
+        await bench.until_idle()
+        assert bench.modules == {"p/a.rego": "package a"}
+        assert error_of(bench, "p")["message"] == "one; two"
+
+
+async def test_every_module_is_inspected_with_the_roots_of_the_data(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        asked = [r.json()["input"] for r in opa.http.requests if r.method == "POST"]
+        assert asked == [{"source": "package a", "roots": [["kubernetes", "things"]]}]
+
+
+async def test_lost_inspection_module_is_waited_for_with_the_reason(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    """An empty OPA has to be found out before a policy goes into it."""
+    bench.put("p", **{"a.rego": "package a"})
+
+    def inspecting(recorded: Recorded) -> bool:
+        return recorded.path.endswith("/inspect/findings")
+
+    opa.http.fault(inspecting, answer(200, b"{}"), times=2)
+    async with bench.applied_once():
+        assert bench.waits.seconds == [0.1, 0.2]
+        assert "OPA lost the inspection module" in bench.readiness.seen
+        assert set(bench.modules) == {"p/a.rego"}
+
+
+async def test_failure_is_tried_again_after_as_long_as_opa_asks(bench: Bench, opa: FakeOpa) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    opa.http.fault(puts(f"/v1/policies/{NAMESPACE}"), answer(503, b"busy", retry_after="7"))
+    async with bench.applied_once():
+        assert bench.waits.seconds == [7.0]
+        assert any("503 busy" in reason for reason in bench.readiness.seen)
+        assert set(bench.modules) == {"p/a.rego"}
+
+
+async def test_change_of_what_is_in_force_is_told_once(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert len(bench.digests) == 1
+        bench.put("p", OK, **{"a.rego": BROKEN})
+        await bench.until_idle()
+        assert len(bench.digests) == 1  # the last good version is still in force
+        bench.put("p", OK, **{"a.rego": "package b"})
+        await bench.until_idle()
+        assert len(set(bench.digests)) == 2
+
+
+async def test_new_epoch_is_told_the_digest_again(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        pass
+    bench.applied.clear()
+    async with bench.applied_once():
+        assert len(bench.digests) == 2
+        assert len(set(bench.digests)) == 1
+
+
+def test_digest_does_not_depend_on_the_order() -> None:
+    assert digest({"a": "1", "b": None}) == digest({"b": None, "a": "1"})
+    assert digest({"a": "1"}) != digest({"a": "2"})

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kube_sync.errors import EpochLost
+from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.objects import ObjectKey
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.mirror import Mirror
+from kube_sync.replicator.writer import Writer
+from tests.fakes.clients import opa_of
+from tests.fakes.http import Recorded, answer, held, lose_answer
+from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts, writes
+from tests.unit.async_tools import PATIENCE, Waits, until
+
+_NEVER = 3600.0
+
+
+def item(name: str, version: str = "1", namespace: str = "default") -> Item:
+    body = json.dumps({"metadata": {"name": name}, "version": version}).encode()
+    return Item(ObjectKey(namespace, name), f"uid-{name}", ResourceVersion(version), body)
+
+
+def listing(*names: str) -> Listing:
+    return Listing([item(name) for name in names], ResourceVersion("1"))
+
+
+class Bench:
+    """A Writer with two Mirrors and an OPA."""
+
+    def __init__(self, opa: FakeOpa, client: OpaClient, beat: float = _NEVER) -> None:
+        self.opa = opa
+        self.waits = Waits()
+        self.readiness = Readiness()
+        self.told: list[tuple[str, set[str]]] = []
+        self.things = Mirror("things", ("kubernetes",), self.wake)
+        self.others = Mirror("others", ("kubernetes",), self.wake)
+        self.writer = Writer(
+            client,
+            "me",
+            [self.things, self.others],
+            self.readiness,
+            self._written,
+            backoff=self.waits.backoff(),
+            heartbeat=beat,
+        )
+        self.task: asyncio.Task[Any] | None = None
+
+    def wake(self) -> None:
+        self.writer.wake()
+
+    def _written(self, name: str, keys: Collection[ObjectKey]) -> None:
+        self.told.append((name, {key.name for key in keys}))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[asyncio.Task[Any]]:
+        task = asyncio.create_task(self.writer.run())
+        try:
+            async with asyncio.timeout(PATIENCE):
+                yield task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    @asynccontextmanager
+    async def loaded(self, *names: str) -> AsyncGenerator[asyncio.Task[Any]]:
+        self.things.replace(listing(*names), known=True)
+        self.others.replace(listing(), known=True)
+        async with self.running() as task:
+            await self.writer.loaded.wait()
+            yield task
+
+    def add(self, name: str, version: str = "2") -> None:
+        found = item(name, version)
+        self.things.apply(Event("ADDED", found.version, found))
+
+    def delete(self, name: str) -> None:
+        self.things.apply(Event("DELETED", ResourceVersion("9"), item(name)))
+
+    async def until_written(self) -> None:
+        await until(lambda: not self.things.pending)
+
+    def steps(self) -> list[str]:
+        return [f"{r.method} {r.path}" for r in self.opa.http.requests]
+
+
+@pytest.fixture
+async def opa() -> AsyncGenerator[FakeOpa]:
+    async with fake_opa() as opa:
+        yield opa
+
+
+@pytest.fixture
+async def client(opa: FakeOpa) -> AsyncGenerator[OpaClient]:
+    async with opa_of(opa) as client:
+        yield client
+
+
+@pytest.fixture
+def bench(opa: FakeOpa, client: OpaClient) -> Bench:
+    return Bench(opa, client)
+
+
+@pytest.fixture
+def beating(opa: FakeOpa, client: OpaClient) -> Bench:
+    """Like `bench`, with a heartbeat as often as the loop turns."""
+    return Bench(opa, client, beat=0.001)
+
+
+async def lost(task: asyncio.Task[Any]) -> None:
+    with pytest.raises(EpochLost):
+        await task
+
+
+async def test_load_is_framed_by_the_epoch(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a", "b"):
+        assert bench.steps() == [
+            "PUT /v1/data/kube_sync/epoch",
+            "PUT /v1/data/kubernetes/things",
+            "PUT /v1/data/kubernetes/others",
+            "PATCH /v1/data",
+        ]
+        assert opa.http.requests[0].json() == {"me": "loading"}
+        assert opa.data["kube_sync"] == {"epoch": {"me": "loaded"}}
+        assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
+        assert bench.told == [("things", {"a", "b"}), ("others", set())]
+        assert bench.readiness.conditions["data"] == "ok"
+
+
+async def test_load_leaves_data_of_others_alone(bench: Bench, opa: FakeOpa) -> None:
+    opa.data = {"kubernetes": {"mine": 1}, "other": {"a": 1}, "kube_sync": {"notes": 1}}
+    async with bench.loaded():
+        assert opa.data["kubernetes"]["mine"] == 1
+        assert opa.data["other"] == {"a": 1}
+        assert opa.data["kube_sync"]["notes"] == 1
+
+
+async def test_load_replaces_what_an_earlier_epoch_left(bench: Bench, opa: FakeOpa) -> None:
+    opa.data = {"kubernetes": {"things": {"default": {"stale": {}}}}}
+    opa.data["kube_sync"] = {"epoch": {"earlier": "loaded"}}
+    async with bench.loaded("a"):
+        assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
+        assert opa.data["kube_sync"]["epoch"] == {"me": "loaded"}
+
+
+async def test_collection_that_is_not_listed_withholds_the_end_of_the_load(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    """A policy must never see half a fleet."""
+    bench.things.replace(listing("a"), known=True)
+    async with bench.running():
+        await until(lambda: bench.things.loaded)
+        assert not bench.writer.loaded.is_set()
+        assert opa.data["kube_sync"]["epoch"] == {"me": "loading"}
+        assert "data" in bench.readiness.reasons
+        bench.others.replace(listing("b"), known=True)
+        await bench.writer.loaded.wait()
+        assert set(opa.data["kubernetes"]) == {"things", "others"}
+
+
+async def test_opa_restarted_in_mid_load_loses_the_epoch(bench: Bench, opa: FakeOpa) -> None:
+    """PUT creates its parents: a new OPA would take the rest of the load without a word."""
+    bench.things.replace(listing("a"), known=True)
+    async with bench.running() as task:
+        await until(lambda: bench.things.loaded)
+        opa.restart()
+        bench.others.replace(listing(), known=True)
+        await lost(task)
+    assert not bench.writer.loaded.is_set()
+
+
+async def test_change_is_one_patch_that_begins_with_the_epoch(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a"):
+        request = asyncio.create_task(opa.http.until_next(patched))
+        await asyncio.sleep(0)
+        bench.add("b")
+        operations = (await request).json()
+        assert operations[0] == {"op": "replace", "path": "/kube_sync/epoch/me", "value": "loaded"}
+        assert [o["path"] for o in operations[1:]] == ["/kubernetes/things/default/b"]
+        await bench.until_written()
+        assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
+        assert bench.told[-1] == ("things", {"b"})
+
+
+async def test_what_arrives_during_a_request_goes_out_as_one_patch(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    async with bench.loaded():
+        gate = asyncio.Event()
+        fault = opa.http.fault(patched, held(gate))
+        bench.add("a")
+        await fault.met.wait()
+        seen = len(opa.http.requests)
+        for version in range(3, 9):
+            bench.add("b", str(version))
+            bench.add("c", str(version))
+        gate.set()
+        await bench.until_written()
+        (request,) = opa.http.requests[seen:]
+        assert len(request.json()) == 3
+        assert opa.data["kubernetes"]["things"]["default"]["b"]["version"] == "8"
+
+
+async def test_many_changes_are_split_into_bounded_patches(bench: Bench, opa: FakeOpa) -> None:
+    """OPA's PATCH is quadratic, and every reader waits for the writer."""
+    async with bench.loaded():
+        seen = len(opa.http.requests)
+        names = [f"n{number}" for number in range(150)]
+        bench.things.replace(listing(*names), known=True)
+        bench.others.replace(listing(*names), known=True)
+        await until(lambda: not bench.things.pending and not bench.others.pending)
+        sizes = [len(request.json()) for request in opa.http.requests[seen:]]
+        assert sizes == [102, 102, 101]  # with the epoch, and a new namespace each
+        assert len(opa.data["kubernetes"]["others"]["default"]) == 150
+
+
+async def test_removal_of_what_opa_never_held_sends_nothing(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a"):
+        seen = len(opa.http.requests)
+        bench.delete("never")
+        await bench.until_written()
+        assert len(opa.http.requests) == seen
+
+
+async def test_heartbeat_writes_nothing_but_the_epoch(beating: Bench, opa: FakeOpa) -> None:
+    async with beating.loaded("a"):
+        before = json.dumps(opa.data, sort_keys=True)
+        request = await opa.http.until_next(patched)
+        assert heartbeat(request)
+        assert json.dumps(opa.data, sort_keys=True) == before
+        assert not any(map(writes, opa.http.requests[4:]))
+
+
+@pytest.mark.parametrize("how", ["restart", "wipe", "takeover", "replaced root"])
+async def test_idle_opa_that_lost_the_epoch_is_noticed(
+    beating: Bench, opa: FakeOpa, how: str
+) -> None:
+    async with beating.loaded("a") as task:
+        match how:
+            case "restart":
+                opa.restart()
+            case "wipe":
+                opa.wipe()
+            case "takeover":
+                opa.put(("kube_sync", "epoch"), {"another": "loading"})
+            case _:
+                opa.put((), {"kubernetes": {}})
+        await lost(task)
+
+
+async def test_change_sent_to_a_restarted_opa_is_refused_whole(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a") as task:
+        opa.restart()
+        bench.add("b")
+        await lost(task)
+    assert opa.data == {}
+
+
+async def test_failure_is_tried_again_with_the_reason_on_the_readiness_page(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    reasons: list[str] = []
+    waiting = bench.readiness.waiting
+
+    def note(condition: str, reason: str) -> None:
+        reasons.append(f"{condition}: {reason}")
+        waiting(condition, reason)
+
+    bench.readiness.waiting = note  # type: ignore[method-assign]
+    async with bench.loaded("a"):
+        opa.http.fault(patched, answer(503, b"busy", retry_after="9"))
+        opa.http.fault(patched, answer(500, b"down"), times=2)
+        bench.add("b")
+        await bench.until_written()
+    assert bench.waits.seconds == [9.0, 0.2, 0.4]
+    assert any(reason.startswith("opa: ") and "503 busy" in reason for reason in reasons)
+    assert bench.readiness.conditions["opa"] == "ok"
+    assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
+
+
+async def test_failure_in_the_load_is_tried_again(bench: Bench, opa: FakeOpa) -> None:
+    opa.http.fault(puts("/v1/data/kube_sync/epoch"), answer(503))
+    opa.http.fault(puts("/v1/data/kubernetes"), answer(500), times=2)
+    opa.http.fault(patched, answer(500))
+    async with bench.loaded("a"):
+        # Each success makes the next wait the first one again.
+        assert bench.waits.seconds == [0.1, 0.1, 0.2, 0.1]
+        assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
+
+
+async def test_change_during_a_retry_is_not_lost(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded():
+        gate = asyncio.Event()
+
+        def failing(recorded: Recorded) -> bool:
+            if patched(recorded) and not gate.is_set():
+                gate.set()
+                bench.add("a", "newer")
+                return True
+            return False
+
+        opa.http.fault(failing, answer(500))
+        bench.add("a")
+        await bench.until_written()
+        assert opa.data["kubernetes"]["things"]["default"]["a"]["version"] == "newer"
+
+
+async def test_addition_whose_answer_was_lost_is_written_again(bench: Bench, opa: FakeOpa) -> None:
+    """Nobody can tell whether OPA took it; the namespace was its first, and is added twice."""
+    async with bench.loaded():
+        opa.http.fault(patched, lose_answer())
+        bench.add("a")
+        await bench.until_written()
+        assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
+
+
+async def test_removal_whose_answer_was_lost_loses_the_epoch(bench: Bench, opa: FakeOpa) -> None:
+    """OPA refuses to remove twice; to load everything again is dear, rare, and right."""
+    async with bench.loaded("a") as task:
+        opa.http.fault(patched, lose_answer())
+        bench.delete("a")
+        await lost(task)
