@@ -15,9 +15,8 @@ from tools.demo.components import start_replicator
 from tools.demo.fleet import EU, PCI, replica_set
 from tools.servers.processes import ProcessLauncher
 from tools.servers.running import RunningServer
-from tools.servers.stack import RunningStack, start_stack
+from tools.servers.stack import RunningStack, furnished_stack
 
-ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "default"
 _AT_ONCE = 32
 
@@ -26,14 +25,9 @@ _AT_ONCE = 32
 def stack() -> Iterator[RunningStack]:
     """Start etcd, kube-apiserver and OPA in a folder that is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="kube-sync-bench-"))
-    running = start_stack(ProcessLauncher(), folder / "stack")
-    try:
-        running.install_kinds(ROOT / "tests/crds")
-        running.apply(ROOT / "manifests/base")
+    with furnished_stack(ProcessLauncher(), folder / "stack") as running:
         yield running
-    finally:
-        running.stop()
-        shutil.rmtree(folder)
+    shutil.rmtree(folder)
 
 
 async def create_replica_sets(bare: Bare, count: int) -> None:

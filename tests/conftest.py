@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from tools.servers.processes import ProcessLauncher, end_recorded
 from tools.servers.project_image import IMAGE, ensure_project_image
 from tools.servers.running import Launcher
 from tools.servers.secured_opa import RunningOpa, start_opa
-from tools.servers.stack import RunningStack, start_stack
+from tools.servers.stack import RunningStack, furnished_stack
 from tools.servers.versions import tools
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,15 +113,8 @@ def launcher(request: pytest.FixtureRequest) -> Launcher:
 def stack(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """One etcd, kube-apiserver and OPA for the session, with our kinds, roles and accounts."""
     end_recorded(tmp_path_factory.getbasetemp().parent, orphans_only=True)
-    folder = tmp_path_factory.mktemp("stack")
-    running = start_stack(launcher, folder, audit=True)
-    try:
-        running.install_kinds(ROOT / "tests/crds")
-        running.apply(ROOT / "manifests/base")
+    with furnished_stack(launcher, tmp_path_factory.mktemp("stack"), audit=True) as running:
         yield running
-    finally:
-        running.stop()
-        shutil.rmtree(running.etcd.spec.folder / "data")  # 64 MB that nobody looks at afterwards
 
 
 @pytest.fixture(scope="session")

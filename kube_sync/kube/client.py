@@ -15,6 +15,7 @@ import msgspec
 from kube_sync import __version__
 from kube_sync.errors import Conflict, Expired, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.credentials import Credentials
+from kube_sync.runtime.httperrors import retriable
 from kube_sync.settings import Kubernetes
 
 _USER_AGENT = f"kube-sync/{__version__}"
@@ -84,7 +85,7 @@ class KubeClient:
         body: bytes | None,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         headers |= await self._credentials.headers()
-        try:
+        with retriable(f"API server {self.server}"):
             async with self._session.request(
                 method,
                 self.server + path,
@@ -98,16 +99,6 @@ class KubeClient:
                 if not 200 <= response.status < 300:  # noqa: PLR2004 - HTTP's own
                     raise await self._failure(response)
                 yield response
-        except aiohttp.ClientConnectorCertificateError as error:
-            why = error.certificate_error
-            msg = f"API server {self.server}: its certificate is not accepted: {why}"
-            raise Retriable(msg) from error
-        except TimeoutError as error:
-            msg = f"API server {self.server}: no answer in time"
-            raise Retriable(msg) from error
-        except aiohttp.ClientError as error:
-            msg = f"API server {self.server}: {str(error) or type(error).__name__}"
-            raise Retriable(msg) from error
 
     async def _failure(self, response: aiohttp.ClientResponse) -> SyncError:
         if response.status == 401:  # noqa: PLR2004

@@ -18,6 +18,7 @@ from kube_sync.errors import EpochLost, NotFound, Refused, Retriable, SyncError,
 from kube_sync.observability import metrics
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
+from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Opa
@@ -135,7 +136,7 @@ class OpaClient:
         if body is not None:
             headers["Content-Type"] = content_type
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
-        try:
+        with retriable(f"OPA {self._url}"):
             async with self._session.request(
                 method, self._url + path, data=body, headers=headers, timeout=timeout
             ) as response:
@@ -143,15 +144,6 @@ class OpaClient:
                 if not 200 <= response.status < 300:  # noqa: PLR2004 - HTTP's own
                     raise self._failure(response.status, answer, response.headers)
                 return answer
-        except aiohttp.ClientConnectorCertificateError as error:
-            msg = f"OPA {self._url}: its certificate is not accepted: {error.certificate_error}"
-            raise Retriable(msg) from error
-        except TimeoutError as error:
-            msg = f"OPA {self._url}: no answer in time"
-            raise Retriable(msg) from error
-        except aiohttp.ClientError as error:
-            msg = f"OPA {self._url}: {str(error) or type(error).__name__}"
-            raise Retriable(msg) from error
 
     def _failure(self, status: int, body: bytes, headers: Mapping[str, str]) -> SyncError:
         try:

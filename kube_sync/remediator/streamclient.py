@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 import structlog
-from aiohttp.http import HttpProcessingError
 
 from kube_sync.decisions.records import Record, decode
 from kube_sync.decisions.stream import SILENCE_SECONDS
 from kube_sync.errors import Refused, Retriable, SyncError
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Decisions
@@ -68,7 +68,7 @@ class StreamClient:
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=3 * SILENCE_SECONDS
         )
         where = f"decision stream {self._url}"
-        try:
+        with retriable(where):
             async with self._session.get(
                 self._url, headers=self._token.headers(), timeout=timeout
             ) as response:
@@ -79,13 +79,6 @@ class StreamClient:
                     msg = f"{where}: {response.status}"
                     raise Retriable(msg)
                 yield response.content
-        except TimeoutError as error:
-            msg = f"{where}: no sign of life in time"
-            raise Retriable(msg) from error
-        # A line past the limit is an HttpProcessingError, which is no ClientError.
-        except (aiohttp.ClientError, HttpProcessingError, ValueError) as error:
-            msg = f"{where}: {str(error) or type(error).__name__}"
-            raise Retriable(msg) from error
 
 
 async def _records(content: aiohttp.StreamReader) -> AsyncIterator[Record]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,22 +14,14 @@ from tools.demo.story import tell
 from tools.demo.webhook import register_webhook
 from tools.demo.world import World
 from tools.servers.running import Launcher
-from tools.servers.stack import RunningStack, start_stack
-
-ROOT = Path(__file__).resolve().parents[2]
+from tools.servers.stack import RunningStack, furnished_stack
 
 
 @pytest.fixture
 def empty_stack(launcher: Launcher, tmp_path: Path) -> Iterator[RunningStack]:
     """A stack of its own: the story begins on an empty one, and kills its OPA."""
-    stack = start_stack(launcher, tmp_path / "stack")
-    try:
-        stack.install_kinds(ROOT / "tests/crds")
-        stack.apply(ROOT / "manifests/base")
+    with furnished_stack(launcher, tmp_path / "stack") as stack:
         yield stack
-    finally:
-        stack.stop()
-        shutil.rmtree(stack.etcd.spec.folder / "data", ignore_errors=True)
 
 
 def test_every_step_of_the_story_is_seen_as_expected(

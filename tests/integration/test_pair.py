@@ -18,7 +18,7 @@ from tools.demo.webhook import register_webhook
 from tools.servers.errors import ToolError
 from tools.servers.http import Answer, get, request
 from tools.servers.running import Launcher
-from tools.servers.stack import RunningStack, start_stack
+from tools.servers.stack import RunningStack, furnished_stack
 
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = "openpolicyagent.org/kube-mgmt-status"
@@ -110,10 +110,7 @@ async def eventually(read: Callable[[], Any], expected: Any) -> None:
 def pair(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """One stack with all three services, for the tests of this module."""
     folder = tmp_path_factory.mktemp("pair")
-    stack = start_stack(launcher, folder / "stack", audit=True)
-    try:
-        stack.install_kinds(ROOT / "tests/crds")
-        stack.apply(ROOT / "manifests/base")
+    with furnished_stack(launcher, folder / "stack", audit=True) as stack:
         components = start_components(stack, folder / "components")
         try:
             register_webhook(stack, components.webhook_url, components.webhook_ca)
@@ -125,8 +122,6 @@ def pair(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             yield running
         finally:
             components.stop()
-    finally:
-        stack.stop()
 
 
 @pytest.fixture(autouse=True)

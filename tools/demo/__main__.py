@@ -67,8 +67,7 @@ def _processes() -> RunningStack:
     _end_earlier()
     with step("starting etcd, kube-apiserver and OPA (seconds, once they are built)"):
         stack = start_stack(ProcessLauncher(), FOLDER / "stack")
-        stack.install_kinds(ROOT / "tests/crds")
-        stack.apply(ROOT / "manifests/base")
+        stack.furnish()
     with step("starting replicator, remediator and webhook (seconds)"):
         components = start_components(stack, FOLDER / "components")
         register_webhook(stack, components.webhook_url, components.webhook_ca)

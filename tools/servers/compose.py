@@ -48,8 +48,7 @@ def up() -> RunningStack:
     with step("waiting for the API server and OPA (seconds)"):
         wait_until_ready(stack.apiserver)
         wait_until_ready(stack.opa)
-    stack.install_kinds(ROOT / "tests/crds")
-    stack.apply(ROOT / "manifests/base")
+    stack.furnish()
     with step("waiting until every service is healthy (up to a minute)"):
         for service in OWN_SERVICES:
             wait_healthy(service, _PATIENCE)

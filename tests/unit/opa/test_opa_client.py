@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,12 @@ from kube_sync.runtime.tls import server_context
 from kube_sync.settings import Opa
 from tests.fakes.clients import opa_of
 from tests.fakes.http import Handler, Recorded, answer, hang, served, stream
-from tests.fakes.opa import FakeOpa, fake_opa
+from tests.fakes.opa import FakeOpa
 
 _ODD = ("a/b", "c~d", "50%", "%2F", "ü", "~1", "x y", "q?r#s&t=u+v")
+
+# Deeper than Python's stack.
+_DEEP = b'{"other":' + b"[" * 3000 + b"]" * 3000 + b"}"
 
 
 def anything(_recorded: Recorded) -> bool:
@@ -27,18 +29,6 @@ def anything(_recorded: Recorded) -> bool:
 
 def failing(status: int, **body: Any) -> Handler:
     return answer(status, json.dumps(body).encode(), kind="application/json")
-
-
-@pytest.fixture
-async def opa() -> AsyncGenerator[FakeOpa]:
-    async with fake_opa() as opa:
-        yield opa
-
-
-@pytest.fixture
-async def client(opa: FakeOpa) -> AsyncGenerator[OpaClient]:
-    async with opa_of(opa) as client:
-        yield client
 
 
 async def test_put_creates_parents_and_get_reads_it_back(opa: FakeOpa, client: OpaClient) -> None:
@@ -184,7 +174,7 @@ async def test_retry_after_is_passed_on_in_seconds(
     assert caught.value.retry_after == seconds
 
 
-@pytest.mark.parametrize("body", [b"<html>login</html>", b"[]", b"", b"[" * 3000 + b"]" * 3000])
+@pytest.mark.parametrize("body", [b"<html>login</html>", b"[]", b"", _DEEP])
 async def test_answer_of_something_else_than_opa_is_retriable(
     opa: FakeOpa, client: OpaClient, body: bytes
 ) -> None:

@@ -153,7 +153,7 @@ async def test_a_silent_stream_is_a_broken_one(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(streamclient, "SILENCE_SECONDS", 0.01)
     async with _world(_goes_silent, _says(encode(TWO))) as world:
         assert await world.read(4) == [None, ONE, None, TWO]
-        assert str(world.reports[1]).endswith("no sign of life in time")
+        assert str(world.reports[1]).endswith("no answer in time")
 
 
 @pytest.mark.parametrize("status", [401, 403])

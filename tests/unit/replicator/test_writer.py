@@ -15,9 +15,8 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.writer import Writer
-from tests.fakes.clients import opa_of
 from tests.fakes.http import Recorded, answer, held, lose_answer
-from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts, writes
+from tests.fakes.opa import FakeOpa, heartbeat, patched, puts, writes
 from tests.unit.async_tools import PATIENCE, Waits, until
 
 _NEVER = 3600.0
@@ -89,18 +88,6 @@ class Bench:
 
     def steps(self) -> list[str]:
         return [f"{r.method} {r.path}" for r in self.opa.http.requests]
-
-
-@pytest.fixture
-async def opa() -> AsyncGenerator[FakeOpa]:
-    async with fake_opa() as opa:
-        yield opa
-
-
-@pytest.fixture
-async def client(opa: FakeOpa) -> AsyncGenerator[OpaClient]:
-    async with opa_of(opa) as client:
-        yield client
 
 
 @pytest.fixture

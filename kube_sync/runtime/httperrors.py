@@ -1,0 +1,31 @@
+"""Foreign errors of a request, in our words: what failed, where, and that it may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+
+from kube_sync.errors import Retriable
+
+
+@contextmanager
+def retriable(where: str) -> Iterator[None]:
+    """Let no aiohttp error out: whatever kept an answer from coming is Retriable, and says where.
+
+    `where` names the server for a person, as in `OPA https://opa:8181`.
+    """
+    try:
+        yield
+    except aiohttp.ClientConnectorCertificateError as error:
+        msg = f"{where}: its certificate is not accepted: {error.certificate_error}"
+        raise Retriable(msg) from error
+    except TimeoutError as error:
+        msg = f"{where}: no answer in time"
+        raise Retriable(msg) from error
+    # A line past the limit is an HttpProcessingError, which is no ClientError.
+    except (aiohttp.ClientError, HttpProcessingError) as error:
+        msg = f"{where}: {str(error) or type(error).__name__}"
+        raise Retriable(msg) from error
