@@ -65,15 +65,16 @@ class Replicator:
         backoff = Backoff(longest=5.0)
         reason = "start"
         while True:
-            metrics.opa_loads.labels(reason).inc()
-            # Held before anything is torn down: a decision on half a fleet is no decision.
+            # Held before anything is waited for or loaded: a decision on half a fleet is none.
             self._hub.hold("load", "OPA is being loaded")
+            if reason == "lost":
+                await backoff.wait()
+            metrics.opa_loads.labels(reason).inc()
             try:
                 await self._epoch(backoff)
             except* EpochLost as lost:
                 log.warning("opa_lost", error=str(lost.exceptions[0]))
                 reason = "lost"
-            await backoff.wait()
 
     async def _epoch(self, backoff: Backoff) -> None:
         settings, instance = self._settings, secrets.token_hex(8)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import DecisionRecord, Record, StatusRecord
+from kube_sync.decisions.records import StatusRecord
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import Replicator
@@ -222,6 +222,25 @@ async def test_opa_restarted_in_mid_load_is_loaded_again(
     assert world.epochs == 2
 
 
+async def test_decisions_are_held_while_a_new_load_is_waited_for(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody follows the changes in that time, which grows to seconds."""
+    held_during_waits: list[tuple[str, ...]] = []
+
+    async def wait(_backoff: Backoff) -> None:
+        held_during_waits.append(world.hub.held)
+
+    waiting = type("Waiting", (Backoff,), {"wait": wait})
+    monkeypatch.setattr("kube_sync.replicator.agent.Backoff", waiting)
+    async with replicating(world, tmp_path):
+        await world.until_equal()
+        assert held_during_waits == []
+        world.opa.restart()
+        await until(lambda: world.epochs == 2)
+        assert held_during_waits == [("OPA is being loaded",)]
+
+
 async def test_decisions_are_held_until_a_restarted_opa_is_loaded(running: World) -> None:
     gate = asyncio.Event()
     fault = running.opa.http.fault(puts("/v1/data/kubernetes/clusters"), held(gate))
@@ -344,23 +363,32 @@ async def test_missing_kind_holds_decisions_until_it_appears(world: World, tmp_p
     assert world.epochs == 1
 
 
-async def test_kind_that_vanishes_holds_decisions_before_it_changes_one(running: World) -> None:
-    """A decision that was asked before and answered after the fleet went must be held too."""
+async def test_empty_kind_that_vanishes_and_comes_back_holds_in_between(running: World) -> None:
+    """Nothing is written to OPA then, so no write tells anybody."""
+    for name in ("east", "west"):
+        running.api.delete(CLUSTERS, key(name, "fleet"))
+    await until(lambda: running.decision("a") == {"clusters": "[]"})
+    running.api.undefine(CLUSTERS)
+    await until(lambda: running.hub.held)
+    running.api.define(CLUSTERS, "ClusterProfile", builtin=False)
+    await until(lambda: not running.hub.held)
+
+
+async def test_kind_that_vanishes_holds_decisions_at_once(running: World) -> None:
+    """An answer that OPA owes may be long in coming, and be about the emptied fleet."""
+    gate = asyncio.Event()
+    fault = running.opa.http.fault(posts, held(gate))
     with running.hub.subscribe() as subscription:
-        seen: list[Record] = []
-        while not any(isinstance(record, DecisionRecord) for record in seen):
-            seen = await subscription.read(99, 5)
-        gate = asyncio.Event()
-        fault = running.opa.http.fault(posts, held(gate))
+        await subscription.read(99, 5)
         running.replicasets("late")
         await fault.met.wait()
         running.api.undefine(CLUSTERS)
-        await running.opa.http.until(lambda: running.opa.data["kubernetes"]["clusters"] == {})
+        (told,) = await subscription.read(99, 5)
         gate.set()
         await until(lambda: running.decision("late") == {"clusters": "[]"})
-        first = await subscription.read(99, 5)
-    assert isinstance(first[0], StatusRecord)
-    assert first[0].held == ("clusters: the API server does not know this resource",)
+    assert isinstance(told, StatusRecord)
+    assert told.held == ("clusters: the API server does not know this resource",)
+    assert running.hub.held == told.held
 
 
 _ODD = (

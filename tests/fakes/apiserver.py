@@ -8,7 +8,6 @@ items of a LIST of a built-in kind carry neither apiVersion nor kind. It checks 
 from __future__ import annotations
 
 import asyncio
-import base64
 import copy
 import json
 import re
@@ -172,9 +171,9 @@ class FakeApiServer:
         limit = min(int(recorded.query.get("limit") or 10**9), self.page_size or 10**9)
         metadata: Json = {"resourceVersion": str(version)}
         if rest := items[limit:]:
-            state = f"{version}:{len(rest)}:{len(self.http.requests)}".encode()
-            # Standard, not URL-safe, so that `+`, `/` and `=` have to survive the query.
-            metadata["continue"] = token = base64.b64encode(b"\xfb\xff" + state).decode()
+            # The real one is base64: `+`, `/` and `=` have to survive the query.
+            token = f"+/{version}.{len(rest)}.{len(self.http.requests)}=="
+            metadata["continue"] = token
             self._pages[token] = (version, rest)
         return web.json_response(self._page(recorded, address.gvr, metadata, items[:limit]))
 

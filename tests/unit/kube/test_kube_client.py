@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from kube_sync.certificates import write_certificates
 from kube_sync.errors import (
@@ -23,7 +24,7 @@ from kube_sync.runtime.tls import server_context
 from kube_sync.settings import Kubernetes
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, write_kubeconfig
 from tests.fakes.clients import REPLICASETS, key, kube_of
-from tests.fakes.http import Recorded, answer, hang, served, stream
+from tests.fakes.http import Proceed, Recorded, answer, hang, served, stream
 
 PATH = REPLICASETS.path()
 
@@ -117,6 +118,18 @@ async def test_forbidden_keeps_the_credentials(
         await client.request("GET", PATH)
     (tmp_path / "kubeconfig").unlink()
     await client.request("GET", PATH)
+
+
+async def test_redirect_is_not_followed(api: FakeApiServer, client: KubeClient) -> None:
+    """The token would go wherever the answer says."""
+
+    async def elsewhere(_request: web.Request, _proceed: Proceed) -> web.StreamResponse:
+        return web.Response(status=307, headers={"Location": "/stolen"})
+
+    api.http.fault(lambda r: r.path == PATH, elsewhere)
+    with pytest.raises(Terminal, match="307"):
+        await client.request("GET", PATH)
+    assert [request.path for request in api.http.requests] == [PATH]
 
 
 async def test_refused_connection_is_retriable_and_names_the_server(
