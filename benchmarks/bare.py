@@ -71,7 +71,10 @@ async def bare_client(stack: RunningStack) -> AsyncGenerator[Bare]:
     async with (
         aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=kube_tls, limit=32),
-            headers={"Authorization": f"Bearer {stack.kube_tokens['admin']}"},
+            headers={
+                "Authorization": f"Bearer {stack.kube_tokens['admin']}",
+                "Accept-Encoding": "identity",  # as we do: compressing costs more than sending
+            },
             timeout=patient,
             read_bufsize=1 << 22,
         ) as kube,

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 from kube_sync import __version__
-from kube_sync.errors import Misconfigured
+from kube_sync.errors import Misconfigured, first_of
 from kube_sync.observability.logs import configure_logs
 from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings
 
@@ -46,10 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         status = arguments.command(arguments)
     except* Misconfigured as group:
         # Also from within a running service: a file that was there at the start and is not now.
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        _complain(str(error))
+        _complain(str(first_of(group)))
         status = 2
     sys.exit(status)
 

@@ -57,3 +57,10 @@ class Terminal(SyncError):
 
 class Misconfigured(Terminal):
     """The configuration is wrong; the message begins with the path of the field."""
+
+
+def first_of(group: BaseException) -> BaseException:
+    """Return the first error that is not a group, out of groups within groups."""
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

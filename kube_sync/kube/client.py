@@ -84,7 +84,8 @@ class KubeClient:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own, one for each phase
         body: bytes | None,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        headers |= await self._credentials.headers()
+        # Uncompressed: the API server takes longer to compress a page than to send it.
+        headers |= {"Accept-Encoding": "identity"} | await self._credentials.headers()
         with retriable(f"API server {self.server}"):
             async with self._session.request(
                 method,
@@ -143,6 +144,5 @@ async def kube_client(settings: Kubernetes) -> AsyncGenerator[KubeClient]:
         connector=connector,
         headers={"User-Agent": _USER_AGENT},
         read_bufsize=_READ_BUFFER,
-        auto_decompress=True,
     ) as session:
         yield KubeClient(credentials, session)

@@ -8,7 +8,9 @@ when to list or to watch: the Reflector does.
 
 from __future__ import annotations
 
+import asyncio
 import random
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -44,8 +46,8 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """A whole collection at one resourceVersion."""
+class Page:
+    """Part of a collection; every page of one LIST has the same resourceVersion."""
 
     items: list[Item]
     version: ResourceVersion
@@ -114,20 +116,34 @@ class KubeCollection:
         self._metadata_only = metadata_only
         self._jitter = jitter
 
-    async def list(self) -> Listing:
-        """Read the collection page by page. Raises SyncError; Expired when a page is too old."""
-        items: list[Item] = []
-        params = {"limit": _PAGE}
+    async def list(self) -> AsyncGenerator[Page]:
+        """Yield the collection page by page. Raises SyncError; Expired when a page is too old.
+
+        While one page is worked on the next one is on its way.
+        """
+        request = self._request_page("")
+        try:
+            while True:
+                page = _decode_page(await request)
+                following = page.metadata.continue_
+                if following:
+                    request = self._request_page(following)
+                prefix = _type_prefix(page)
+                read = (self._readable(raw, prefix) for raw in page.items or ())
+                items = [item for item in read if item is not None]
+                yield Page(items, ResourceVersion(page.metadata.resourceVersion))
+                if not following:
+                    return
+        finally:
+            request.cancel()
+
+    def _request_page(self, following: str) -> asyncio.Task[bytes]:
+        params = {"limit": _PAGE} | ({"continue": following} if following else {})
         accept = _LIST_METADATA if self._metadata_only else "application/json"
-        while True:
-            body = await self._client.request("GET", self._path, params=params, accept=accept)
-            page = _decode_page(body)
-            prefix = _type_prefix(page)
-            read = (self._readable(raw, prefix) for raw in page.items or ())
-            items += [item for item in read if item is not None]
-            if not page.metadata.continue_:
-                return Listing(items, ResourceVersion(page.metadata.resourceVersion))
-            params["continue"] = page.metadata.continue_
+        # A task of its own, ended by `list`: a TaskGroup cannot stay open across a yield.
+        return asyncio.create_task(
+            self._client.request("GET", self._path, params=params, accept=accept)
+        )
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
         """Yield what changes after `since`, until the server ends it. Raises SyncError."""
@@ -179,7 +195,8 @@ def _item(raw: msgspec.Raw, prefix: bytes) -> Item:
         body = prefix + body[1:]
     metadata = decoded.metadata
     return Item(
-        ObjectKey(metadata.namespace, metadata.name),
+        # One string for each namespace, not one for each object in it.
+        ObjectKey(sys.intern(metadata.namespace), metadata.name),
         metadata.uid,
         ResourceVersion(metadata.resourceVersion),
         body,

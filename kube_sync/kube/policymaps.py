@@ -6,12 +6,12 @@ a ConfigMap without such a key is ignored and does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from kube_sync.kube.collection import Event, Item, Listing
+from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 CONFIGMAPS = GroupVersionResource("", "v1", "configmaps")
@@ -63,6 +63,7 @@ class PolicyMaps:
         self.listed = False
         self._news = news
         self._maps: dict[ObjectKey, PolicyMap] = {}
+        self._listing: dict[ObjectKey, PolicyMap] = {}
 
     def __iter__(self) -> Iterator[PolicyMap]:
         return iter(self._maps.values())
@@ -70,12 +71,20 @@ class PolicyMaps:
     def __len__(self) -> int:
         return len(self._maps)
 
-    def replace(self, listing: Listing, *, known: bool) -> None:
-        """Hold exactly the policies among these."""
-        found = (parse(item) for item in listing.items)
-        self._maps = {policy.key: policy for policy in found if policy is not None}
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST."""
+        found = (parse(item) for item in items)
+        self._listing.update({policy.key: policy for policy in found if policy is not None})
+
+    def finish(self, *, known: bool) -> None:
+        """Hold exactly the policies of the LIST."""
+        self._maps, self._listing = self._listing, {}
         self.listed = known
         self._news()
+
+    def abandon(self) -> None:
+        """Forget the LIST that broke off."""
+        self._listing = {}
 
     def apply(self, event: Event) -> None:
         """Take one watch event in."""

@@ -10,14 +10,14 @@ Every turn of the loop waits, so no failure, and no watch that closes at once, c
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import NoReturn, Protocol
 
 import structlog
 
 from kube_sync.errors import Expired, NotFound, Retriable, SyncError
-from kube_sync.kube.collection import Event, Listing, ResourceVersion
+from kube_sync.kube.collection import Event, Item, Page, ResourceVersion
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff
 
@@ -30,8 +30,8 @@ _LONG_ENOUGH = 5.0
 class ListerWatcher(Protocol):
     """Where objects come from."""
 
-    async def list(self) -> Listing:
-        """Return the whole collection."""
+    def list(self) -> AsyncGenerator[Page]:
+        """Yield the whole collection, page by page."""
         ...
 
     def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
@@ -40,10 +40,18 @@ class ListerWatcher(Protocol):
 
 
 class Store(Protocol):
-    """Where objects go. Neither method may wait or fail."""
+    """Where objects go. None of it may fail; only `page` may wait, so that a LIST slows down."""
 
-    def replace(self, listing: Listing, *, known: bool) -> None:
-        """Hold exactly these objects; `known` is false when the API server lacks the kind."""
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST; the first one after `finish` or `abandon` begins a new LIST."""
+        ...
+
+    def finish(self, *, known: bool) -> None:
+        """Hold exactly what the pages held; `known` is false when the API server lacks the kind."""
+        ...
+
+    def abandon(self) -> None:
+        """Forget the pages of a LIST that broke off."""
         ...
 
     def apply(self, event: Event) -> None:
@@ -86,12 +94,7 @@ class Reflector:
 
     async def _turn(self) -> None:
         if self._version is None:
-            metrics.reflector_lists.labels(self._name, self._why).inc()
-            listing = await self._source.list()
-            self._store.replace(listing, known=True)
-            self._version = listing.version
-            self._report(None)
-            log.info("listed", resource=self._name, objects=len(listing.items), reason=self._why)
+            self._version = await self._list()
         started = self._clock()
         try:
             async with aclosing(self._source.watch(self._version)) as events:
@@ -100,6 +103,22 @@ class Reflector:
         finally:
             if self._clock() - started > _LONG_ENOUGH:
                 self._backoff.progressed()
+
+    async def _list(self) -> ResourceVersion:
+        metrics.reflector_lists.labels(self._name, self._why).inc()
+        version, objects = ResourceVersion(""), 0
+        try:
+            async with aclosing(self._source.list()) as pages:
+                async for page in pages:
+                    await self._store.page(page.items)
+                    version, objects = page.version, objects + len(page.items)
+        except SyncError:
+            self._store.abandon()
+            raise
+        self._store.finish(known=True)
+        self._report(None)
+        log.info("listed", resource=self._name, objects=objects, reason=self._why)
+        return version
 
     def _took(self, event: Event) -> None:
         if event.type == "CONNECTED":
@@ -123,6 +142,6 @@ class Reflector:
         if isinstance(error, NotFound):
             reason = f"{self._name}: the API server does not know this resource (is its CRD there?)"
             self._version, self._why = None, "missing"
-            self._store.replace(Listing([], ResourceVersion("")), known=False)
+            self._store.finish(known=False)
         self._report(reason)
         return error.retry_after if isinstance(error, Retriable) else None

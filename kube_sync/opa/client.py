@@ -6,7 +6,7 @@ that is not a success raises by what to do next. Bodies pass through as bytes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -28,6 +28,8 @@ T = TypeVar("T")
 _CONNECT_SECONDS = 5.0
 _WRITE_SECONDS = 60.0
 _QUERY_SECONDS = 10.0
+_WRITE = aiohttp.ClientTimeout(total=_WRITE_SECONDS, sock_connect=_CONNECT_SECONDS)
+_QUERY = aiohttp.ClientTimeout(total=_QUERY_SECONDS, sock_connect=_CONNECT_SECONDS)
 
 
 class OpaError(msgspec.Struct):
@@ -85,6 +87,17 @@ class OpaClient:
         with metrics.opa_write_seconds.labels("put").time():
             await self._request("PUT", "/v1/data" + paths.url(path), document)
 
+    async def stream_data(self, path: DataPath, chunks: AsyncIterator[bytes]) -> None:
+        """Replace everything at `path` by a document that arrives in pieces. Raises SyncError.
+
+        OPA applies it once it is whole; a document that breaks off changes nothing.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=_WRITE_SECONDS
+        )
+        with metrics.opa_write_seconds.labels("stream").time():
+            await self._request("PUT", "/v1/data" + paths.url(path), chunks, timeout=timeout)
+
     async def patch_data(self, operations: Sequence[bytes]) -> None:
         """Apply all operations or none. Raises EpochLost when a path is not there (404)."""
         body = b"[" + b",".join(operations) + b"]"
@@ -104,9 +117,7 @@ class OpaClient:
 
         Raises Undecided on an evaluation error, which asking again does not change.
         """
-        return _result(
-            await self._request("POST", "/v1/data/" + path, body, seconds=_QUERY_SECONDS)
-        )
+        return _result(await self._request("POST", "/v1/data/" + path, body, timeout=_QUERY))
 
     async def policy_ids(self) -> list[str]:
         """Return the ids of all modules that OPA holds. Raises SyncError."""
@@ -128,14 +139,13 @@ class OpaClient:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: bytes | AsyncIterator[bytes] | None = None,
         content_type: str = "application/json",
-        seconds: float = _WRITE_SECONDS,
+        timeout: aiohttp.ClientTimeout = _WRITE,  # noqa: ASYNC109 - aiohttp's own, by phases
     ) -> bytes:
         headers = self._token.headers()
         if body is not None:
             headers["Content-Type"] = content_type
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
         with retriable(f"OPA {self._url}"):
             async with self._session.request(
                 method, self._url + path, data=body, headers=headers, timeout=timeout

@@ -6,11 +6,11 @@ not with what the replicator believes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from kube_sync.kube.collection import Event, Item, Listing
+from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Current
 
@@ -33,17 +33,26 @@ class Targets:
         """Tell `changed` each key that may differ from before."""
         self._changed = changed
         self._objects: dict[ObjectKey, Current] = {}
+        self._listing: dict[ObjectKey, Current] = {}
 
     def get(self, key: ObjectKey) -> Current | None:
         """Return what the API server holds at `key`."""
         return self._objects.get(key)
 
-    def replace(self, listing: Listing, *, known: bool) -> None:  # noqa: ARG002 - a Store's shape
-        """Hold exactly these objects."""
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST."""
+        self._listing.update({item.key: _current(item) for item in items})
+
+    def finish(self, *, known: bool) -> None:  # noqa: ARG002 - a Store's shape
+        """Hold exactly the objects of the LIST."""
         before = self._objects.keys()
-        self._objects = {item.key: _current(item) for item in listing.items}
+        self._objects, self._listing = self._listing, {}
         for key in before | self._objects.keys():
             self._changed(key)
+
+    def abandon(self) -> None:
+        """Forget the LIST that broke off."""
+        self._listing = {}
 
     def apply(self, event: Event) -> None:
         """Take one watch event in."""

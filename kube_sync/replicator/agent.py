@@ -18,7 +18,7 @@ import structlog
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
-from kube_sync.errors import EpochLost
+from kube_sync.errors import EpochLost, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.patch import annotate
@@ -73,7 +73,7 @@ class Replicator:
             try:
                 await self._epoch(backoff)
             except* EpochLost as lost:
-                log.warning("opa_lost", error=str(lost.exceptions[0]))
+                log.warning("opa_lost", error=str(first_of(lost)))
                 reason = "lost"
 
     async def _epoch(self, backoff: Backoff) -> None:

@@ -8,18 +8,20 @@ each that is. It makes no requests.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
-from kube_sync.kube.collection import Event, Item, Listing
+from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.firstload import FirstLoad, Loaded
 from kube_sync.replicator.projection import project
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -48,21 +50,45 @@ class Mirror:
         self._held: dict[ObjectKey, str] = {}
         self._sizes: Counter[str] = Counter()  # objects that OPA holds, by namespace
         self._pending: dict[ObjectKey, Change] = {}
+        self._first: FirstLoad | None = None  # until OPA holds it
+        self._begun = asyncio.Event()
         self._listed = False
         self._loaded = False
+        self._seen: set[ObjectKey] = set()  # by the LIST that is under way
 
     # As a Store
 
-    def replace(self, listing: Listing, *, known: bool) -> None:
-        """Hold exactly these objects; what did not change since is not written again."""
-        self.known = known
-        self._listed = True
-        present = {item.key for item in listing.items}
-        for key in {*self._held, *self._pending} - present:
-            self._pending[key] = Change("", None)
-        for item in listing.items:
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST; of the first one as fast as OPA takes it."""
+        if not self._listed:
+            late = await self._begin().add(self._read(items))
+            self._pending.update({found.key: Change(found.version, found.body) for found in late})
+            return
+        self._seen.update(item.key for item in items)
+        for item in items:
             self._upsert(item)
+
+    def finish(self, *, known: bool) -> None:
+        """Hold exactly the objects of the LIST; what did not change is not written again."""
+        self.known = known
+        if not self._listed:
+            self._begin().finish()
+            self._listed = True
+        else:
+            sent = self._first.versions if self._first else ()
+            for key in {*self._held, *self._pending, *sent} - self._seen:
+                self._pending[key] = Change("", None)
+            self._seen = set()
         self._news()
+
+    def abandon(self) -> None:
+        """Forget the pages of a LIST that broke off."""
+        self._seen = set()
+        if self._first is not None and not self._listed:
+            self._first.abandon()
+            self._first = None
+            self._begun.clear()
+            self._pending.clear()
 
     def apply(self, event: Event) -> None:
         """Take one watch event in."""
@@ -76,10 +102,10 @@ class Mirror:
 
     # As the Writer's source
 
-    @property
-    def ready_to_load(self) -> bool:
-        """Whether the first LIST is in and OPA does not hold it yet."""
-        return self._listed and not self._loaded
+    async def first_load(self) -> tuple[DataPath, FirstLoad]:
+        """Wait for the first LIST to begin; return where its objects go, and its document."""
+        await self._begun.wait()
+        return self._path, self._begin()
 
     @property
     def loaded(self) -> bool:
@@ -104,16 +130,6 @@ class Mirror:
         """Return up to `limit` keys whose wanted state OPA does not hold, oldest first."""
         return dict(itertools.islice(self._pending.items(), limit))
 
-    def document(self, batch: Batch) -> tuple[DataPath, bytes]:
-        """Return `batch` as the JSON document of the whole collection, and its path."""
-        namespaces: dict[str, list[bytes]] = {}
-        for key, change in batch.items():
-            if change.body is not None:
-                namespaces.setdefault(key.namespace, []).append(_member(key.name, change.body))
-        members = namespaces.pop("", [])
-        members += [_member(name, _object(inside)) for name, inside in namespaces.items()]
-        return self._path, _object(members)
-
     def operations(self, batch: Batch) -> list[bytes]:
         """Return the PATCH operations that turn what OPA holds into `batch`."""
         operations: list[bytes] = []
@@ -132,9 +148,14 @@ class Mirror:
                     operations.append(_remove(parent))
         return operations
 
+    def first_written(self, first: FirstLoad) -> None:
+        """Note that OPA holds the document of the first LIST, and nothing else."""
+        self._loaded, self._first = True, None
+        self._held = first.versions
+        self._sizes = Counter(key.namespace for key in self._held)
+
     def written(self, batch: Batch) -> None:
         """Note that OPA holds `batch` now; a key that changed meanwhile stays pending."""
-        self._loaded = True
         for key, change in batch.items():
             # The same object, not an equal one: a newer change may say the same and still be due.
             if self._pending.get(key) is change:
@@ -149,27 +170,28 @@ class Mirror:
     def _upsert(self, item: Item) -> None:
         if self._held.get(item.key) == item.version and item.key not in self._pending:
             return
-        try:
-            body = project(item.body)
-        except (msgspec.DecodeError, KeyError) as error:
-            # One object that cannot be read must not delay the others.
-            log.warning(
-                "object_not_replicated", resource=self.name, key=str(item.key), error=str(error)
-            )
-            return
-        self._pending[item.key] = Change(item.version, body)
+        for found in self._read([item]):
+            self._pending[item.key] = Change(item.version, found.body)
+
+    def _read(self, items: Iterable[Item]) -> Iterator[Loaded]:
+        for item in items:
+            try:
+                yield Loaded(item.key, item.version, project(item.body))
+            except (msgspec.DecodeError, KeyError) as error:
+                # One object that cannot be read must not delay the others.
+                log.warning(
+                    "object_not_replicated", resource=self.name, key=str(item.key), error=str(error)
+                )
+
+    def _begin(self) -> FirstLoad:
+        if self._first is None:
+            self._first = FirstLoad()
+            self._begun.set()
+        return self._first
 
     def _at(self, key: ObjectKey) -> DataPath:
         inside = (key.namespace, key.name) if key.namespace else (key.name,)
         return (*self._path, *inside)
-
-
-def _member(name: str, body: bytes) -> bytes:
-    return msgspec.json.encode(name) + b":" + body
-
-
-def _object(members: list[bytes]) -> bytes:
-    return b"{" + b",".join(members) + b"}"
 
 
 def _add(path: DataPath, body: bytes) -> bytes:

@@ -13,7 +13,7 @@ arrives meanwhile waits in the Mirrors, one body a key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NoReturn, Protocol
 
@@ -44,6 +44,10 @@ class DataApi(Protocol):
 
     async def put_data(self, path: DataPath, document: bytes) -> None:
         """Replace everything at `path`."""
+        ...
+
+    async def stream_data(self, path: DataPath, chunks: AsyncIterator[bytes]) -> None:
+        """Replace everything at `path` by a document that arrives in pieces."""
         ...
 
     async def patch_data(self, operations: Sequence[bytes]) -> None:
@@ -101,22 +105,28 @@ class Writer:
         self._readiness.waiting("data", "the first load is under way")
         epoch = msgspec.json.encode({self._instance: "loading"})
         await self._insist(partial(self._opa.put_data, EPOCH, epoch))
-        while not all(mirror.loaded for mirror in self._mirrors):
-            self._news.clear()
+        async with asyncio.TaskGroup() as group:
             for mirror in self._mirrors:
-                if mirror.ready_to_load:
-                    await self._put(mirror)
-            if not all(mirror.loaded or mirror.ready_to_load for mirror in self._mirrors):
-                await self._news.wait()
+                group.create_task(self._put(mirror))
         await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
         self._readiness.met("data")
         log.info("opa_loaded", instance=self._instance)
 
     async def _put(self, mirror: Mirror) -> None:
-        batch = mirror.batch()
-        path, document = mirror.document(batch)
-        await self._insist(partial(self._opa.put_data, path, document))
-        self._note(mirror, batch)
+        """Send the first LIST while it arrives; one that breaks off is sent again, whole."""
+        while True:
+            path, first = await mirror.first_load()
+            try:
+                await self._opa.stream_data(path, first.chunks())
+            except SyncError as error:
+                if first.abandoned:
+                    continue
+                # What was sent is gone, here and there: only another LIST has it.
+                self._readiness.waiting("opa", str(error))
+                raise EpochLost(str(error)) from error
+            mirror.first_written(first)
+            self._tell(mirror, first.versions.keys())
+            return
 
     async def _flush(self) -> None:
         while batches := self._batches():
@@ -140,9 +150,12 @@ class Writer:
 
     def _note(self, mirror: Mirror, batch: Batch) -> None:
         mirror.written(batch)
+        self._tell(mirror, batch.keys())
+
+    def _tell(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
         metrics.replicated_objects.labels(mirror.name).set(mirror.held)
         metrics.pending_changes.set(sum(m.pending for m in self._mirrors))
-        self._written(mirror.name, batch.keys())
+        self._written(mirror.name, keys)
 
     def _epoch(self, state: str) -> bytes:
         path = paths.pointer((*EPOCH, self._instance))

@@ -16,11 +16,12 @@ from aiohttp import web
 from kube_sync.admission.judge import Admitted, Denied, Judge, Undecidable
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.decisions.decision import Decision
-from kube_sync.kube.collection import Listing, ResourceVersion
+from kube_sync.kube.collection import ResourceVersion
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.opa.client import opa_client
 from kube_sync.runtime.httpserver import serving
 from kube_sync.settings import Opa
+from tests.fakes.listing import Listing, listed
 from tests.unit.async_tools import PATIENCE, Waits
 
 PATH = "io/k8s/federation/admission"
@@ -87,7 +88,7 @@ async def _world(*answers: Answer, policies: bool = True) -> AsyncGenerator[Worl
     app = web.Application()
     app.router.add_post(f"/v1/data/{PATH}", handle)
     maps = PolicyMaps("policies", lambda: None)
-    maps.replace(Listing([], ResourceVersion("1")), known=True)
+    listed(maps, Listing([], ResourceVersion("1")))
     waits = Waits()
     async with (
         asyncio.timeout(PATIENCE),
@@ -161,9 +162,9 @@ async def test_with_a_policy_an_opa_that_keeps_failing_denies_after_more_than_on
     answer: Answer,
 ) -> None:
     async with _world(answer) as world:
-        verdict = await world.judge.verdict(RESOURCE, 0.1)
+        verdict = await world.judge.verdict(RESOURCE, 0.5)
         assert isinstance(verdict, Undecidable)
-        assert verdict.reason.startswith("no policy decision within 0.1 s (")
+        assert verdict.reason.startswith("no policy decision within 0.5 s (")
         assert len(world.asked) > 1
 
 

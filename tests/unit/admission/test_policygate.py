@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 
 from kube_sync.admission.policygate import PolicyGate
-from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.objects import ObjectKey
+from tests.fakes.listing import Listing, listed
 
 VERSION = ResourceVersion("1")
 
@@ -17,7 +18,7 @@ def _configmap(name: str, *keys: str) -> Item:
 
 def _maps(*items: Item, known: bool = True) -> PolicyMaps:
     maps = PolicyMaps("policies", lambda: None)
-    maps.replace(Listing(list(items), VERSION), known=known)
+    listed(maps, Listing(list(items), VERSION), known=known)
     return maps
 
 

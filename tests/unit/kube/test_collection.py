@@ -22,6 +22,7 @@ from tests.fakes.apiserver import (
 )
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, SECRETS, key, kube_of
 from tests.fakes.http import answer, stream
+from tests.fakes.listing import whole
 
 _DEEP = 3000  # levels of nesting; Kubernetes lets 10,000 through, Python's stack does not
 
@@ -63,7 +64,7 @@ async def test_list_of_builtin_kind_gets_api_version_and_kind(
 ) -> None:
     """A policy that asks for `input.kind` must see the same after a LIST as after a WATCH."""
     stored = api.put(REPLICASETS, key("web"), spec={"replicas": 3})
-    listing = await KubeCollection(client, REPLICASETS).list()
+    listing = await whole(KubeCollection(client, REPLICASETS))
     (item,) = listing.items
     assert json.loads(item.body) == stored
     assert item.key == key("web")
@@ -77,7 +78,7 @@ async def test_list_of_core_kind_gets_the_bare_version(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     api.put(CONFIGMAPS, key("a"))
-    listing = await KubeCollection(client, CONFIGMAPS).list()
+    listing = await whole(KubeCollection(client, CONFIGMAPS))
     body = json.loads(listing.items[0].body)
     assert (body["apiVersion"], body["kind"]) == ("v1", "ConfigMap")
 
@@ -86,7 +87,7 @@ async def test_list_of_custom_kind_passes_bytes_through(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     stored = api.put(CLUSTERS, key("c1"), status={"conditions": []})
-    listing = await KubeCollection(client, CLUSTERS).list()
+    listing = await whole(KubeCollection(client, CLUSTERS))
     assert listing.items[0].body == json.dumps(stored).encode()
 
 
@@ -94,7 +95,7 @@ async def test_list_reads_every_page_of_one_moment(api: FakeApiServer, client: K
     for number in range(7):
         version = api.put(REPLICASETS, key(f"r{number}"))["metadata"]["resourceVersion"]
     api.page_size = 3
-    listing = await KubeCollection(client, REPLICASETS).list()
+    listing = await whole(KubeCollection(client, REPLICASETS))
     assert [item.key.name for item in listing.items] == [f"r{n}" for n in range(7)]
     assert listing.version == version
     assert len(api.http.requests) == 3
@@ -104,7 +105,7 @@ async def test_list_reads_every_page_of_one_moment(api: FakeApiServer, client: K
 async def test_list_of_one_namespace_asks_for_it(api: FakeApiServer, client: KubeClient) -> None:
     api.put(CONFIGMAPS, key("a", "one"))
     api.put(CONFIGMAPS, key("b", "two"))
-    listing = await KubeCollection(client, CONFIGMAPS, namespace="two").list()
+    listing = await whole(KubeCollection(client, CONFIGMAPS, namespace="two"))
     assert [item.key for item in listing.items] == [key("b", "two")]
 
 
@@ -112,14 +113,14 @@ async def test_empty_list_with_null_items_is_empty(api: FakeApiServer, client: K
     """Go writes an empty slice that was never made as null."""
     body = b'{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":null}'
     api.http.fault(lists(CONFIGMAPS), answer(200, body))
-    assert (await KubeCollection(client, CONFIGMAPS).list()).items == []
+    assert (await whole(KubeCollection(client, CONFIGMAPS))).items == []
 
 
 async def test_metadata_only_list_asks_for_and_names_partial_objects(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     api.put(REPLICASETS, key("web"), spec={"replicas": 3})
-    listing = await KubeCollection(client, REPLICASETS, metadata_only=True).list()
+    listing = await whole(KubeCollection(client, REPLICASETS, metadata_only=True))
     body = json.loads(listing.items[0].body)
     assert (body["apiVersion"], body["kind"]) == ("meta.k8s.io/v1", "PartialObjectMetadata")
     assert "spec" not in body
@@ -144,7 +145,7 @@ async def test_expired_continue_token_raises_expired(
     api.page_size = 2
     api.http.fault(continues(REPLICASETS), answer(410, b'{"code":410,"message":"too old"}'))
     with pytest.raises(Expired, match="410 too old"):
-        await KubeCollection(client, REPLICASETS).list()
+        await whole(KubeCollection(client, REPLICASETS))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ async def test_list_answer_that_is_no_list_is_retriable(
 ) -> None:
     api.http.fault(lists(REPLICASETS), answer(200, body))
     with pytest.raises(Retriable, match="a LIST answer is not a list"):
-        await KubeCollection(client, REPLICASETS).list()
+        await whole(KubeCollection(client, REPLICASETS))
 
 
 async def test_list_nested_deeper_than_the_stack_is_retriable(
@@ -166,7 +167,7 @@ async def test_list_nested_deeper_than_the_stack_is_retriable(
     body = b'{"metadata":{},"items":[{"a":' + b"[" * _DEEP + b"]" * _DEEP + b"}]}"
     api.http.fault(lists(REPLICASETS), answer(200, body))
     with pytest.raises(Retriable, match="recursion"):
-        await KubeCollection(client, REPLICASETS).list()
+        await whole(KubeCollection(client, REPLICASETS))
 
 
 async def test_listed_object_without_readable_metadata_is_left_out_alone(
@@ -174,7 +175,7 @@ async def test_listed_object_without_readable_metadata_is_left_out_alone(
 ) -> None:
     body = b'{"metadata":{},"items":[{"metadata":{"name":5}},{},{"metadata":{"name":"ok"}}]}'
     api.http.fault(lists(CONFIGMAPS), answer(200, body))
-    listing = await KubeCollection(client, CONFIGMAPS).list()
+    listing = await whole(KubeCollection(client, CONFIGMAPS))
     assert [item.key.name for item in listing.items] == ["ok"]
 
 
@@ -315,5 +316,5 @@ async def test_watch_left_early_gives_its_connection_back(
 async def test_secret_of_a_list_is_named_a_secret(api: FakeApiServer, client: KubeClient) -> None:
     """What hides the values looks at the kind, which a LIST leaves out."""
     api.put(SECRETS, key("s"), data={"password": "eA=="})
-    listing = await KubeCollection(client, SECRETS).list()
+    listing = await whole(KubeCollection(client, SECRETS))
     assert json.loads(listing.items[0].body)["kind"] == "Secret"

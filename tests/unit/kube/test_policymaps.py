@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.policymaps import STATUS, PolicyMaps, parse
 from kube_sync.objects import ObjectKey
+from tests.fakes.listing import Listing, at_once, listed
 
 
 def item(name: str, version: str = "1", *, status: str | None = None, **data: Any) -> Item:
@@ -57,15 +58,15 @@ def test_listing_replaces_what_was_held() -> None:
     assert not store.maps.listed
     rego = {"a.rego": ""}
     version = ResourceVersion("1")
-    store.maps.replace(Listing([item("a", **rego), item("b", **rego)], version), known=True)
-    store.maps.replace(Listing([item("b", **rego), item("none")], version), known=True)
+    listed(store.maps, Listing([item("a", **rego), item("b", **rego)], version))
+    listed(store.maps, Listing([item("b", **rego), item("none")], version))
     assert store.names == ["b"]
     assert (len(store.maps), store.maps.listed, store.told) == (1, True, 2)
 
 
 def test_namespace_that_cannot_be_listed_is_not_listed() -> None:
     store = Store()
-    store.maps.replace(Listing([], ResourceVersion("")), known=False)
+    listed(store.maps, Listing([], ResourceVersion("")), known=False)
     assert not store.maps.listed
 
 
@@ -96,3 +97,13 @@ def test_deletion_of_what_was_no_policy_is_harmless() -> None:
     store = Store()
     store.maps.apply(event("DELETED", item("a")))
     assert store.names == []
+
+
+def test_list_that_breaks_off_changes_nothing() -> None:
+    store = Store()
+    rego = {"a.rego": ""}
+    listed(store.maps, Listing([item("a", **rego)], ResourceVersion("1")))
+    at_once(store.maps.page([item("torn", **rego)]))
+    store.maps.abandon()
+    listed(store.maps, Listing([item("a", **rego)], ResourceVersion("2")))
+    assert store.names == ["a"]

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeAlias
 
 from prometheus_client import REGISTRY
 
 from kube_sync.errors import Expired, NotFound, Refused, Retriable, SyncError
-from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.collection import Event, Item, Page, ResourceVersion
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
+from tests.fakes.listing import Listing
 from tests.unit.async_tools import Waits, running, until
 
 # A step of a watch: an event, an error, or something to do before the next one.
@@ -42,12 +43,15 @@ class Script:
         self.since: list[str] = []
         self.closed = 0
 
-    async def list(self) -> Listing:
+    async def list(self) -> AsyncGenerator[Page]:
         self.listed += 1
         found = self.lists.pop(0)
         if isinstance(found, SyncError):
+            # Not the first page: what broke off has to be forgotten.
+            yield Page([item("torn", "1")], ResourceVersion("1"))
             raise found
-        return found
+        yield Page(found.items[:1], found.version)
+        yield Page(found.items[1:], found.version)
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
         self.since.append(since)
@@ -71,11 +75,18 @@ class Memory:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.listing: set[str] = set()
         self.known: list[bool] = []
         self.replaced: list[set[str]] = []
 
-    def replace(self, listing: Listing, *, known: bool) -> None:
-        self.names = {found.key.name for found in listing.items}
+    async def page(self, items: Sequence[Item]) -> None:
+        self.listing |= {found.key.name for found in items}
+
+    def abandon(self) -> None:
+        self.listing = set()
+
+    def finish(self, *, known: bool) -> None:
+        self.names, self.listing = self.listing, set()
         self.known.append(known)
         self.replaced.append(set(self.names))
 

@@ -18,11 +18,12 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
-from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.plan import PLACEMENT, Apply
 from kube_sync.remediator.reconciler import Mode, Reconciler
 from kube_sync.remediator.streamclient import StreamClient
+from tests.fakes.listing import Listing, listed
 from tests.unit.async_tools import Timers, running
 
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
@@ -76,7 +77,7 @@ class World:
         self.relist()
 
     def relist(self) -> None:
-        self.reconciler.targets(REPLICASETS).replace(self.server.listing(), known=True)
+        listed(self.reconciler.targets(REPLICASETS), self.server.listing())
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 
-from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
+from tests.fakes.listing import Listing, at_once, listed
 
 VERSION = ResourceVersion("1")
 
@@ -23,7 +24,7 @@ class Store(Targets):
     def __init__(self, *items: Item) -> None:
         self.told: set[ObjectKey] = set()
         super().__init__(self.told.add)
-        self.replace(Listing(list(items), VERSION), known=True)
+        listed(self, Listing(list(items), VERSION))
 
 
 def test_uid_and_annotations_are_kept() -> None:
@@ -38,7 +39,7 @@ def test_an_object_without_annotations_has_none() -> None:
 def test_a_list_tells_every_key_that_came_stayed_or_went() -> None:
     store = Store(_item("went"), _item("stayed"))
     store.told.clear()
-    store.replace(Listing([_item("stayed"), _item("came")], VERSION), known=True)
+    listed(store, Listing([_item("stayed"), _item("came")], VERSION))
     assert store.told == {_key("went"), _key("stayed"), _key("came")}
     assert store.get(_key("went")) is None
 
@@ -65,3 +66,12 @@ def test_a_bookmark_tells_nothing() -> None:
     store.told.clear()
     store.apply(Event("BOOKMARK", VERSION))
     assert store.told == set()
+
+
+def test_list_that_breaks_off_changes_nothing() -> None:
+    """Or its objects would look as if they had been there in the next one."""
+    store = Store(_item("here"))
+    at_once(store.page([_item("torn")]))
+    store.abandon()
+    listed(store, Listing([_item("here")], VERSION))
+    assert store.get(_key("torn")) is None

@@ -7,10 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.mirror import Batch, Mirror
+from tests.fakes.listing import Listing, at_once, document, listed
 from tests.fakes.opa import FakeOpa
 
 ROOT: DataPath = ("kubernetes",)
@@ -45,9 +46,12 @@ class Bench:
         self.news += 1
 
     def load(self) -> None:
-        path, document = self.mirror.document(batch := self.mirror.batch())
-        self.opa.put(path, json.loads(document))
-        self.mirror.written(batch)
+        at_once(self._load())
+
+    async def _load(self) -> None:
+        path, first = await self.mirror.first_load()
+        self.opa.put(path, json.loads(document(first)))
+        self.mirror.first_written(first)
 
     def send(self, batch: Batch) -> list[dict[str, Any]]:
         operations = [json.loads(raw) for raw in self.mirror.operations(batch)]
@@ -66,22 +70,48 @@ class Bench:
 
 def loaded(*items: Item) -> Bench:
     bench = Bench()
-    bench.mirror.replace(listing(*items), known=True)
+    listed(bench.mirror, listing(*items))
     bench.load()
     return bench
 
 
-def test_collection_is_ready_to_load_once_it_is_listed() -> None:
+def test_first_list_is_held_once_its_document_is_written() -> None:
     bench = Bench()
-    assert not bench.mirror.ready_to_load
-    bench.mirror.replace(listing(item("a")), known=True)
-    assert bench.mirror.ready_to_load
-    assert bench.mirror.pending == 1
+    listed(bench.mirror, listing(item("a")))
+    assert not bench.mirror.loaded
     bench.load()
     assert bench.mirror.loaded
-    assert not bench.mirror.ready_to_load
     assert (bench.mirror.pending, bench.mirror.held) == (0, 1)
     assert list(bench.mirror.keys()) == [ObjectKey("default", "a")]
+
+
+def test_first_list_that_breaks_off_is_begun_again() -> None:
+    bench = Bench()
+    at_once(bench.mirror.page([item("torn"), item("a", namespace="z"), item("late")]))
+    torn = bench.mirror._begin()
+    bench.mirror.abandon()
+    assert torn.abandoned
+    listed(bench.mirror, listing(item("a")))
+    bench.load()
+    assert set(bench.held["default"]) == {"a"}
+    assert bench.mirror.pending == 0
+
+
+def test_object_out_of_order_is_written_after_the_document() -> None:
+    """Twice in one document its namespace would lose all that came before."""
+    bench = loaded(item("a", namespace="n1"), item("b", namespace="n2"), item("c", namespace="n1"))
+    assert set(bench.held["n1"]) == {"a"}
+    bench.flush()
+    assert set(bench.held["n1"]) == {"a", "c"}
+
+
+def test_relist_before_the_document_is_written_removes_what_is_gone() -> None:
+    bench = Bench()
+    listed(bench.mirror, listing(item("a"), item("b")))
+    listed(bench.mirror, listing(item("b")))
+    bench.load()
+    bench.flush()
+    assert set(bench.held["default"]) == {"b"}
 
 
 def test_empty_collection_loads_as_an_empty_object() -> None:
@@ -96,17 +126,18 @@ def test_document_nests_by_namespace_and_cluster_scoped_objects_by_name() -> Non
     assert bench.held["c"]["metadata"]["name"] == "c"
 
 
-def test_document_leaves_out_what_is_gone_again() -> None:
+def test_object_that_goes_while_the_document_is_written_is_removed_afterwards() -> None:
     bench = Bench()
-    bench.mirror.replace(listing(item("a"), item("b")), known=True)
+    listed(bench.mirror, listing(item("a"), item("b")))
     bench.mirror.apply(deleted(item("a")))
     bench.load()
+    bench.flush()
     assert set(bench.held["default"]) == {"b"}
 
 
 def test_kind_that_is_missing_is_loaded_empty_and_not_known() -> None:
     bench = Bench()
-    bench.mirror.replace(listing(), known=False)
+    listed(bench.mirror, listing(), known=False)
     bench.load()
     assert bench.held == {}
     assert not bench.mirror.known
@@ -163,7 +194,7 @@ def test_only_the_newest_body_is_written() -> None:
 def test_relist_writes_only_what_changed_and_removes_what_is_gone() -> None:
     """After an API server's restart a whole fleet is listed again, mostly unchanged."""
     bench = loaded(item("a"), item("b"), item("c"))
-    bench.mirror.replace(listing(item("a"), item("b", "2")), known=True)
+    listed(bench.mirror, listing(item("a"), item("b", "2")))
     assert sorted((o["op"], o["path"][-1]) for o in bench.flush()) == [
         ("add", "b"),
         ("remove", "c"),
@@ -173,7 +204,7 @@ def test_relist_writes_only_what_changed_and_removes_what_is_gone() -> None:
 def test_relist_takes_a_pending_deletion_back() -> None:
     bench = loaded(item("a"))
     bench.mirror.apply(deleted(item("a", "2")))
-    bench.mirror.replace(listing(item("a")), known=True)
+    listed(bench.mirror, listing(item("a")))
     bench.flush()
     assert set(bench.held["default"]) == {"a"}
 
@@ -181,7 +212,7 @@ def test_relist_takes_a_pending_deletion_back() -> None:
 def test_relist_drops_what_was_pending_and_is_gone() -> None:
     bench = loaded()
     bench.mirror.apply(added(item("a")))
-    bench.mirror.replace(listing(), known=True)
+    listed(bench.mirror, listing())
     assert bench.flush() == []
     assert bench.mirror.pending == 0
 
@@ -233,7 +264,7 @@ def test_bookmark_is_no_change() -> None:
 
 def test_every_change_is_news() -> None:
     bench = Bench()
-    bench.mirror.replace(listing(), known=True)
+    listed(bench.mirror, listing())
     bench.mirror.apply(added(item("a")))
     bench.mirror.apply(deleted(item("a")))
     assert bench.news == 3
@@ -272,7 +303,7 @@ class MirrorMachine(RuleBasedStateMachine):
     def first_list(self, names: list[tuple[str, str]]) -> None:
         for namespace, name in names:
             self._change(namespace, name)
-        self.bench.mirror.replace(self._listing(), known=True)
+        listed(self.bench.mirror, self._listing())
         self.bench.load()
 
     @rule(namespace=_NAMESPACES, name=_NAMES)
@@ -295,7 +326,7 @@ class MirrorMachine(RuleBasedStateMachine):
             self.objects.pop(ObjectKey(namespace, name), None)
         for namespace, name in come:
             self._change(namespace, name)
-        self.bench.mirror.replace(self._listing(), known=True)
+        listed(self.bench.mirror, self._listing())
 
     @precondition(lambda self: self.in_flight is None)
     @rule(limit=st.integers(1, 5))

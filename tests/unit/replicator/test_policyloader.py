@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Conflict, SyncError
-from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.policymaps import STATUS, PolicyMap, PolicyMaps
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.policyloader import PolicyLoader, digest
 from tests.fakes.http import Recorded, answer
+from tests.fakes.listing import Listing, listed
 from tests.fakes.opa import FakeOpa, puts
 from tests.unit.async_tools import Waits, running, until
 
@@ -62,7 +63,7 @@ class Bench:
             backoff=self.waits.backoff(),
         )
         self.maps = PolicyMaps(NAMESPACE, self._wake)
-        self.maps.replace(Listing([], ResourceVersion("1")), known=True)
+        listed(self.maps, Listing([], ResourceVersion("1")))
         self.loaded = asyncio.Event()
         self.loaded.set()
         self.applied = asyncio.Event()
@@ -166,7 +167,7 @@ async def test_policies_wait_for_every_namespace_to_be_listed(bench: Bench, opa:
         await until(lambda: "not listed" in bench.readiness.reasons.get("policies", ""))
         await bench.ask_for_a_while()
         assert not any(map(policy_writes, opa.http.requests))
-        bench.maps.replace(Listing([], ResourceVersion("2")), known=True)
+        listed(bench.maps, Listing([], ResourceVersion("2")))
         await bench.applied.wait()
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from kube_sync.errors import EpochLost
-from kube_sync.kube.collection import Event, Item, Listing, ResourceVersion
+from kube_sync.errors import EpochLost, first_of
+from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.writer import Writer
 from tests.fakes.http import Recorded, answer, held, lose_answer
+from tests.fakes.listing import Listing, listed
 from tests.fakes.opa import FakeOpa, heartbeat, patched, puts, writes
 from tests.unit.async_tools import PATIENCE, Waits, until
 
@@ -70,8 +71,8 @@ class Bench:
 
     @asynccontextmanager
     async def loaded(self, *names: str) -> AsyncGenerator[asyncio.Task[Any]]:
-        self.things.replace(listing(*names), known=True)
-        self.others.replace(listing(), known=True)
+        listed(self.things, listing(*names))
+        listed(self.others, listing())
         async with self.running() as task:
             await self.writer.loaded.wait()
             yield task
@@ -141,24 +142,24 @@ async def test_collection_that_is_not_listed_withholds_the_end_of_the_load(
     bench: Bench, opa: FakeOpa
 ) -> None:
     """A policy must never see half a fleet."""
-    bench.things.replace(listing("a"), known=True)
+    listed(bench.things, listing("a"))
     async with bench.running():
         await until(lambda: bench.things.loaded)
         assert not bench.writer.loaded.is_set()
         assert opa.data["kube_sync"]["epoch"] == {"me": "loading"}
         assert "data" in bench.readiness.reasons
-        bench.others.replace(listing("b"), known=True)
+        listed(bench.others, listing("b"))
         await bench.writer.loaded.wait()
         assert set(opa.data["kubernetes"]) == {"things", "others"}
 
 
 async def test_opa_restarted_in_mid_load_loses_the_epoch(bench: Bench, opa: FakeOpa) -> None:
     """PUT creates its parents: a new OPA would take the rest of the load without a word."""
-    bench.things.replace(listing("a"), known=True)
+    listed(bench.things, listing("a"))
     async with bench.running() as task:
         await until(lambda: bench.things.loaded)
         opa.restart()
-        bench.others.replace(listing(), known=True)
+        listed(bench.others, listing())
         await lost(task)
     assert not bench.writer.loaded.is_set()
 
@@ -200,8 +201,8 @@ async def test_many_changes_are_split_into_bounded_patches(bench: Bench, opa: Fa
     async with bench.loaded():
         seen = len(opa.http.requests)
         names = [f"n{number}" for number in range(150)]
-        bench.things.replace(listing(*names), known=True)
-        bench.others.replace(listing(*names), known=True)
+        listed(bench.things, listing(*names))
+        listed(bench.others, listing(*names))
         await until(lambda: not bench.things.pending and not bench.others.pending)
         sizes = [len(request.json()) for request in opa.http.requests[seen:]]
         assert sizes == [102, 102, 101]  # with the epoch, and a new namespace each
@@ -272,14 +273,25 @@ async def test_failure_is_tried_again_with_the_reason_on_the_readiness_page(
     assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
 
 
-async def test_failure_in_the_load_is_tried_again(bench: Bench, opa: FakeOpa) -> None:
+async def test_failure_around_the_load_is_tried_again(bench: Bench, opa: FakeOpa) -> None:
     opa.http.fault(puts("/v1/data/kube_sync/epoch"), answer(503))
-    opa.http.fault(puts("/v1/data/kubernetes"), answer(500), times=2)
     opa.http.fault(patched, answer(500))
     async with bench.loaded("a"):
         # Each success makes the next wait the first one again.
-        assert bench.waits.seconds == [0.1, 0.1, 0.2, 0.1]
+        assert bench.waits.seconds == [0.1, 0.1]
         assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
+
+
+async def test_failure_in_mid_load_loses_the_epoch_and_says_why(bench: Bench, opa: FakeOpa) -> None:
+    """What was sent of the LIST is kept nowhere: only another LIST has it."""
+    opa.http.fault(puts("/v1/data/kubernetes/things"), answer(500))
+    listed(bench.things, listing("a"))
+    listed(bench.others, listing())
+    async with bench.running() as task:
+        with pytest.raises(ExceptionGroup) as raised:
+            await task
+    assert isinstance(first_of(raised.value), EpochLost)
+    assert "500" in bench.readiness.reasons["opa"]
 
 
 async def test_change_during_a_retry_is_not_lost(bench: Bench, opa: FakeOpa) -> None:
@@ -314,3 +326,18 @@ async def test_removal_whose_answer_was_lost_loses_the_epoch(bench: Bench, opa: 
         opa.http.fault(patched, lose_answer())
         bench.delete("a")
         await lost(task)
+
+
+async def test_list_that_breaks_off_in_mid_load_is_sent_again_whole(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    """A 410 on a continue token: the epoch goes on, and OPA never sees the torn document."""
+    await bench.things.page([item("torn")])
+    listed(bench.others, listing())
+    async with bench.running():
+        await until(lambda: opa.data.get("kubernetes", {}).get("others") == {})
+        bench.things.abandon()
+        listed(bench.things, listing("a"))
+        await bench.writer.loaded.wait()
+    assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
+    assert bench.waits.seconds == []

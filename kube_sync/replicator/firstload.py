@@ -1,0 +1,113 @@
+"""The JSON document of a whole collection, sent to OPA while its pages still arrive.
+
+A LIST comes in the order of its keys, so the objects of a namespace come together and the document
+can be written without holding it. Keeps true: what comes out of order is not written twice into
+one document (the second would win, and lose the rest of its namespace) but handed back, to be
+sent afterwards; memory is a few pages, since whoever adds waits for whoever reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from kube_sync.objects import ObjectKey
+
+_PAGES_AHEAD = 2
+
+
+class Abandoned(Exception):
+    """The LIST broke off: the document will never be whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One object on its way into the document."""
+
+    key: ObjectKey
+    version: str
+    body: bytes
+
+
+class FirstLoad:
+    """One document: `add` pages, then `finish` or `abandon`; somebody else reads `chunks`."""
+
+    def __init__(self) -> None:
+        self.versions: dict[ObjectKey, str] = {}  # what the document holds
+        self.abandoned = False
+        self._finished = False
+        self._chunks: deque[bytes] = deque([b"{"])
+        self._news = asyncio.Event()
+        self._read = asyncio.Event()
+        self._open = ""  # the namespace that is being written, "" for none
+        self._closed: set[str] = set()
+        self._separator = b""
+
+    async def add(self, objects: Iterable[Loaded]) -> list[Loaded]:
+        """Write a page; returns what came out of order. Waits while the reader is behind."""
+        late: list[Loaded] = []
+        parts: list[bytes] = []
+        for found in objects:
+            if found.key.namespace in self._closed:
+                late.append(found)
+                continue
+            if found.key.namespace != self._open:
+                parts.append(self._turn_to(found.key.namespace))
+            parts += (self._separator, msgspec.json.encode(found.key.name), b":", found.body)
+            self._separator = b","
+            self.versions[found.key] = found.version
+        self._put(b"".join(parts))
+        while len(self._chunks) > _PAGES_AHEAD:
+            self._read.clear()
+            await self._read.wait()
+        return late
+
+    def finish(self) -> None:
+        """Say that the document is whole."""
+        self._finished = True
+        self._put(self._close() + b"}")
+
+    def abandon(self) -> None:
+        """Say that the document will never be whole; its reader raises Abandoned."""
+        self.abandoned = True
+        self._news.set()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the document as it grows. Raises Abandoned."""
+        while True:
+            while self._chunks and not self.abandoned:
+                chunk = self._chunks.popleft()
+                self._read.set()
+                yield chunk
+            if self.abandoned:
+                raise Abandoned
+            if self._finished:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    def _turn_to(self, namespace: str) -> bytes:
+        """End the namespace that is open and begin another one, "" for none."""
+        end = self._close()
+        separator = b"," if self.versions else b""
+        if not namespace:
+            self._separator = separator
+            return end
+        self._open, self._separator = namespace, b""
+        return end + separator + msgspec.json.encode(namespace) + b":{"
+
+    def _close(self) -> bytes:
+        if not self._open:
+            return b""
+        self._closed.add(self._open)
+        self._open = ""
+        return b"}"
+
+    def _put(self, chunk: bytes) -> None:
+        if chunk:
+            self._chunks.append(chunk)
+        self._news.set()
