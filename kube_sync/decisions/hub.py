@@ -109,9 +109,13 @@ class DecisionHub:
             self._wake()
 
     def update(self, target: Target, outcome: Outcome, cause: str, policy: str) -> None:
-        """Take in what was decided of a resource; an equal decision is no news."""
+        """Take in what was decided of a resource; an equal decision is no news.
+
+        Undefined is told where there was a decision before, and is not kept.
+        """
         old = self.records.get(target)
-        if old is not None and _same(old, outcome):
+        undefined = outcome.decision is None and outcome.failure is None
+        if undefined if old is None else _same(old, outcome):
             return
         self.seq += 1
         record = DecisionRecord(
@@ -124,7 +128,10 @@ class DecisionHub:
             old=old.decision if old is not None and old.uid == outcome.uid else None,
             failure=outcome.failure,
         )
-        self.records[target] = record
+        if undefined:
+            del self.records[target]
+        else:
+            self.records[target] = record
         metrics.decision_changes.inc()
         self._publish(record)
 

@@ -56,10 +56,14 @@ class Tracker:
         targets: Mapping[str, GroupVersionResource],
         collections: Iterable[Collection_],
         *,
+        static: bool = False,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`targets` are the collections that decisions are about, by name in OPA."""
+        """`targets` are the collections that decisions are about, by name in OPA.
+
+        `static` says that OPA has policies that nobody tells of here.
+        """
         self._evaluator = evaluator
         self._hub = hub
         self._targets = targets
@@ -73,9 +77,13 @@ class Tracker:
         self._sweep_at: float | None = None
         self._sweep_took = 0.0
         self._policy = ""
+        self._static = static
+        self._modules = 0
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Take note that OPA holds these objects' newest state."""
+        if self._nothing_to_decide():
+            return
         if name in self._targets:
             self._changed.update({(name, key): "object" for key in keys})
             if self._sweep_at is None:
@@ -91,9 +99,9 @@ class Tracker:
         self._hold_for_missing()
         self._news.set()
 
-    def policies_changed(self, digest: str) -> None:
-        """Take note that OPA holds another set of policies."""
-        self._policy = digest
+    def policies_changed(self, digest: str, modules: int) -> None:
+        """Take note that OPA holds another set of policies, of so many modules."""
+        self._policy, self._modules = digest, modules
         self._sweep_cause = "policy"
         self._news.set()
 
@@ -131,9 +139,15 @@ class Tracker:
 
     def _begin_sweep(self, cause: str) -> None:
         self._sweep_cause = self._sweep_at = None
+        if self._nothing_to_decide():
+            return
         for name in self._targets:
             keys = self._collections[name].keys()
             self._sweep.update({(name, key): cause for key in keys})
+
+    def _nothing_to_decide(self) -> bool:
+        """Tell whether every decision is undefined, and known to be: then nobody is asked."""
+        return not self._static and not self._modules and not self._hub.records
 
     async def _turn(self) -> None:
         queue = self._changed or self._sweep

@@ -82,7 +82,8 @@ class Replicator:
         mirrors = {r: Mirror(r.name, (root,), self._wake) for r in settings.replicate.resources}
         evaluator = Evaluator(self._opa, root, settings.placement.path, instance)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
-        tracker = Tracker(evaluator, self._hub, targets, mirrors.values())
+        static = settings.policies.static
+        tracker = Tracker(evaluator, self._hub, targets, mirrors.values(), static=static)
         writer = Writer(self._opa, instance, mirrors.values(), self._readiness, tracker.written)
         maps = [PolicyMaps(name, self._policies.wake) for name in settings.policies.namespaces]
         applied = asyncio.Event()

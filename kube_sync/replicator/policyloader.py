@@ -54,6 +54,8 @@ class PolicyApi(Protocol):
         ...
 
 
+# Told the digest of the modules in force, and how many they are.
+Changed = Callable[[str, int], None]
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
 
 
@@ -79,7 +81,7 @@ class PolicyLoader:
         self._held: dict[str, str | None] = {}  # source by id; None: held, but not known
         self._last_good: dict[str, str] = {}
         self._told: str | None = None
-        self._changed: Callable[[str], None] = lambda _digest: None
+        self._changed: Changed = _nobody
 
     def wake(self) -> None:
         """Say that a policy ConfigMap may have changed."""
@@ -90,11 +92,12 @@ class PolicyLoader:
         maps: Sequence[PolicyMaps],
         loaded: asyncio.Event,
         applied: asyncio.Event,
-        changed: Callable[[str], None],
+        changed: Changed,
     ) -> NoReturn:
         """Once the data is `loaded`, keep OPA's modules equal to `maps`.
 
-        Sets `applied` when they are for the first time, and tells `changed` the digest in force.
+        Sets `applied` when they are for the first time, and tells `changed` the digest in force
+        and of how many modules it is.
         """
         self._told, self._changed = None, changed
         self._readiness.waiting("policies", "they are loaded after the data")
@@ -137,7 +140,7 @@ class PolicyLoader:
         metrics.policies_in_force.set(len(self._held))
         if (in_force := digest(self._held)) != self._told:
             self._told = in_force
-            self._changed(in_force)
+            self._changed(in_force, len(self._held))
         for policy in policies:
             await self._tell(policy, [failures[i] for i in policy.modules if i in failures])
 
@@ -218,6 +221,10 @@ class PolicyLoader:
             # The status is news for people; it never steers nor delays what is in force. A
             # conflict means that the ConfigMap changed: its next version gets a status of its own.
             log.warning("policy_status_not_written", policy=str(policy.key), error=str(error))
+
+
+def _nobody(_digest: str, _modules: int) -> None:
+    """Hear nothing: no epoch has begun."""
 
 
 def digest(modules: dict[str, str | None]) -> str:

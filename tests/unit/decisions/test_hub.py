@@ -207,14 +207,25 @@ async def test_what_is_known_already_is_no_news(again: str) -> None:
 async def test_any_other_outcome_is_news(before: Outcome, after: Outcome) -> None:
     hub = DecisionHub("me")
     hub.update(_target("a"), before, "load", "")
-    hub.update(_target("a"), after, "data", "")
-    record = hub.records[_target("a")]
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.update(_target("a"), after, "data", "")
+        record = (await _read(subscription))[0]
+    assert isinstance(record, DecisionRecord)
     assert (record.uid, record.decision, record.failure, record.seq) == (
         after.uid,
         after.decision,
         after.failure,
         2,
     )
+
+
+async def test_undefined_is_not_kept_and_no_news_the_second_time() -> None:
+    hub = _hub(a="1")
+    hub.update(_target("a"), Outcome("u"), "policy", "")
+    hub.update(_target("a"), Outcome("u"), "policy", "")
+    hub.update(_target("b"), Outcome("u"), "policy", "")
+    assert (hub.records, hub.seq) == ({}, 2)
 
 
 async def test_a_resource_made_anew_under_the_same_name_has_no_old_decision() -> None:

@@ -51,6 +51,7 @@ class Bench:
         self.waits = Waits()
         self.readiness = Noting(self._met)
         self.digests: list[str] = []
+        self.counts: list[int] = []
         self.statuses: list[tuple[str, str]] = []
         self.refusal: SyncError | None = None
         self.versions = 0
@@ -99,9 +100,13 @@ class Bench:
         item = Item(ObjectKey(NAMESPACE, name), "uid", ResourceVersion("9"), b"{}")
         self.maps.apply(Event("DELETED", ResourceVersion("9"), item))
 
+    def _changed(self, digest: str, modules: int) -> None:
+        self.digests.append(digest)
+        self.counts.append(modules)
+
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        run = self.loader.run([self.maps], self.loaded, self.applied, self.digests.append)
+        run = self.loader.run([self.maps], self.loaded, self.applied, self._changed)
         async with running(run):
             yield
 
@@ -452,6 +457,7 @@ async def test_change_of_what_is_in_force_is_told_once(bench: Bench) -> None:
         bench.put("p", OK, **{"a.rego": "package b"})
         await bench.until_idle()
         assert len(set(bench.digests)) == 2
+        assert bench.counts == [1, 1]
 
 
 async def test_new_epoch_is_told_the_digest_again(bench: Bench) -> None:
