@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.placement import PLACEMENT, empties
 
 _API_VERSION = "admission.k8s.io/v1"
 
@@ -72,9 +73,17 @@ def parse_review(body: bytes) -> Review:
 
 
 def allow(review: Review, decision: Decision) -> bytes:
-    """Admit the object with the annotations that the policy wants."""
+    """Admit the object with the annotations that the policy wants.
+
+    A workload that is there keeps its placement where the policy would leave it none: whatever
+    updates it must not empty it, the remediator's own PATCH least of all.
+    """
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
-    if operations := patch(review.annotations, decision.annotations):
+    wanted = dict(decision.annotations)
+    if review.operation == "UPDATE" and empties(wanted, review.annotations or {}):
+        del wanted[PLACEMENT]
+        response["warnings"] = ["the policy places this on no cluster: its placement is kept"]
+    if operations := patch(review.annotations, wanted):
         encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
         response |= {"patchType": "JSONPatch", "patch": encoded}
     return _answer(response)

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from kube_sync.decisions.decision import Decision
-
-PLACEMENT = "federation.kubernetes.io/replica-set-preferences"
+from kube_sync.decisions.placement import PLACEMENT, is_empty_placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +70,3 @@ def plan(wanted: Wanted | None, current: Current | None) -> Step:
     if PLACEMENT in decided and is_empty_placement(decided[PLACEMENT]):
         return Held("the decided placement is empty")
     return Apply(current.uid, decided)
-
-
-def is_empty_placement(preferences: str) -> bool:
-    """Tell whether replica-set-preferences name no cluster, or only clusters of weight 0."""
-    try:
-        clusters = msgspec.json.decode(preferences)["clusters"]
-        entries = list(clusters.values())
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
-        return False  # not the shape that says where to run: nothing can be concluded
-    return not any(_has_weight(entry) for entry in entries)
-
-
-def _has_weight(entry: object) -> bool:
-    if not isinstance(entry, dict):
-        return True
-    return bool(entry.get("weight", 1) or entry.get("minReplicas", 0))

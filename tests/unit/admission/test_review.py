@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kube_sync.admission.review import Malformed, Review, allow, deny, parse_review, patch
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.placement import PLACEMENT
 
 
 def _body(resource: object, **request: object) -> bytes:
@@ -202,3 +203,31 @@ def test_the_resource_is_passed_on_byte_by_byte() -> None:
     assert msgspec.json.encode({"input": parse_review(body).object}) == (
         b'{"input":' + resource + b"}"
     )
+
+
+_WEST = '{"clusters":{"west":{"weight":1}}}'
+_NOWHERE = '{"clusters":{}}'
+
+
+def test_an_update_does_not_empty_a_workload() -> None:
+    """The fleet that the policy saw may be empty, and the remediator's PATCH is an update too."""
+    body = _body(_resource({PLACEMENT: _WEST}), operation="UPDATE")
+    response = _response(allow(parse_review(body), Decision({PLACEMENT: _NOWHERE, "a": "1"})))
+    assert [o["path"] for o in _operations(response)] == ["/metadata/annotations/a"]
+    assert "placement is kept" in response["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("operation", "has", "wanted"),
+    [
+        ("CREATE", _WEST, _NOWHERE),  # there is nothing yet that could be emptied
+        ("UPDATE", _NOWHERE, '{"clusters":{"west":{"weight":0}}}'),
+        ("UPDATE", "east", _NOWHERE[:-1]),
+        ("UPDATE", _WEST, '{"clusters":{"east":{"weight":1}}}'),
+    ],
+)
+def test_any_other_placement_is_the_policys(operation: str, has: str, wanted: str) -> None:
+    body = _body(_resource({PLACEMENT: has}), operation=operation)
+    response = _response(allow(parse_review(body), Decision({PLACEMENT: wanted})))
+    assert [o["value"] for o in _operations(response)] == [wanted]
+    assert "warnings" not in response

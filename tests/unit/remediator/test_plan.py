@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.placement import PLACEMENT, is_empty_placement
 from kube_sync.remediator.plan import (
-    PLACEMENT,
     Apply,
     Current,
     Held,
     Nothing,
     Wanted,
-    is_empty_placement,
     plan,
 )
 

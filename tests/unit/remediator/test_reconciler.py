@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
@@ -20,7 +21,7 @@ from kube_sync.decisions.records import (
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.plan import PLACEMENT, Apply
+from kube_sync.remediator.plan import Apply
 from kube_sync.remediator.reconciler import Mode, Reconciler
 from kube_sync.remediator.streamclient import StreamClient
 from tests.fakes.listing import Listing, listed
