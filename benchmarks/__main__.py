@@ -15,6 +15,7 @@ from benchmarks.bare import Bare, bare_client, first_sync
 from tools.servers.console import step
 from tools.servers.stack import RunningStack
 
+_BURST = 5000
 RESULTS = Path(__file__).resolve().parents[1] / "build/benchmarks.json"
 
 
@@ -28,6 +29,8 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
                 found = await _first_syncs(stack, bare, runs)
             with step(f"one event, {events} times, and by a bare watch-and-PUT loop"):
                 found |= await _events(stack, bare, events)
+            with step("a burst of changes"):
+                found |= await _burst(stack, bare, objects, _BURST)
     return found
 
 
@@ -68,6 +71,38 @@ async def _events(stack: RunningStack, bare: Bare, events: int) -> dict[str, flo
         found[f"one event, {name} (ms)"] = own * 1e3
         found[f"one event, {name}, ratio"] = own / floor
     return found
+
+
+async def _burst(stack: RunningStack, bare: Bare, objects: int, changes: int) -> dict[str, float]:
+    """Change many objects as fast as the API server takes it."""
+    await _fresh_opa(stack)
+    gate, names = asyncio.Semaphore(world.AT_ONCE), world.names(min(objects, changes))
+
+    async def change(name: str) -> None:
+        async with gate:
+            await world.annotate(bare, name, "burst")
+
+    async with world.replicator(stack) as server:
+        before = world.cpu_seconds(server)
+        await asyncio.gather(*(change(name) for name in names))
+        answered = time.perf_counter()
+        # Any of the last ones may be the last: those in flight together.
+        for name in names[-world.AT_ONCE :]:
+            while await bare.get(_mark(name)) != "burst":
+                pass
+        late = time.perf_counter() - answered
+        await asyncio.sleep(1)  # what is left to do after the last write counts as well
+        used = world.cpu_seconds(server) - before
+    return {
+        "burst, changes": len(names),
+        "burst, visible after the last answer (s)": late,
+        "burst, CPU per event (ms)": used / len(names) * 1e3,
+    }
+
+
+def _mark(name: str) -> str:
+    where = f"kubernetes/replicasets/{world.NAMESPACE}/{name}"
+    return f"{where}/metadata/annotations/example.com%2Fmark"
 
 
 async def _watch_and_put(bare: Bare) -> None:

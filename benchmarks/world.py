@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
 import shutil
 import tempfile
@@ -18,7 +20,7 @@ from tools.servers.running import RunningServer
 from tools.servers.stack import RunningStack, furnished_stack
 
 NAMESPACE = "default"
-_AT_ONCE = 32
+AT_ONCE = 32
 
 
 @contextmanager
@@ -32,10 +34,10 @@ def stack() -> Iterator[RunningStack]:
 
 async def create_replica_sets(bare: Bare, count: int) -> None:
     """Create ReplicaSets of about 2 KB each, with six distinct wishes among them."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    gate = asyncio.Semaphore(AT_ONCE)
 
-    async def create(index: int) -> None:
-        manifest = replica_set(f"app-{index:05}")
+    async def create(index: int, name: str) -> None:
+        manifest = replica_set(name)
         manifest["metadata"]["namespace"] = NAMESPACE
         manifest["metadata"]["annotations"] = {
             PCI: str(index % 3),
@@ -46,13 +48,20 @@ async def create_replica_sets(bare: Bare, count: int) -> None:
         async with gate:
             await bare.kube("POST", path, manifest)
 
-    await asyncio.gather(*(create(index) for index in range(count)))
+    await asyncio.gather(*(create(index, name) for index, name in enumerate(names(count))))
 
 
-async def count(bare: Bare) -> int:
-    """Return how many ReplicaSets OPA holds."""
-    held = await bare.get(f"kubernetes/replicasets/{NAMESPACE}")
-    return len(held or {})
+def names(count: int) -> list[str]:
+    """Return the names of the first ReplicaSets."""
+    return [f"app-{index:05}" for index in range(count)]
+
+
+def cpu_seconds(server: RunningServer) -> float:
+    """Return the CPU time that a service has used, in user and kernel."""
+    record = json.loads((server.spec.folder / "process.json").read_text(encoding="utf-8"))
+    fields = Path(f"/proc/{record['process']['pid']}/stat").read_text(encoding="ascii")
+    user, system = fields.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 async def annotate(bare: Bare, name: str, value: str) -> None:
