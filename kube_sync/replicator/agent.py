@@ -9,6 +9,7 @@ Only two things outlive it: the last good policies, and the decisions that were 
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 from collections.abc import Callable
 from typing import NoReturn
@@ -77,6 +78,7 @@ class Replicator:
                 reason = "lost"
 
     async def _epoch(self, backoff: Backoff) -> None:
+        gc.unfreeze()  # what an earlier epoch left may be garbage by now
         settings, instance = self._settings, secrets.token_hex(8)
         root = settings.replicate.root
         mirrors = {r: Mirror(r.name, (root,), self._wake) for r in settings.replicate.resources}
@@ -100,6 +102,7 @@ class Replicator:
             group.create_task(tracker.run(applied))
             await writer.loaded.wait()
             backoff.progressed()
+            _leave_to_rest()
 
     def _wake(self) -> None:
         for waker in self._wakers:
@@ -116,3 +119,13 @@ class Replicator:
         await annotate(
             self._kube, CONFIGMAPS, policy.key, policy.version, {STATUS: status}, FIELD_MANAGER
         )
+
+
+def _leave_to_rest() -> None:
+    """Take what was loaded out of the garbage collector's sight.
+
+    It stays as long as the epoch does, and looking through it again and again for cycles held
+    events up for 0.1 s with 50,000 objects.
+    """
+    gc.collect()
+    gc.freeze()
