@@ -1,0 +1,278 @@
+"""The replicator between real servers that fail: in the end OPA holds what is there, unaided."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import secrets
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bare import bare_client
+from tests.faults.world import Way, World, faulty_world, fill, seeded, until
+from tools.servers.running import Launcher
+from tools.servers.stack import RunningStack, furnished_stack
+
+FAULTS = int(os.environ.get("KUBE_SYNC_FAULTS", "60"))
+SEED = int(os.environ.get("KUBE_SYNC_SEED") or secrets.randbelow(10**6))
+_OBJECTS = 300
+_COMPARE_EVERY = 20  # faults
+_LOADS, _LISTS = "kube_sync_opa_loads_total", "kube_sync_reflector_lists_total"
+_EXPIRED = json.dumps(
+    {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+).encode() + b"\n"
+
+
+@pytest.fixture(scope="module")
+def servers(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack that no other test sees fail, with several hundred objects and a policy."""
+    with furnished_stack(launcher, tmp_path_factory.mktemp("faults")) as running:
+
+        async def furnish() -> None:
+            async with bare_client(running) as bare:
+                await fill(bare, _OBJECTS)
+
+        asyncio.run(furnish())
+        yield running
+
+
+@pytest.fixture
+async def world(servers: RunningStack, tmp_path: Path) -> AsyncGenerator[World]:
+    """A replicator that has loaded everything, behind proxies without faults."""
+    async with (
+        bare_client(servers) as bare,
+        faulty_world(servers, bare, tmp_path / "replicate", SEED) as running,
+    ):
+        await running.settled()
+        yield running
+
+
+def status(code: int, *headers: str) -> bytes:
+    reason = json.dumps({"kind": "Status", "code": code, "message": "a fault"})
+    lines = [
+        f"HTTP/1.1 {code} Fault",
+        "Content-Type: application/json",
+        f"Content-Length: {len(reason)}",
+        "Connection: close",
+        *headers,
+    ]
+    return "\r\n".join([*lines, "", reason]).encode()
+
+
+def way(world: World, name: str) -> Way:
+    return world.kube if name == "kube" else world.opa
+
+
+@pytest.mark.parametrize("name", ["kube", "opa"])
+async def test_connections_cut_at_random_bytes_lose_nothing(world: World, name: str) -> None:
+    proxy, bytes_ = way(world, name).outer, 400_000
+    async with world.churning():
+        # Wider apart than a load, or OPA would stay lost as long as the faults last.
+        way(world, name).cut_often(seeded(SEED), 50_000 if name == "kube" else 800_000)
+        passed = proxy.passed
+        await until("bytes pass", lambda: proxy.passed > passed + bytes_)
+    await world.settled()
+
+
+@pytest.mark.parametrize("name", ["kube", "opa"])
+async def test_stall_in_mid_message_loses_nothing(world: World, name: str) -> None:
+    proxy = way(world, name).outer
+    proxy.after(seeded(SEED).randrange(20_000), proxy.stall)
+    async with world.churning():
+        await until("nothing passes", lambda: proxy.stalled)
+        await world.objects.some(20)
+    await world.settled()
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["then cut", "then on"])
+async def test_slow_network_loses_nothing(world: World, *, cut: bool) -> None:
+    for each in (world.kube, world.opa):
+        each.outer.delay = 0.02
+    await world.objects.some(30)
+    if cut:
+        world.kube.outer.cut()
+        world.opa.outer.cut()
+    await world.objects.some(10)
+    await world.settled()
+
+
+@pytest.mark.parametrize("name", ["kube", "opa"])
+async def test_bursts_of_refusals_are_waited_out(world: World, name: str) -> None:
+    for code, headers in ((429, ["Retry-After: 1"]), (500, []), (503, [])):
+        way(world, name).answer(status(code, *headers), times=3)
+        await world.objects.some(10)
+        await until("refused", lambda: way(world, name).inner.replied)
+    await world.settled()
+
+
+async def test_410_in_mid_stream_lists_again(world: World) -> None:
+    lists = await world.metric(_LISTS)
+    async with world.churning():
+        for plural in (b"replicasets", b"clusterprofiles"):
+            await until("a watch", partial(world.kube.inner.inject, plural, _EXPIRED))
+        await until("both are listed again", lambda: world.more(_LISTS, lists + 1))
+    await world.settled()
+
+
+async def test_410_as_an_answer_lists_again(world: World) -> None:
+    world.kube.answer(status(410), times=2, wanted=b"watch=1")
+    await until("refused", lambda: world.kube.inner.replied)
+    await world.objects.some(10)
+    await world.settled()
+
+
+async def test_opa_killed_while_idle_is_loaded_again(world: World) -> None:
+    loads = await world.metric(_LOADS)
+    await world.kill_opa()
+    await world.start_opa()
+    await world.settled()
+    assert await world.metric(_LOADS) > loads
+
+
+async def test_opa_killed_in_mid_load_is_loaded_again(world: World) -> None:
+    world.opa.outer.after(seeded(SEED).randrange(10_000, 300_000), world.opa.outer.stall)
+    await world.wipe_opa()
+    await until("a load has begun", lambda: world.opa.outer.stalled)
+    await world.objects.some(10)
+    await world.kill_opa()
+    await world.start_opa()
+    await world.settled()
+
+
+async def test_opa_killed_in_mid_burst_is_loaded_again(world: World) -> None:
+    async with world.churning():
+        for _ in range(2):
+            await world.objects.goes_on(20)
+            await world.kill_opa()
+            await world.start_opa()
+    await world.settled()
+
+
+@pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
+async def test_opa_wiped_by_hand_is_loaded_again(world: World, *, busy: bool) -> None:
+    loads = await world.metric(_LOADS)
+    async with world.churning() if busy else nullcontext():
+        await world.wipe_opa()
+        await until("the wipe is noticed", lambda: world.more(_LOADS, loads))
+    await world.settled()
+
+
+async def test_api_server_killed_and_restarted_loses_nothing(world: World) -> None:
+    async with world.churning():
+        await world.kill_apiserver()
+        await world.start_apiserver()
+        await world.objects.some(10)
+    await world.settled()
+
+
+async def test_both_killed_at_once_lose_nothing(world: World) -> None:
+    async with world.churning():
+        await asyncio.gather(world.kill_opa(), world.kill_apiserver())
+        await asyncio.gather(world.start_opa(), world.start_apiserver())
+    await world.settled()
+
+
+async def test_etcd_compacted_while_disconnected_lists_again(world: World) -> None:
+    """The API server forgets too: what it held of the past in memory, etcd no longer has."""
+    world.kube.outer.refusing = True
+    world.kube.outer.cut()
+    await world.objects.some(30)
+    await world.compact_etcd()
+    await world.kill_apiserver()
+    await world.start_apiserver()
+    await world.settled()
+    assert await world.metric('kube_sync_reflector_lists_total{reason="expired"') >= 1
+
+
+# Weights: a server that starts again takes seconds, the rest milliseconds.
+_KINDS = {
+    "cut": 30,
+    "cut at a byte": 20,
+    "stall": 8,
+    "delay": 8,
+    "refuse": 8,
+    "429": 6,
+    "500": 6,
+    "503": 6,
+    "410": 6,
+    "410 in the stream": 6,
+    "wipe": 6,
+    "compact": 4,
+    "kill opa": 2,
+    "kill the api server": 1,
+    "kill both": 1,
+}
+
+
+@pytest.mark.timeout(120 + 3 * FAULTS)
+async def test_random_faults_end_in_an_equal_opa(world: World) -> None:
+    chance = seeded(SEED)
+    kinds = chance.choices(list(_KINDS), list(_KINDS.values()), k=FAULTS)
+    done: list[str] = []
+    try:
+        for start in range(0, FAULTS, _COMPARE_EVERY):
+            async with world.churning():
+                for kind in kinds[start : start + _COMPARE_EVERY]:
+                    done.append(kind)
+                    await _fault(world, chance, kind)
+            await world.settled()
+    except Exception as error:
+        replay = f"KUBE_SYNC_SEED={SEED} KUBE_SYNC_FAULTS={FAULTS}"
+        msg = f"after fault {len(done)}, {done[-_COMPARE_EVERY:]}; {replay} replays it"
+        raise AssertionError(msg) from error
+
+
+async def _fault(  # noqa: C901 - one case a kind
+    world: World, chance: random.Random, kind: str
+) -> None:
+    """Do one thing wrong while objects change; what lasts is taken back."""
+    one, few = chance.choice((world.kube, world.opa)), chance.randrange(8)
+    match kind:
+        case "cut":
+            one.outer.cut()
+        case "cut at a byte":
+            one.outer.after(chance.randrange(40_000), one.outer.cut)
+        case "stall":
+            one.outer.stall()
+        case "delay":
+            one.outer.delay = chance.random() / 20
+        case "refuse":
+            one.outer.refusing = True
+            one.outer.cut()
+        case "429" | "500" | "503":
+            one.answer(status(int(kind), *_retry_after(chance)), 1 + chance.randrange(3))
+        case "410":
+            world.kube.answer(status(410), 1, b"watch=1")
+        case "410 in the stream":
+            world.kube.inner.inject(chance.choice((b"replicasets", b"clusters")), _EXPIRED)
+        case "wipe":
+            await world.wipe_opa()
+        case "compact":
+            await world.compact_etcd()
+        case _:
+            await _crash(world, kind, few)
+    await world.objects.goes_on(few)
+    if kind in {"stall", "delay", "refuse"}:
+        one.calm()
+
+
+def _retry_after(chance: random.Random) -> list[str]:
+    return ["Retry-After: 1"] if chance.random() < 0.5 else []
+
+
+async def _crash(world: World, kind: str, few: int) -> None:
+    if kind != "kill the api server":
+        await world.kill_opa()
+    if kind == "kill opa":
+        await world.objects.goes_on(few)
+    else:
+        await world.kill_apiserver()
+        await world.start_apiserver()
+    if not world.stack.opa.alive():
+        await world.start_opa()
