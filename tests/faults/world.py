@@ -48,6 +48,7 @@ _KINDS = {
 _PATIENCE = 60.0  # seconds: past the longest back-off, 30
 _POLL = 0.05
 _AT_ONCE = 16
+_AT_MOST = 80  # objects that come and go
 
 Tree = dict[str, Any]
 
@@ -135,12 +136,17 @@ class Objects:
         """Do so many random things, one after another."""
         for _ in range(number):
             match self.chance.randrange(4) if self.alive else 0:
-                case 0 | 1:
+                case 0 | 1 if len(self.alive) < _AT_MOST:
                     await self.create()
                 case 2:
                     await self.change()
                 case _:
                     await self.delete()
+
+    async def clear(self) -> None:
+        """Delete what was created."""
+        gone, self.alive = self.alive, set()
+        await asyncio.gather(*(self.bare.kube("DELETE", _path(*each)) for each in gone))
 
     async def goes_on(self, number: int) -> None:
         """Wait until the churn has done so many more things."""

@@ -19,14 +19,17 @@ from tests.faults.world import Way, World, faulty_world, fill, seeded, until
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 
-FAULTS = int(os.environ.get("KUBE_SYNC_FAULTS", "60"))
+FAULTS = int(os.environ.get("KUBE_SYNC_FAULTS", "150"))
 SEED = int(os.environ.get("KUBE_SYNC_SEED") or secrets.randbelow(10**6))
 _OBJECTS = 300
 _COMPARE_EVERY = 20  # faults
 _LOADS, _LISTS = "kube_sync_opa_loads_total", "kube_sync_reflector_lists_total"
-_EXPIRED = json.dumps(
-    {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
-).encode() + b"\n"
+_EXPIRED = (
+    json.dumps(
+        {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+    ).encode()
+    + b"\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +54,7 @@ async def world(servers: RunningStack, tmp_path: Path) -> AsyncGenerator[World]:
     ):
         await running.settled()
         yield running
+        await running.objects.clear()
 
 
 def status(code: int, *headers: str) -> bytes:
@@ -86,7 +90,7 @@ async def test_stall_in_mid_message_loses_nothing(world: World, name: str) -> No
     proxy.after(seeded(SEED).randrange(20_000), proxy.stall)
     async with world.churning():
         await until("nothing passes", lambda: proxy.stalled)
-        await world.objects.some(20)
+        await world.objects.goes_on(20)
     await world.settled()
 
 
@@ -108,7 +112,7 @@ async def test_bursts_of_refusals_are_waited_out(world: World, name: str) -> Non
         way(world, name).answer(status(code, *headers), times=3)
         await world.objects.some(10)
         await until("refused", lambda: way(world, name).inner.replied)
-    await world.settled()
+        await world.settled()
 
 
 async def test_410_in_mid_stream_lists_again(world: World) -> None:
@@ -167,7 +171,7 @@ async def test_api_server_killed_and_restarted_loses_nothing(world: World) -> No
     async with world.churning():
         await world.kill_apiserver()
         await world.start_apiserver()
-        await world.objects.some(10)
+        await world.objects.goes_on(10)
     await world.settled()
 
 
