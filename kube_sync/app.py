@@ -23,7 +23,8 @@ from kube_sync.decisions.stream import stream_app
 from kube_sync.errors import Misconfigured, SyncError
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.patch import apply_annotations, kind_of
+from kube_sync.kube.discovery import kind_of
+from kube_sync.kube.patch import apply_annotations
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey

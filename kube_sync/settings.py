@@ -26,6 +26,8 @@ ENV_PREFIX = "KUBE_SYNC_"
 CONFIG_ENV = ENV_PREFIX + "CONFIG"
 
 _DataName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
+# RFC 1123 label; above all not empty, which the API server would read as all namespaces.
+_Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 _DataPath = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$")]
 
 
@@ -49,12 +51,19 @@ class Opa(_Section, frozen=True):
 
 
 class Resource(_Section, frozen=True, rename={"as_": "as"}):
-    """One collection to replicate, and its name in OPA (by default its plural)."""
+    """One collection to replicate, its name in OPA (by default its plural), and what part of it.
+
+    A resource that says `namespaces` or `ignore_namespaces` takes neither from `replicate`.
+    """
 
     group: str
     version: str
     resource: str
     as_: _DataName | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+    namespaces: tuple[_Namespace, ...] | None = None
+    ignore_namespaces: tuple[_Namespace, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -76,7 +85,23 @@ class Replicate(_Section, frozen=True):
 
     root: _DataName = "kubernetes"
     fields: Literal["all"] = "all"
+    namespaces: tuple[_Namespace, ...] = ()  # none: all
+    ignore_namespaces: tuple[_Namespace, ...] = ()
     resources: tuple[Resource, ...] = (_CLUSTERS, _REPLICASETS)
+
+    def namespaces_of(self, resource: Resource) -> tuple[str, ...]:
+        """Return the only namespaces to replicate a resource from, none for all of them."""
+        own = resource.namespaces or () if _says_where(resource) else self.namespaces
+        return tuple(dict.fromkeys(own))
+
+    def ignored_of(self, resource: Resource) -> tuple[str, ...]:
+        """Return the namespaces to leave out of a resource."""
+        own = resource.ignore_namespaces or () if _says_where(resource) else self.ignore_namespaces
+        return tuple(dict.fromkeys(own))
+
+
+def _says_where(resource: Resource) -> bool:
+    return (resource.namespaces, resource.ignore_namespaces) != (None, None)
 
 
 class Policies(_Section, frozen=True):
@@ -303,6 +328,7 @@ def _choices(path: str) -> list[str]:
 
 def _check(settings: Settings) -> None:
     """Check what types cannot say. Raises Misconfigured."""
+    _check_selection(settings.replicate)
     names: dict[str, GroupVersionResource] = {}
     for index, resource in enumerate(settings.replicate.resources):
         if (other := names.get(resource.name)) is not None:
@@ -312,11 +338,16 @@ def _check(settings: Settings) -> None:
             )
             raise Misconfigured(msg)
         names[resource.name] = resource.gvr
+    targets: dict[GroupVersionResource, str] = {}
     for index, name in enumerate(settings.placement.resources):
         if name not in names:
             msg = f'placement.resources[{index}]: "{name}" is not replicated; known: ' + (
                 ", ".join(sorted(names)) or "none"
             )
+            raise Misconfigured(msg)
+        # Decisions are about objects, and have no name of a collection in OPA in them.
+        if (same := targets.setdefault(names[name], name)) != name:
+            msg = f'placement.resources[{index}]: "{name}" is {names[name]}, as "{same}" is'
             raise Misconfigured(msg)
     for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
         _check_url(path, url)
@@ -328,6 +359,25 @@ def _check(settings: Settings) -> None:
         parse_listen(f"{section}.listen", pair.listen)
     if settings.observe.listen is not None:
         parse_listen("observe.listen", settings.observe.listen)
+
+
+def _check_selection(replicate: Replicate) -> None:
+    _check_namespaces("replicate", replicate.namespaces, replicate.ignore_namespaces)
+    for index, resource in enumerate(replicate.resources):
+        path = f"replicate.resources[{index}]"
+        _check_namespaces(path, resource.namespaces or (), resource.ignore_namespaces or ())
+        for name in ("label_selector", "field_selector"):
+            text: str | None = getattr(resource, name)
+            if text is not None and not text.strip():
+                msg = f"{path}.{name}: empty; leave it out to select everything"
+                raise Misconfigured(msg)
+
+
+def _check_namespaces(path: str, chosen: tuple[str, ...], ignored: tuple[str, ...]) -> None:
+    for index, name in enumerate(ignored):
+        if name in chosen:
+            msg = f'{path}.ignore_namespaces[{index}]: "{name}" is in {path}.namespaces too'
+            raise Misconfigured(msg)
 
 
 def _check_url(path: str, url: str) -> None:

@@ -82,6 +82,8 @@ class Tracker:
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Take note that OPA holds these objects' newest state."""
+        # Even with nothing to decide: a kind that came back may be released now.
+        self._news.set()
         if self._nothing_to_decide():
             return
         if name in self._targets:
@@ -91,7 +93,6 @@ class Tracker:
                 self._sweep_at = self._clock() + wait
         else:
             self._sweep_cause = "data"
-        self._news.set()
 
     def wake(self) -> None:
         """Look again at which collections are known."""

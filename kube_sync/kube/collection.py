@@ -100,7 +100,7 @@ _events = msgspec.json.Decoder(_WatchEvent)
 
 
 class KubeCollection:
-    """All objects of one resource, in one namespace or in all."""
+    """All objects of one resource, in one namespace or in all, that the selectors let through."""
 
     def __init__(
         self,
@@ -109,11 +109,15 @@ class KubeCollection:
         *,
         namespace: str | None = None,
         metadata_only: bool = False,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
         self._path = gvr.path(namespace)
         self._metadata_only = metadata_only
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._selectors = {name: text for name, text in selectors.items() if text}
         self._jitter = jitter
 
     async def list(self) -> AsyncGenerator[Page]:
@@ -138,7 +142,9 @@ class KubeCollection:
             request.cancel()
 
     def _request_page(self, following: str) -> asyncio.Task[bytes]:
-        params = {"limit": _PAGE} | ({"continue": following} if following else {})
+        params = {"limit": _PAGE, **self._selectors}
+        if following:
+            params["continue"] = following
         accept = _LIST_METADATA if self._metadata_only else "application/json"
         # A task of its own, ended by `list`: a TaskGroup cannot stay open across a yield.
         return asyncio.create_task(
@@ -153,6 +159,7 @@ class KubeCollection:
             "allowWatchBookmarks": "true",
             "resourceVersion": since,
             "timeoutSeconds": str(seconds),
+            **self._selectors,
         }
         accept = _WATCH_METADATA if self._metadata_only else "application/json"
         async with self._client.stream(

@@ -11,34 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kube_sync.errors import Retriable, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource, ObjectKey
-
-
-class _ResourceInfo(msgspec.Struct):
-    name: str
-    kind: str
-
-
-class _ResourceList(msgspec.Struct):
-    resources: list[_ResourceInfo]
-
-
-async def kind_of(client: KubeClient, gvr: GroupVersionResource) -> str:
-    """Ask discovery for the kind of a resource. Raises SyncError; NotFound for an unknown one."""
-    root = f"/apis/{gvr.group}/{gvr.version}" if gvr.group else f"/api/{gvr.version}"
-    body = await client.request("GET", root)
-    try:
-        known = msgspec.json.decode(body, type=_ResourceList).resources
-    except msgspec.DecodeError as error:
-        msg = f"{root} of the API server is not a list of resources: {error}"
-        raise Retriable(msg) from error
-    for info in known:
-        if info.name == gvr.resource:
-            return info.kind
-    msg = f"{gvr}: the API server does not know this resource (is its CRD there?)"
-    raise Terminal(msg)
 
 
 async def apply_annotations(

@@ -24,16 +24,16 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.patch import annotate
 from kube_sync.kube.policymaps import CONFIGMAPS, STATUS, PolicyMap, PolicyMaps
-from kube_sync.kube.reflector import Reflector, Store
-from kube_sync.objects import GroupVersionResource
+from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
-from kube_sync.replicator.mirror import Mirror
+from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.policyloader import PolicyLoader
+from kube_sync.replicator.selection import Feed
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Settings
+from kube_sync.settings import Resource, Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -81,7 +81,7 @@ class Replicator:
         gc.unfreeze()  # what an earlier epoch left may be garbage by now
         settings, instance = self._settings, secrets.token_hex(8)
         root = settings.replicate.root
-        mirrors = {r: Mirror(r.name, (root,), self._wake) for r in settings.replicate.resources}
+        mirrors = {r: self._mirror(r) for r in settings.replicate.resources}
         evaluator = Evaluator(self._opa, root, settings.placement.path, instance)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         static = settings.policies.static
@@ -93,9 +93,10 @@ class Replicator:
         async with asyncio.TaskGroup() as group:
             group.create_task(writer.run())
             for resource, mirror in mirrors.items():
-                group.create_task(self._reflect(resource.gvr, mirror))
+                feed = Feed(self._kube, settings.replicate, resource, self._readiness)
+                group.create_task(feed.run(mirror))
             for found in maps:
-                group.create_task(self._reflect(CONFIGMAPS, found, found.namespace))
+                group.create_task(self._reflect(found))
             group.create_task(
                 self._policies.run(maps, writer.loaded, applied, tracker.policies_changed)
             )
@@ -104,16 +105,19 @@ class Replicator:
             backoff.progressed()
             _leave_to_rest()
 
+    def _mirror(self, resource: Resource) -> Mirror:
+        replicate = self._settings.replicate
+        scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
+        return Mirror(resource.name, (replicate.root,), self._wake, scopes=scopes)
+
     def _wake(self) -> None:
         for waker in self._wakers:
             waker()
 
-    async def _reflect(
-        self, gvr: GroupVersionResource, store: Store, namespace: str | None = None
-    ) -> NoReturn:
-        name = str(gvr) if namespace is None else f"{gvr} in {namespace}"
-        source = KubeCollection(self._kube, gvr, namespace=namespace)
-        await Reflector(name, source, store, self._readiness.reporter(name)).run()
+    async def _reflect(self, maps: PolicyMaps) -> NoReturn:
+        name = f"policies in {maps.namespace}"
+        source = KubeCollection(self._kube, CONFIGMAPS, namespace=maps.namespace)
+        await Reflector(name, source, maps, self._readiness.reporter(name)).run()
 
     async def _annotate(self, policy: PolicyMap, status: str) -> None:
         await annotate(

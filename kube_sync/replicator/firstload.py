@@ -49,6 +49,14 @@ class FirstLoad:
 
     async def add(self, objects: Iterable[Loaded]) -> list[Loaded]:
         """Write a page; returns what came out of order. Waits while the reader is behind."""
+        late = self.put(objects)
+        while len(self._chunks) > _PAGES_AHEAD:
+            self._read.clear()
+            await self._read.wait()
+        return late
+
+    def put(self, objects: Iterable[Loaded]) -> list[Loaded]:
+        """Write what is held in memory anyway; returns what came out of order."""
         late: list[Loaded] = []
         parts: list[bytes] = []
         for found in objects:
@@ -61,9 +69,6 @@ class FirstLoad:
             self._separator = b","
             self.versions[found.key] = found.version
         self._put(b"".join(parts))
-        while len(self._chunks) > _PAGES_AHEAD:
-            self._read.clear()
-            await self._read.wait()
         return late
 
     def finish(self) -> None:

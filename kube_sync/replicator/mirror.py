@@ -3,7 +3,7 @@
 Keeps true: for every key the newest body wins, a change that is undone before it was written
 costs nothing, and a removal is only sent for what OPA really holds (removing what is not there
 fails a whole PATCH). Memory is one body for each key not yet written, and a resourceVersion for
-each that is. It makes no requests.
+each that is; until all of several namespaces are listed, their document too. It makes no requests.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from kube_sync.replicator.projection import project
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
+EVERYWHERE = ""  # the scope of a LIST that knows no namespaces
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """The wanted state of one key: a projected body, or None for an object that is gone."""
@@ -39,10 +42,20 @@ Batch = dict[ObjectKey, Change]
 
 
 class Mirror:
-    """The Store of one Reflector, read by the Writer."""
+    """The Store of one Reflector, or of one for each namespace, read by the Writer."""
 
-    def __init__(self, name: str, root: DataPath, news: Callable[[], None]) -> None:
-        """`news` is called whenever there is something to write."""
+    def __init__(
+        self,
+        name: str,
+        root: DataPath,
+        news: Callable[[], None],
+        *,
+        scopes: Iterable[str] = (EVERYWHERE,),
+    ) -> None:
+        """`news` is called whenever there is something to write.
+
+        `scopes` are the namespaces that are listed one by one.
+        """
         self.name = name
         self.known = True  # False while the API server lacks the kind
         self._path = (*root, name)
@@ -52,43 +65,55 @@ class Mirror:
         self._pending: dict[ObjectKey, Change] = {}
         self._first: FirstLoad | None = None  # until OPA holds it
         self._begun = asyncio.Event()
-        self._listed = False
+        self._awaited = set(scopes)  # not listed yet
+        self._together = len(self._awaited) > 1
+        self._missing: set[str] = set()  # where the last LIST did not find the kind
         self._loaded = False
-        self._seen: set[ObjectKey] = set()  # by the LIST that is under way
+        self._seen: dict[str, set[ObjectKey]] = {}  # by the LIST of a scope that is under way
 
     # As a Store
 
-    async def page(self, items: Sequence[Item]) -> None:
+    async def page(self, items: Sequence[Item], *, scope: str = EVERYWHERE) -> None:
         """Take a part of a LIST; of the first one as fast as OPA takes it."""
-        if not self._listed:
-            late = await self._begin().add(self._read(items))
-            self._pending.update({found.key: Change(found.version, found.body) for found in late})
+        if self._awaits(scope):
+            self._put_off(await self._begin().add(self._read(items)))
             return
-        self._seen.update(item.key for item in items)
+        self._seen.setdefault(scope, set()).update(item.key for item in items)
         for item in items:
             self._upsert(item)
 
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly the objects of the LIST; what did not change is not written again."""
-        self.known = known
-        if not self._listed:
-            self._begin().finish()
-            self._listed = True
-        else:
+    def finish(self, *, known: bool, scope: str = EVERYWHERE) -> None:
+        """Hold exactly the objects of the LIST in `scope`; what did not change stays unwritten.
+
+        The first document is whole when every scope was listed.
+        """
+        first, seen = self._awaits(scope), self._seen.pop(scope, set())
+        self._note(scope, known=known)
+        if not first:
             sent = self._first.versions if self._first else ()
-            for key in {*self._held, *self._pending, *sent} - self._seen:
-                self._pending[key] = Change("", None)
-            self._seen = set()
+            for key in {*self._held, *self._pending, *sent} - seen:
+                if scope in (EVERYWHERE, key.namespace):
+                    self._pending[key] = Change("", None)
+        elif not self._awaited:
+            self._begin().finish()
         self._news()
 
-    def abandon(self) -> None:
+    def abandon(self, *, scope: str = EVERYWHERE) -> None:
         """Forget the pages of a LIST that broke off."""
-        self._seen = set()
-        if self._first is not None and not self._listed:
+        self._seen.pop(scope, None)
+        if self._first is not None and self._awaits(scope) and not self.gathers(scope):
             self._first.abandon()
             self._first = None
             self._begun.clear()
             self._pending.clear()
+
+    def gathers(self, scope: str) -> bool:
+        """Whether the first LIST of `scope` is wanted whole, since others share its document."""
+        return self._together and scope in self._awaited
+
+    def gather(self, items: Iterable[Item]) -> None:
+        """Take a whole first LIST of one of several scopes; nothing is sent before all are in."""
+        self._put_off(self._document().put(self._read(items)))
 
     def apply(self, event: Event) -> None:
         """Take one watch event in."""
@@ -167,6 +192,24 @@ class Mirror:
             elif self._held.pop(key, None) is not None:
                 self._sizes[key.namespace] -= 1
 
+    def _note(self, scope: str, *, known: bool) -> None:
+        if scope == EVERYWHERE:
+            self._awaited.clear()
+            self._missing.clear()
+        self._awaited.discard(scope)
+        self._missing.discard(scope)
+        if not known:
+            self._missing.add(scope)
+        # Only when it was found everywhere: with some namespaces missing the kind looks smaller
+        # than it is.
+        self.known = not self._missing
+
+    def _awaits(self, scope: str) -> bool:
+        return bool(self._awaited) if scope == EVERYWHERE else scope in self._awaited
+
+    def _put_off(self, late: Iterable[Loaded]) -> None:
+        self._pending.update({found.key: Change(found.version, found.body) for found in late})
+
     def _upsert(self, item: Item) -> None:
         if self._held.get(item.key) == item.version and item.key not in self._pending:
             return
@@ -184,9 +227,12 @@ class Mirror:
                 )
 
     def _begin(self) -> FirstLoad:
+        self._begun.set()
+        return self._document()
+
+    def _document(self) -> FirstLoad:
         if self._first is None:
             self._first = FirstLoad()
-            self._begun.set()
         return self._first
 
     def _at(self, key: ObjectKey) -> DataPath:

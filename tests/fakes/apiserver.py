@@ -2,7 +2,8 @@
 
 Keeps true what the replicator depends on: one resourceVersion for everything, a LIST is one
 moment however many pages it takes, a WATCH tells every change after its start or says 410, and
-items of a LIST of a built-in kind carry neither apiVersion nor kind. It checks no schema.
+items of a LIST of a built-in kind carry neither apiVersion nor kind. What a change moves out of a
+WATCH's selectors is DELETED there, as in storage/cacher. It checks no schema.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ _EXPIRED = "The resourceVersion for the provided watch is too old."
 class _Kind:
     kind: str
     builtin: bool
+    namespaced: bool
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class _Change:
     type: str
     gvr: GroupVersionResource
     object: Json
+    before: Json | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,16 @@ class FakeApiServer:
 
     # What a test does to the cluster
 
-    def define(self, gvr: GroupVersionResource, kind: str, *, builtin: bool = True) -> None:
+    def define(
+        self,
+        gvr: GroupVersionResource,
+        kind: str,
+        *,
+        builtin: bool = True,
+        namespaced: bool = True,
+    ) -> None:
         """Serve a resource; one that is not built in is a custom resource."""
-        self._kinds[gvr] = _Kind(kind, builtin)
+        self._kinds[gvr] = _Kind(kind, builtin, namespaced)
         self._objects.setdefault(gvr, {})
 
     def undefine(self, gvr: GroupVersionResource) -> None:
@@ -139,7 +149,7 @@ class FakeApiServer:
             return self._discover(match)
         match = _PATH.fullmatch(recorded.path)
         address = _address(match) if match else None
-        if address is None or address.gvr not in self._kinds:
+        if address is None or not self._serves(address):
             # Not a Status: the real one never gets as far as that.
             return web.Response(status=404, text="404 page not found\n")
         if address.name:
@@ -149,10 +159,14 @@ class FakeApiServer:
             return await self._watch(request, recorded, address)
         return self._list(recorded, address)
 
+    def _serves(self, address: _Address) -> bool:
+        kind = self._kinds.get(address.gvr)
+        return kind is not None and (kind.namespaced or not address.namespace)
+
     def _discover(self, match: re.Match[str]) -> web.Response:
         group, version = match["group"] or "", match["core"] or match["version"]
         found = [
-            {"name": gvr.resource, "kind": kind.kind}
+            {"name": gvr.resource, "kind": kind.kind, "namespaced": kind.namespaced}
             for gvr, kind in self._kinds.items()
             if (gvr.group, gvr.version) == (group, version)
         ]
@@ -161,13 +175,19 @@ class FakeApiServer:
         return web.json_response({"kind": "APIResourceList", "resources": found})
 
     def _list(self, recorded: Recorded, address: _Address) -> web.Response:
+        if not _supported(self._kinds[address.gvr], recorded):
+            return status(400, "BadRequest", "field label not supported: metadata.namespace")
         if token := recorded.query.get("continue"):
             if token not in self._pages:
                 return status(410, "Expired", "The provided continue parameter is too old.")
             version, items = self._pages.pop(token)
         else:
             version = self._version
-            items = [copy.deepcopy(found) for found in self._inside(address)]
+            items = [
+                copy.deepcopy(found)
+                for found in self._inside(address)
+                if _selected(found, recorded)
+            ]
         limit = min(int(recorded.query.get("limit") or 10**9), self.page_size or 10**9)
         metadata: Json = {"resourceVersion": str(version)}
         if rest := items[limit:]:
@@ -208,8 +228,10 @@ class FakeApiServer:
                 news = self._news
                 for change in [c for c in self._history if c.version > since]:
                     since = change.version
-                    if change.gvr == gvr and _within(change.object, address.namespace):
-                        await response.write(_event(change, partial=_metadata_only(recorded)))
+                    if change.gvr != gvr or not _within(change.object, address.namespace):
+                        continue
+                    if (seen := _seen(change, recorded)) is not None:
+                        await response.write(_event(seen, partial=_metadata_only(recorded)))
                 await news.wait()
         finally:
             self._watchers[gvr] -= 1
@@ -248,8 +270,9 @@ class FakeApiServer:
     # The memory
 
     def _store(self, gvr: GroupVersionResource, key: ObjectKey, found: Json, change: str) -> None:
+        before = self._objects[gvr].get(key)
         self._objects[gvr][key] = found
-        self._tell(_Change(self._version, change, gvr, copy.deepcopy(found)))
+        self._tell(_Change(self._version, change, gvr, copy.deepcopy(found), before))
 
     def _tell(self, change: _Change) -> None:
         self._history.append(change)
@@ -347,6 +370,41 @@ def _within(found: Json, namespace: str) -> bool:
     inside = found["metadata"].get("namespace")
     # A bookmark is in no namespace and for everybody.
     return not namespace or inside in (None, namespace)
+
+
+def _seen(change: _Change, recorded: Recorded) -> _Change | None:
+    """Return a change as a watch with these selectors is told of it, None for not at all."""
+    if change.type == "BOOKMARK":
+        return change
+    now = change.type != "DELETED" and _selected(change.object, recorded)
+    was = change.object if change.type == "DELETED" else change.before
+    before = was is not None and _selected(was, recorded)
+    if not now and not before:
+        return None
+    word = "DELETED" if not now else "MODIFIED" if before else "ADDED"
+    return replace(change, type=word)
+
+
+def _selected(found: Json, recorded: Recorded) -> bool:
+    metadata = found["metadata"]
+    fields = {f"metadata.{name}": metadata.get(name, "") for name in ("name", "namespace")}
+    return _matches(recorded.query.get("labelSelector"), metadata.get("labels") or {}) and _matches(
+        recorded.query.get("fieldSelector"), fields
+    )
+
+
+def _matches(selector: str | None, values: Mapping[str, str]) -> bool:
+    """Read `a=b`, `a!=b` and `a`, joined by commas."""
+    for term in (selector or "").split(","):
+        name, sign, value = re.fullmatch(r"([^=!]*)(!=|=|)(.*)", term).groups()  # type: ignore[union-attr] # it matches all
+        present = name in values if not sign else values.get(name) == value
+        if name and present == (sign == "!="):
+            return False
+    return True
+
+
+def _supported(kind: _Kind, recorded: Recorded) -> bool:
+    return kind.namespaced or "metadata.namespace" not in recorded.query.get("fieldSelector", "")
 
 
 def _event(change: _Change, *, partial: bool) -> bytes:

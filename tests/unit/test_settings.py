@@ -27,6 +27,8 @@ opa: {url: "http://127.0.0.1:8181", token_file: null, ca_file: null}
 replicate:
   root: kubernetes
   fields: all                                           # all | auto | a list of paths per resource
+  namespaces: []                                        # none: all
+  ignore_namespaces: []
   resources:
     - {group: multicluster.x-k8s.io, version: v1alpha1, resource: clusterprofiles, as: clusters}
     - {group: apps, version: v1, resource: replicasets}
@@ -38,6 +40,7 @@ remediate: {mode: enforce, guard: {}}                   # off | dry-run | manual
 admission: {listen: "0.0.0.0:8443", cert_file: null, key_file: null, engine: {dialect: v1}}
 observe: {listen: null}
 """
+_THING = "{group: g.io, version: v1, resource: things}"
 _ONE_RESOURCE = '[{group: "", version: v1, resource: replicasets}]'
 
 
@@ -135,6 +138,12 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
             "replicate: {resources: [{group: a, version: v1}]}",
             "replicate.resources[0]: object missing required field `resource`",
         ),
+        ("replicate: {namespaces: ['']}", "replicate.namespaces[0]: expected `str` matching"),
+        ("replicate: {ignore_namespaces: [A]}", "replicate.ignore_namespaces[0]: expected `str`"),
+        (
+            f"replicate: {{resources: [{_THING[:-1]}, namespaces: ['a,b']}}]}}",
+            "replicate.resources[0].namespaces[0]: expected `str` matching",
+        ),
         ("replicate: {root: a/b}", "replicate.root: expected `str` matching regex"),
         ("placement: {path: /io/k8s}", "placement.path: expected `str` matching regex"),
         ("placement: {path: io//k8s}", "placement.path: expected `str` matching regex"),
@@ -184,6 +193,29 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         (
             "replicate: {resources: []}",
             'placement.resources[0]: "replicasets" is not replicated; known: none',
+        ),
+        (
+            (
+                f"replicate: {{resources: [{_THING}, {_THING[:-1]}, as: b}}]}}\n"
+                "placement: {resources: [things, b]}"
+            ),
+            'placement.resources[1]: "b" is things.v1.g.io, as "things" is',
+        ),
+        (
+            "replicate: {namespaces: [a, b], ignore_namespaces: [c, b]}",
+            'replicate.ignore_namespaces[1]: "b" is in replicate.namespaces too',
+        ),
+        (
+            f"replicate: {{resources: [{_THING[:-1]}, namespaces: [a], ignore_namespaces: [a]}}]}}",
+            'replicate.resources[0].ignore_namespaces[0]: "a" is in replicate.resources[0].name',
+        ),
+        (
+            f"replicate: {{resources: [{_THING[:-1]}, label_selector: ''}}]}}",
+            "replicate.resources[0].label_selector: empty; leave it out",
+        ),
+        (
+            f"replicate: {{resources: [{_THING[:-1]}, field_selector: ' '}}]}}",
+            "replicate.resources[0].field_selector: empty; leave it out",
         ),
         ("opa: {url: localhost}", 'opa.url: "localhost" is not an http or https URL'),
         ("opa: {url: 'ftp://x'}", 'opa.url: "ftp://x" is not an http or https URL'),
@@ -245,6 +277,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "opa.ca_file": ("/a", "/a"),
     "replicate.root": ("fleet", "fleet"),
     "replicate.fields": ("all", "all"),
+    "replicate.namespaces": ("[a, b]", ("a", "b")),
+    "replicate.ignore_namespaces": ("[kube-system]", ("kube-system",)),
     "replicate.resources": (_ONE_RESOURCE, (Resource("", "v1", "replicasets"),)),
     "policies.namespaces": ("[a, b]", ("a", "b")),
     "policies.static": ("true", True),
@@ -349,6 +383,46 @@ def test_the_effective_configuration_loads_to_the_same(file: Path) -> None:
     text = "remediate: {mode: off}\npolicies: {namespaces: ['yes', '1'], static: true}"
     settings = _load(file, text)
     assert _load(file, effective(settings)) == settings
+
+
+def test_selection_survives_a_round_trip_of_the_effective_configuration(file: Path) -> None:
+    text = f"""
+        replicate:
+          ignore_namespaces: [kube-system]
+          resources:
+          - {_THING[:-1]}, label_selector: "a in (b, c)", field_selector: metadata.name!=d,
+             namespaces: [e, f], ignore_namespaces: []}}
+        placement: {{resources: []}}
+    """
+    settings = _load(file, text)
+    assert _load(file, effective(settings)) == settings
+    assert settings.replicate.resources[0].label_selector == "a in (b, c)"
+
+
+@pytest.mark.parametrize(
+    ("own", "chosen", "ignored"),
+    [
+        ("", ("a", "b"), ("c",)),
+        (", namespaces: [c, d, c]", ("c", "d"), ()),
+        (", ignore_namespaces: [a, a]", (), ("a",)),
+        (", namespaces: []", (), ()),
+        (", ignore_namespaces: []", (), ()),
+    ],
+)
+def test_resource_that_says_where_takes_neither_list_from_all_resources(
+    file: Path, own: str, chosen: tuple[str, ...], ignored: tuple[str, ...]
+) -> None:
+    text = f"""
+        replicate:
+          namespaces: [a, b]
+          ignore_namespaces: [c]
+          resources: [{_THING[:-1]}{own}}}]
+        placement: {{resources: []}}
+    """
+    replicate = _load(file, text).replicate
+    (resource,) = replicate.resources
+    assert replicate.namespaces_of(resource) == chosen
+    assert replicate.ignored_of(resource) == ignored
 
 
 def test_passwords_in_urls_are_masked(file: Path) -> None:

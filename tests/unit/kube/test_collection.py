@@ -318,3 +318,36 @@ async def test_secret_of_a_list_is_named_a_secret(api: FakeApiServer, client: Ku
     api.put(SECRETS, key("s"), data={"password": "eA=="})
     listing = await whole(KubeCollection(client, SECRETS))
     assert json.loads(listing.items[0].body)["kind"] == "Secret"
+
+
+async def test_selectors_are_asked_of_every_page_and_of_the_watch(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    api.page_size = 1
+    for name in "abc":
+        api.put(REPLICASETS, key(name), metadata={"labels": {"team": "x"}})
+    api.put(REPLICASETS, key("other"))
+    collection = KubeCollection(
+        client, REPLICASETS, label_selector="team=x", field_selector="metadata.name!=b"
+    )
+    listing = await whole(collection)
+    assert [item.key.name for item in listing.items] == ["a", "c"]
+    await events(collection, listing.version, 1)
+    for request in api.http.requests:
+        assert request.query["labelSelector"] == "team=x"
+        assert request.query["fieldSelector"] == "metadata.name!=b"
+
+
+async def test_nothing_is_selected_by_default(api: FakeApiServer, client: KubeClient) -> None:
+    await whole(KubeCollection(client, REPLICASETS))
+    assert not {"labelSelector", "fieldSelector"} & set(api.http.requests[-1].query)
+
+
+async def test_object_that_leaves_a_selector_is_deleted_and_may_come_back(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    for team in ("y", "x", "x", "y", "x"):
+        api.put(REPLICASETS, key("a"), metadata={"labels": {"team": team}})
+    collection = KubeCollection(client, REPLICASETS, label_selector="team=x")
+    found = await events(collection, "100", 5)
+    assert [e.type for e in found[1:]] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]

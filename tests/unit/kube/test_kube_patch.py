@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.errors import Conflict, NotFound, Retriable, Terminal
+from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import annotate, apply_annotations, kind_of
+from kube_sync.kube.patch import annotate, apply_annotations
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of
-from tests.fakes.http import answer
 
 NODES = GroupVersionResource("", "v1", "nodes")
 
@@ -29,29 +28,6 @@ async def api() -> AsyncGenerator[FakeApiServer]:
 async def client(api: FakeApiServer, tmp_path: Path) -> AsyncGenerator[KubeClient]:
     async with kube_of(api, tmp_path) as client:
         yield client
-
-
-async def test_kind_is_asked_of_discovery(client: KubeClient) -> None:
-    assert await kind_of(client, REPLICASETS) == "ReplicaSet"
-    assert await kind_of(client, CONFIGMAPS) == "ConfigMap"
-
-
-async def test_kind_of_an_unknown_group_is_not_found(client: KubeClient) -> None:
-    with pytest.raises(NotFound):
-        await kind_of(client, GroupVersionResource("example.org", "v1", "things"))
-
-
-async def test_kind_of_an_unknown_resource_is_terminal_and_named(client: KubeClient) -> None:
-    with pytest.raises(Terminal, match=r"things\.v1\.apps: .*CRD"):
-        await kind_of(client, GroupVersionResource("apps", "v1", "things"))
-
-
-async def test_discovery_that_is_no_list_of_resources_is_retriable(
-    api: FakeApiServer, client: KubeClient
-) -> None:
-    api.http.fault(lambda _r: True, answer(200, b"<html>"))
-    with pytest.raises(Retriable, match="/apis/apps/v1 of the API server"):
-        await kind_of(client, REPLICASETS)
 
 
 async def test_applied_annotations_are_there_beside_others(

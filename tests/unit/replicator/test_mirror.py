@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -10,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.mirror import Batch, Mirror
+from kube_sync.replicator.mirror import EVERYWHERE, Batch, Mirror
+from kube_sync.replicator.selection import Part
 from tests.fakes.listing import Listing, at_once, document, listed
 from tests.fakes.opa import FakeOpa
 
@@ -37,10 +39,10 @@ def deleted(found: Item) -> Event:
 class Bench:
     """A Mirror, and an OPA with B1 semantics that takes what the Mirror wants written."""
 
-    def __init__(self) -> None:
+    def __init__(self, *scopes: str) -> None:
         self.news = 0
         self.opa = FakeOpa()
-        self.mirror = Mirror("things", ROOT, self._told)
+        self.mirror = Mirror("things", ROOT, self._told, scopes=scopes or (EVERYWHERE,))
 
     def _told(self) -> None:
         self.news += 1
@@ -279,6 +281,109 @@ def test_object_that_cannot_be_decoded_delays_no_other() -> None:
     bench.mirror.apply(added(item("b")))
     bench.flush()
     assert set(bench.held["default"]) == {"a", "b"}
+
+
+@pytest.mark.parametrize("order", [("n1", "n2"), ("n2", "n1")])
+def test_namespaces_in_either_order_are_loaded_whole_when_all_are_listed(
+    order: tuple[str, str],
+) -> None:
+    bench = Bench("n1", "n2")
+    parts = {scope: Part(bench.mirror, scope) for scope in order}
+    for name in "ab":  # their pages come in turns
+        for scope, part in parts.items():
+            at_once(part.page([item(name, namespace=scope)]))
+    for part in parts.values():
+        # An open PUT that waits for another namespace would run into OPA's time limit.
+        assert not bench.mirror._begun.is_set()
+        part.finish(known=True)
+    bench.load()
+    assert {space: set(found) for space, found in bench.held.items()} == {
+        "n1": {"a", "b"},
+        "n2": {"a", "b"},
+    }
+    assert bench.mirror.pending == 0
+
+
+def test_first_list_of_one_namespace_that_breaks_off_keeps_the_other() -> None:
+    bench = Bench("n1", "n2")
+    listed(Part(bench.mirror, "n1"), listing(item("a", namespace="n1")))
+    bench.mirror.apply(added(item("b", namespace="n1")))
+    broken = Part(bench.mirror, "n2")
+    at_once(broken.page([item("torn", namespace="n2")]))
+    broken.abandon()
+    listed(broken, listing(item("a", namespace="n2")))
+    bench.load()
+    bench.flush()
+    assert {space: set(found) for space, found in bench.held.items()} == {
+        "n1": {"a", "b"},
+        "n2": {"a"},
+    }
+
+
+def test_relist_of_one_namespace_before_another_is_listed_removes_what_is_gone() -> None:
+    bench = Bench("n1", "n2")
+    one = Part(bench.mirror, "n1")
+    listed(one, listing(item("a", namespace="n1"), item("b", namespace="n1")))
+    at_once(one.page([item("torn", namespace="n1")]))
+    one.abandon()
+    listed(one, listing(item("b", namespace="n1")))
+    listed(Part(bench.mirror, "n2"), listing(item("a", namespace="n2")))
+    bench.load()
+    bench.flush()
+    assert set(bench.held["n2"]) == {"a"}
+    assert "a" not in bench.held["n1"]
+    assert "b" in bench.held["n1"]
+
+
+def test_only_namespace_is_sent_while_it_arrives() -> None:
+    bench = Bench("n1")
+    part = Part(bench.mirror, "n1")
+    at_once(part.page([item("torn", namespace="n1")]))
+    torn = bench.mirror._begin()
+    assert list(torn.versions) == [ObjectKey("n1", "torn")]
+    assert bench.mirror._begun.is_set()
+    part.abandon()
+    assert torn.abandoned
+    listed(part, listing(item("a", namespace="n1")))
+    bench.load()
+    assert set(bench.held["n1"]) == {"a"}
+
+
+def test_relist_of_one_namespace_leaves_the_others_alone() -> None:
+    bench = Bench("n1", "n2")
+    for scope in ("n1", "n2"):
+        items = (item("a", namespace=scope), item("b", namespace=scope))
+        listed(Part(bench.mirror, scope), listing(*items))
+    bench.load()
+    bench.mirror.apply(added(item("late", namespace="n2")))
+    listed(Part(bench.mirror, "n1"), listing(item("a", namespace="n1")))
+    bench.flush()
+    assert {name: set(found) for name, found in bench.held.items()} == {
+        "n1": {"a"},
+        "n2": {"a", "b", "late"},
+    }
+
+
+def test_kind_missing_in_one_namespace_is_not_known_until_all_know_it_again() -> None:
+    """A kind that came back, half listed, looks like half a fleet."""
+    bench = Bench("n1", "n2")
+    for scope in ("n1", "n2"):
+        listed(Part(bench.mirror, scope), listing(), known=False)
+    listed(Part(bench.mirror, "n1"), listing())
+    assert not bench.mirror.known
+    listed(Part(bench.mirror, "n2"), listing())
+    assert bench.mirror.known
+
+
+def test_list_of_everything_stands_for_every_namespace() -> None:
+    """A kind that turned out to lie in no namespace."""
+    bench = Bench("n1", "n2")
+    listed(Part(bench.mirror, "n1"), listing(), known=False)
+    listed(Part(bench.mirror, EVERYWHERE), listing(item("a", namespace="")))
+    assert bench.mirror.known
+    bench.load()
+    bench.flush()
+    assert set(bench.held) == {"a"}
 
 
 _NAMESPACES = st.sampled_from(["n1", "n2", "n/3~%", ""])

@@ -1,0 +1,235 @@
+"""The replicator told to replicate a part of what is there, between two fake servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.objects import GroupVersionResource
+from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.agent import Replicator
+from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
+from tests.fakes.apiserver import (
+    FakeApiServer,
+    continues,
+    error_event,
+    fake_apiserver,
+    lists,
+    watches,
+)
+from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
+from tests.fakes.http import Recorded, answer, stream
+from tests.fakes.opa import FakeOpa, fake_opa
+from tests.unit.async_tools import until
+
+NODES = GroupVersionResource("", "v1", "nodes")
+_PATIENCE = 10.0  # seconds
+
+
+class World:
+    """What the replicator reads from and what it writes to."""
+
+    def __init__(self, api: FakeApiServer, opa: FakeOpa, folder: Path) -> None:
+        self.api = api
+        self.opa = opa
+        self.folder = folder
+        self.hub = DecisionHub("test")
+        self.readiness = Readiness()
+
+    def held(self, name: str) -> Any:
+        """Return the names that OPA holds, by namespace; None before the load."""
+        if "loaded" not in self.opa.data.get("kube_sync", {}).get("epoch", {}).values():
+            return None
+        found = self.opa.data["kubernetes"][name]
+        return {space: sorted(inside) for space, inside in found.items()}
+
+    def asked(self) -> set[str]:
+        """Return the paths of all LISTs and WATCHes."""
+        return {r.path for r in self.api.http.requests if "limit" in r.query or "watch" in r.query}
+
+    @asynccontextmanager
+    async def replicating(self, *resources: Resource, **replicate: Any) -> AsyncGenerator[None]:
+        settings = Settings(
+            replicate=Replicate(resources=resources, **replicate),
+            policies=Policies(namespaces=()),
+            placement=Placement(resources=()),
+        )
+        async with AsyncExitStack() as stack:
+            kube = await stack.enter_async_context(kube_of(self.api, self.folder))
+            opa = await stack.enter_async_context(opa_of(self.opa))
+            replicator = Replicator(settings, kube, opa, self.hub, self.readiness)
+            task = asyncio.create_task(replicator.run())
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    yield
+            finally:
+                if task.done():
+                    task.result()
+                task.cancel()
+                await asyncio.wait([task])
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncGenerator[World]:
+    async with fake_apiserver() as api, fake_opa() as opa:
+        api.define(REPLICASETS, "ReplicaSet")
+        api.define(CONFIGMAPS, "ConfigMap")
+        api.define(NODES, "Node", namespaced=False)
+        for space in ("n1", "n2", "n3"):
+            api.put(REPLICASETS, key("a", space), metadata={"labels": {"team": "x"}})
+            api.put(REPLICASETS, key("b", space))
+        api.put(NODES, key("node", ""))
+        yield World(api, opa, tmp_path)
+
+
+def of(gvr: GroupVersionResource, **selection: Any) -> Resource:
+    return Resource(gvr.group, gvr.version, gvr.resource, **selection)
+
+
+def inside(space: str, what: Any) -> Any:
+    def matches(recorded: Recorded) -> bool:
+        return what(REPLICASETS)(recorded) and f"/namespaces/{space}/" in recorded.path
+
+    return matches
+
+
+async def test_label_selector_selects_what_is_loaded_and_what_is_followed(world: World) -> None:
+    async with world.replicating(of(REPLICASETS, label_selector="team=x")):
+        await until(lambda: world.held("replicasets") == {s: ["a"] for s in ("n1", "n2", "n3")})
+        world.api.put(REPLICASETS, key("b", "n1"), metadata={"labels": {"team": "x"}})
+        world.api.put(REPLICASETS, key("a", "n2"), metadata={"labels": {"team": "y"}})
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b"], "n3": ["a"]})
+
+
+async def test_object_that_left_its_selector_during_a_gap_is_removed(world: World) -> None:
+    async with world.replicating(of(REPLICASETS, label_selector="team=x")):
+        await until(lambda: world.held("replicasets") is not None)
+        await world.api.watched(REPLICASETS)
+        world.api.http.fault(watches(REPLICASETS), answer(503))
+        world.api.http.cut()
+        world.api.put(REPLICASETS, key("a", "n2"))
+        world.api.compact()
+        await until(lambda: world.held("replicasets") == {"n1": ["a"], "n3": ["a"]})
+
+
+async def test_namespaces_are_listed_and_watched_one_by_one(world: World) -> None:
+    """An account that may read these alone must be enough."""
+    everywhere = REPLICASETS.path()
+    async with world.replicating(of(REPLICASETS), namespaces=("n1", "n3")):
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b"], "n3": ["a", "b"]})
+        await world.api.watched(REPLICASETS)
+        world.api.put(REPLICASETS, key("c", "n2"))
+        world.api.put(REPLICASETS, key("c", "n3"))
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b"], "n3": ["a", "b", "c"]})
+        assert world.asked() == {REPLICASETS.path("n1"), REPLICASETS.path("n3")}
+        assert everywhere not in world.asked()
+
+
+async def test_relist_of_one_namespace_keeps_the_other(world: World) -> None:
+    async with world.replicating(of(REPLICASETS, namespaces=("n1", "n2"))):
+        await until(lambda: world.held("replicasets") is not None)
+        world.api.http.fault(inside("n1", watches), stream(error_event(410)))
+        world.api.http.cut()
+        await world.api.http.until_next(inside("n1", lists))
+        world.api.delete(REPLICASETS, key("b", "n1"))
+        await until(lambda: world.held("replicasets") == {"n1": ["a"], "n2": ["a", "b"]})
+    assert sum(map(inside("n2", lists), world.api.http.requests)) == 1
+
+
+@pytest.mark.parametrize("late", ["n1", "n2"])
+async def test_namespaces_that_arrive_in_either_order_are_loaded_whole(
+    world: World, late: str
+) -> None:
+    world.api.page_size = 1
+    fault = world.api.http.fault(inside(late, lists), answer(503))
+    async with world.replicating(of(REPLICASETS, namespaces=("n1", "n2"))):
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b"], "n2": ["a", "b"]})
+    assert fault.times == 0
+
+
+async def test_first_list_of_one_namespace_that_breaks_off_is_begun_again_alone(
+    world: World,
+) -> None:
+    world.api.page_size = 1
+    expired = answer(410, b'{"code":410,"message":"too old"}')
+    fault = world.api.http.fault(inside("n2", continues), expired)
+    async with world.replicating(of(REPLICASETS, namespaces=("n1", "n2"))):
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b"], "n2": ["a", "b"]})
+    assert fault.times == 0
+    assert sum(map(inside("n1", lists), world.api.http.requests)) == 1
+
+
+async def test_one_namespace_that_cannot_be_listed_withholds_the_load(world: World) -> None:
+    fault = world.api.http.fault(inside("n2", lists), answer(503), times=2)
+    async with world.replicating(of(REPLICASETS, namespaces=("n1", "n2"))):
+        await until(lambda: f"{REPLICASETS} in n2" in world.readiness.reasons)
+        assert world.held("replicasets") is None
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b"], "n2": ["a", "b"]})
+    assert fault.times == 0
+
+
+async def test_ignored_namespaces_are_left_out_by_a_field_selector(world: World) -> None:
+    resource = of(REPLICASETS, field_selector="metadata.name!=b")
+    async with world.replicating(resource, ignore_namespaces=("n1", "n2")):
+        await until(lambda: world.held("replicasets") == {"n3": ["a"]})
+        world.api.put(REPLICASETS, key("c", "n1"))
+        world.api.put(REPLICASETS, key("c", "n3"))
+        await until(lambda: world.held("replicasets") == {"n3": ["a", "c"]})
+    asked = {r.query.get("fieldSelector") for r in world.api.http.requests if "limit" in r.query}
+    assert asked == {"metadata.name!=b,metadata.namespace!=n1,metadata.namespace!=n2"}
+
+
+@pytest.mark.parametrize("where", [{"namespaces": ("n1",)}, {"ignore_namespaces": ("n1",)}])
+async def test_cluster_scoped_resource_ignores_namespaces(
+    world: World, where: dict[str, tuple[str, ...]]
+) -> None:
+    async with world.replicating(of(NODES), **where):
+        await until(lambda: world.held("nodes") is not None)
+        assert set(world.opa.data["kubernetes"]["nodes"]) == {"node"}
+        await until(lambda: world.readiness.reasons == {})
+
+
+async def test_resource_without_namespaces_asks_no_discovery(world: World) -> None:
+    async with world.replicating(of(REPLICASETS)):
+        await until(lambda: world.held("replicasets") is not None)
+    assert world.asked() == {REPLICASETS.path()}
+    assert {r.path for r in world.api.http.requests} == world.asked()
+
+
+async def test_missing_kind_of_named_namespaces_holds_until_it_is_listed_in_all(
+    world: World,
+) -> None:
+    clusters = of(CLUSTERS, as_="clusters", namespaces=("n1", "n2"))
+    async with world.replicating(clusters):
+        await until(lambda: world.held("clusters") == {})
+        await until(lambda: len(world.hub.held) == 1 and "clusters: " in world.hub.held[0])
+        assert "CRD" in world.readiness.reasons[str(CLUSTERS)]
+        world.api.define(CLUSTERS, "ClusterProfile", builtin=False)
+        world.api.put(CLUSTERS, key("east", "n2"))
+        await until(lambda: world.hub.held == ())
+        assert world.held("clusters") == {"n2": ["east"]}
+        assert world.readiness.reasons == {}
+
+
+async def test_discovery_that_fails_is_said_and_asked_again(world: World) -> None:
+    world.api.http.fault(lambda r: r.path == "/apis/apps/v1", answer(503), times=3)
+    async with world.replicating(of(REPLICASETS, namespaces=("n1",))):
+        await until(lambda: "503" in world.readiness.reasons.get(str(REPLICASETS), ""))
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b"]})
+        await until(lambda: world.readiness.reasons == {})
+
+
+async def test_two_parts_of_one_kind_are_told_apart(world: World) -> None:
+    one = of(REPLICASETS, as_="one", label_selector="team=x", namespaces=("n1",))
+    two = of(REPLICASETS, as_="two", label_selector="team!=x", ignore_namespaces=("n1",))
+    async with world.replicating(one, two):
+        await until(lambda: world.held("one") == {"n1": ["a"]})
+        assert world.held("two") == {"n2": ["b"], "n3": ["b"]}
+        names = set(world.readiness.conditions)
+        assert {f"{REPLICASETS} as one in n1", f"{REPLICASETS} as two"} <= names

@@ -1,0 +1,93 @@
+"""Parts of collections, on a real API server and a real OPA."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.kube.client import kube_client
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import opa_client
+from kube_sync.replicator.agent import Replicator
+from kube_sync.settings import (
+    Kubernetes,
+    Opa,
+    Placement,
+    Policies,
+    Replicate,
+    Resource,
+    Settings,
+)
+from tests.integration.test_pair import eventually
+from tools.servers.http import get
+from tools.servers.secured_opa import RunningOpa
+from tools.servers.stack import RunningStack
+
+
+@asynccontextmanager
+async def replicating(
+    stack: RunningStack, opa: RunningOpa, *resources: Resource
+) -> AsyncGenerator[None]:
+    """Run a replicator of these in this process."""
+    settings = Settings(
+        kubernetes=Kubernetes(kubeconfig=str(stack.kubeconfigs["admin"])),
+        opa=Opa(opa.url, str(opa.token_files["replicator"]), str(opa.ca_file)),
+        replicate=Replicate(resources=resources),
+        policies=Policies(namespaces=()),
+        placement=Placement(resources=()),
+    )
+    async with kube_client(settings.kubernetes) as kube, opa_client(settings.opa) as client:
+        replicator = Replicator(settings, kube, client, DecisionHub("test"), Readiness())
+        task = asyncio.create_task(replicator.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def data(opa: RunningOpa, name: str) -> Any:
+    """Return what OPA holds of a collection."""
+    token = opa.token_files["replicator"].read_text(encoding="utf-8")
+    answer = get(f"{opa.url}/v1/data/kubernetes/{name}", ca_file=opa.ca_file, token=token)
+    return json.loads(answer.body).get("result")
+
+
+async def test_selectors_and_namespaces_mean_to_the_real_servers_what_they_mean_here(
+    stack: RunningStack, opa: RunningOpa, namespace: str
+) -> None:
+    def label(name: str, team: str) -> None:
+        stack.kubectl(
+            "label", "configmap", name, f"team={team}", "--overwrite", f"--namespace={namespace}"
+        )
+
+    for name in ("a", "b", "c"):
+        stack.kubectl("create", "configmap", name, f"--namespace={namespace}")
+        label(name, "x")
+    some = Resource(
+        "",
+        "v1",
+        "configmaps",
+        label_selector="team in (x)",
+        field_selector="metadata.name!=c",
+        namespaces=(namespace, "kube-system"),
+    )
+    others = Resource("", "v1", "namespaces", "spaces", ignore_namespaces=("kube-system",))
+    ignored = Resource("", "v1", "configmaps", "others", ignore_namespaces=(namespace,))
+
+    def held() -> Any:
+        return {space: sorted(found) for space, found in (data(opa, "configmaps") or {}).items()}
+
+    async with replicating(stack, opa, some, others, ignored):
+        await eventually(held, {namespace: ["a", "b"]})
+        label("b", "y")
+        await eventually(held, {namespace: ["a"]})
+        label("b", "x")
+        await eventually(held, {namespace: ["a", "b"]})
+        # Without namespaces of its own: none is left out.
+        assert {"kube-system", namespace} <= set(data(opa, "spaces"))
+        assert namespace not in data(opa, "others")
