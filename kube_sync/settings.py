@@ -64,6 +64,13 @@ class Resource(_Section, frozen=True, rename={"as_": "as"}):
     field_selector: str | None = None
     namespaces: tuple[_Namespace, ...] | None = None
     ignore_namespaces: tuple[_Namespace, ...] | None = None
+    # A path is dotted or, since keys may have dots, a list of keys.
+    fields: Literal["all"] | tuple[str | tuple[str, ...], ...] = "all"
+
+    @property
+    def paths(self) -> tuple[tuple[str, ...], ...] | None:
+        """The fields to keep, each as the keys on the way to it; None for all."""
+        return None if self.fields == "all" else tuple(map(_keys, self.fields))
 
     @property
     def name(self) -> str:
@@ -98,6 +105,10 @@ class Replicate(_Section, frozen=True):
         """Return the namespaces to leave out of a resource."""
         own = resource.ignore_namespaces or () if _says_where(resource) else self.ignore_namespaces
         return tuple(dict.fromkeys(own))
+
+
+def _keys(path: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(path.split(".")) if isinstance(path, str) else path
 
 
 def _says_where(resource: Resource) -> bool:
@@ -323,6 +334,8 @@ def _explain(message: str, source: str | None, environment: Mapping[str, str]) -
 
 def _choices(path: str) -> list[str]:
     """Return what the field at `path` may be, where that is a list of words."""
+    if path.endswith("].fields"):
+        return ["all", "a list of paths"]
     return [str(c) for field in fields() if field.path == path for c in get_args(field.type)]
 
 
@@ -371,6 +384,24 @@ def _check_selection(replicate: Replicate) -> None:
             if text is not None and not text.strip():
                 msg = f"{path}.{name}: empty; leave it out to select everything"
                 raise Misconfigured(msg)
+        _check_fields(f"{path}.fields", resource)
+
+
+def _check_fields(path: str, resource: Resource) -> None:
+    if resource.paths == ():
+        msg = f"{path}: empty; name fields, or leave it out to keep everything"
+        raise Misconfigured(msg)
+    for index, (said, keys) in enumerate(zip(resource.fields, resource.paths or (), strict=False)):
+        if not all(keys) or not keys:
+            msg = f"{path}[{index}]: a path is keys with dots between them, or a list of keys"
+            raise Misconfigured(msg)
+        # Spelt so it would quietly keep nothing.
+        if isinstance(said, str) and re.search(r"^/|[\[\]]", said):
+            msg = (
+                f'{path}[{index}]: "{said}" is not a dotted path, as in spec.containers.image '
+                "(which means each container's)"
+            )
+            raise Misconfigured(msg)
 
 
 def _check_namespaces(path: str, chosen: tuple[str, ...], ignored: tuple[str, ...]) -> None:

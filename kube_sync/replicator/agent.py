@@ -30,6 +30,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.policyloader import PolicyLoader
+from kube_sync.replicator.projection import keeping, project
 from kube_sync.replicator.selection import Feed
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
@@ -108,7 +109,9 @@ class Replicator:
     def _mirror(self, resource: Resource) -> Mirror:
         replicate = self._settings.replicate
         scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
-        return Mirror(resource.name, (replicate.root,), self._wake, scopes=scopes)
+        projection = project if resource.paths is None else keeping(resource.paths)
+        root = (replicate.root,)
+        return Mirror(resource.name, root, self._wake, scopes=scopes, projection=projection)
 
     def _wake(self) -> None:
         for waker in self._wakers:

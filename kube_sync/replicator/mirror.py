@@ -22,7 +22,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.firstload import FirstLoad, Loaded
-from kube_sync.replicator.projection import project
+from kube_sync.replicator.projection import Project, project
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -51,6 +51,7 @@ class Mirror:
         news: Callable[[], None],
         *,
         scopes: Iterable[str] = (EVERYWHERE,),
+        projection: Project = project,
     ) -> None:
         """`news` is called whenever there is something to write.
 
@@ -60,6 +61,7 @@ class Mirror:
         self.known = True  # False while the API server lacks the kind
         self._path = (*root, name)
         self._news = news
+        self._project = projection
         self._held: dict[ObjectKey, str] = {}
         self._sizes: Counter[str] = Counter()  # objects that OPA holds, by namespace
         self._pending: dict[ObjectKey, Change] = {}
@@ -219,7 +221,7 @@ class Mirror:
     def _read(self, items: Iterable[Item]) -> Iterator[Loaded]:
         for item in items:
             try:
-                yield Loaded(item.key, item.version, project(item.body))
+                yield Loaded(item.key, item.version, self._project(item.body))
             except (msgspec.DecodeError, KeyError) as error:
                 # One object that cannot be read must not delay the others.
                 log.warning(

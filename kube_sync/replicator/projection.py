@@ -1,32 +1,122 @@
-"""What of an object goes into OPA: everything but two parts that no policy reads.
+"""What of an object goes into OPA: everything but two parts that no policy reads, or named fields.
 
 `metadata.managedFields` and the annotation `kubectl.kubernetes.io/last-applied-configuration`
-are bookkeeping, larger together than the rest. Only the levels on the way to them are decoded;
-all else passes through as the bytes that the API server sent. Secrets keep names, not values.
+are bookkeeping, larger together than the rest: they come through only when they are named
+themselves. Only the levels on the way to what is left out are decoded; all else passes through as
+the bytes that the API server sent. Secrets keep names, not values, unless `data` or `stringData`
+is named.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import msgspec
 
+Path = tuple[str, ...]  # the keys on the way to a field; arrays on the way have none
+Project = Callable[[bytes], bytes]
+
+_MANAGED: Path = ("metadata", "managedFields")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_APPLIED: Path = ("metadata", "annotations", _LAST_APPLIED)
+# Without them a policy could not say what it is about, nor a decision what it was made on.
+_ALWAYS: tuple[Path, ...] = (
+    ("apiVersion",),
+    ("kind",),
+    ("metadata", "name"),
+    ("metadata", "namespace"),
+    ("metadata", "uid"),
+)
 _Fields = dict[str, msgspec.Raw]
+_Tree = dict[str, "_Tree | None"]  # None: all that is here
 _decoder = msgspec.json.Decoder(_Fields)
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
 def project(body: bytes) -> bytes:
-    """Return the JSON of an object as OPA gets it. Raises msgspec.DecodeError."""
+    """Return the JSON of an object as OPA gets it by default. Raises msgspec.DecodeError."""
     whole = _decoder.decode(body)
+    _tidy(whole, managed=False, applied=False)
+    if _is_secret(whole):
+        whole.pop("data", None)
+        whole.pop("stringData", None)
+    return _encode(whole)
+
+
+def keeping(paths: Iterable[Path]) -> Project:
+    """Return a projection to what lies at `paths`, and what names an object.
+
+    An array on the way stays one: the rest of the path applies to each of its elements. Where a
+    path meets anything else before its end there is nothing to keep.
+    """
+    named = tuple(paths)
+    tree = _tree((*_ALWAYS, *named))
+    managed, applied = _names(named, _MANAGED), _names(named, _APPLIED)
+
+    def kept(body: bytes) -> bytes:
+        try:
+            whole = _members(_decoder.decode(body), tree)
+        except RecursionError as error:  # arrays in arrays in arrays …
+            msg = "nested too deeply"
+            raise msgspec.DecodeError(msg) from error
+        # kubectl repeats the values of a Secret there.
+        _tidy(whole, managed=managed, applied=applied and not _is_secret(whole))
+        return _encode(whole)
+
+    return kept
+
+
+def _tidy(whole: _Fields, *, managed: bool, applied: bool) -> None:
+    """Take the bookkeeping out, each part unless it is wanted."""
     metadata = _decoder.decode(whole["metadata"])
-    metadata.pop("managedFields", None)
-    if _LAST_APPLIED.encode() in bytes(metadata.get("annotations", b"")):
+    if not managed:
+        metadata.pop("managedFields", None)
+    if not applied and _LAST_APPLIED.encode() in bytes(metadata.get("annotations", b"")):
         annotations = _decoder.decode(metadata["annotations"])
         annotations.pop(_LAST_APPLIED, None)
         metadata["annotations"] = msgspec.Raw(_encode(annotations))
     whole["metadata"] = msgspec.Raw(_encode(metadata))
+
+
+def _is_secret(whole: _Fields) -> bool:
     # As bytes: a Raw never equals bytes.
-    if bytes(whole.get("kind", b"")) == b'"Secret"':
-        whole.pop("data", None)
-        whole.pop("stringData", None)
-    return _encode(whole)
+    return bytes(whole.get("kind", b"")) == b'"Secret"'
+
+
+def _names(paths: Iterable[Path], field: Path) -> bool:
+    return any(path[: len(field)] == field for path in paths)
+
+
+def _tree(paths: Iterable[Path]) -> _Tree:
+    tree: _Tree = {}
+    for path in sorted(paths, key=len):  # so that the shorter of two that overlap wins
+        level = tree
+        for part in path[:-1]:
+            if (below := level.setdefault(part, {})) is None:
+                break
+            level = below
+        else:
+            level[path[-1]] = None
+    return tree
+
+
+def _members(found: _Fields, tree: _Tree) -> _Fields:
+    kept: _Fields = {}
+    for name, raw in found.items():
+        if name in tree and (part := _part(raw, tree[name])) is not None:
+            kept[name] = part
+    return kept
+
+
+def _part(raw: msgspec.Raw, tree: _Tree | None) -> msgspec.Raw | None:
+    if tree is None:
+        return raw
+    match bytes(memoryview(raw)[:1]):
+        case b"{":
+            return msgspec.Raw(_encode(_members(_decoder.decode(raw), tree)))
+        case b"[":
+            elements = (_part(element, tree) for element in _elements.decode(raw))
+            return msgspec.Raw(_encode([element for element in elements if element is not None]))
+        case _:
+            return None

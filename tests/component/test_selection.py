@@ -233,3 +233,30 @@ async def test_two_parts_of_one_kind_are_told_apart(world: World) -> None:
         assert world.held("two") == {"n2": ["b"], "n3": ["b"]}
         names = set(world.readiness.conditions)
         assert {f"{REPLICASETS} as one in n1", f"{REPLICASETS} as two"} <= names
+
+
+async def test_only_named_fields_reach_opa_in_the_load_and_afterwards(world: World) -> None:
+    resource = of(REPLICASETS, fields=("spec.replicas", ("metadata", "labels")), namespaces=("n1",))
+    world.api.put(REPLICASETS, key("a", "n1"), spec={"replicas": 1, "template": {}})
+    async with world.replicating(resource):
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b"]})
+        inside = world.opa.data["kubernetes"]["replicasets"]["n1"]
+        assert inside["a"]["spec"] == {"replicas": 1}
+        new = world.api.put(
+            REPLICASETS,
+            key("c", "n1"),
+            metadata={"labels": {"team": "x"}, "annotations": {"a": "b"}},
+            spec={"replicas": 2, "template": {}},
+        )
+        await until(lambda: world.held("replicasets") == {"n1": ["a", "b", "c"]})
+    assert world.opa.data["kubernetes"]["replicasets"]["n1"]["c"] == {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": "c",
+            "namespace": "n1",
+            "uid": new["metadata"]["uid"],
+            "labels": {"team": "x"},
+        },
+        "spec": {"replicas": 2},
+    }

@@ -91,3 +91,37 @@ async def test_selectors_and_namespaces_mean_to_the_real_servers_what_they_mean_
         # Without namespaces of its own: none is left out.
         assert {"kube-system", namespace} <= set(data(opa, "spaces"))
         assert namespace not in data(opa, "others")
+
+
+async def test_named_fields_are_all_that_the_real_opa_gets(
+    stack: RunningStack, opa: RunningOpa, namespace: str
+) -> None:
+    where = f"--namespace={namespace}"
+    for name in ("plain", "named"):
+        stack.kubectl(
+            "create", "secret", "generic", name, "--from-literal=user=me", "--from-literal=pw=x",
+            where,
+        )  # fmt: skip
+        stack.kubectl("annotate", "secret", name, "a.b/c=1", "other=2", where)
+    annotation = ("metadata", "annotations", "a.b/c")
+    plain = Resource(
+        "", "v1", "secrets", "plain", namespaces=(namespace,), fields=("metadata", "type")
+    )
+    user = Resource(
+        "", "v1", "secrets", "named", namespaces=(namespace,), fields=(annotation, "data.user")
+    )
+
+    def held(collection: str) -> Any:
+        found = (data(opa, collection) or {}).get(namespace, {}).get("named")
+        return sorted(found) if found else None
+
+    try:
+        async with replicating(stack, opa, plain, user):
+            await eventually(lambda: held("plain"), ["apiVersion", "kind", "metadata", "type"])
+            await eventually(lambda: held("named"), ["apiVersion", "data", "kind", "metadata"])
+            found = data(opa, "named")[namespace]["named"]
+    finally:
+        stack.kubectl("delete", "secret", "--all", where)
+    assert sorted(found["metadata"]) == ["annotations", "name", "namespace", "uid"]
+    assert found["metadata"]["annotations"] == {"a.b/c": "1"}
+    assert found["data"] == {"user": "bWU="}

@@ -151,6 +151,14 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
             "remediate: {mode: force}",
             "remediate.mode: invalid enum value 'force'; known: off, dry-run, manual, enforce",
         ),
+        (
+            f"replicate: {{resources: [{_THING[:-1]}, fields: auto}}]}}",
+            "replicate.resources[0].fields: invalid enum value 'auto'; known: all, a list of paths",
+        ),
+        (
+            f"replicate: {{resources: [{_THING[:-1]}, fields: [spec, 7]}}]}}",
+            "replicate.resources[0].fields[1]: expected `str | array`, got `int`",
+        ),
         ("replicate: {fields: auto}", "replicate.fields: invalid enum value 'auto'; known: all"),
     ],
 )
@@ -216,6 +224,21 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         (
             f"replicate: {{resources: [{_THING[:-1]}, field_selector: ' '}}]}}",
             "replicate.resources[0].field_selector: empty; leave it out",
+        ),
+        *(
+            (
+                f"replicate: {{resources: [{_THING[:-1]}, fields: {said}}}]}}",
+                f"replicate.resources[0].fields{complaint}",
+            )
+            for said, complaint in (
+                ("[]", ": empty; name fields, or leave it out"),
+                ("[spec, '']", "[1]: a path is keys with dots between them"),
+                ("[.spec.replicas]", "[0]: a path is keys with dots"),
+                ("[[]]", "[0]: a path is keys with dots"),
+                ("[[a, '']]", "[0]: a path is keys with dots"),
+                ("['spec.containers[].image']", '[0]: "spec.containers[].image" is not a dotted'),
+                ("[/spec/replicas]", '[0]: "/spec/replicas" is not a dotted path'),
+            )
         ),
         ("opa: {url: localhost}", 'opa.url: "localhost" is not an http or https URL'),
         ("opa: {url: 'ftp://x'}", 'opa.url: "ftp://x" is not an http or https URL'),
@@ -391,12 +414,16 @@ def test_selection_survives_a_round_trip_of_the_effective_configuration(file: Pa
           ignore_namespaces: [kube-system]
           resources:
           - {_THING[:-1]}, label_selector: "a in (b, c)", field_selector: metadata.name!=d,
-             namespaces: [e, f], ignore_namespaces: []}}
+             namespaces: [e, f], ignore_namespaces: [],
+             fields: [metadata.labels, [metadata, annotations, 'a.b/c[0]']]}}
         placement: {{resources: []}}
     """
     settings = _load(file, text)
     assert _load(file, effective(settings)) == settings
-    assert settings.replicate.resources[0].label_selector == "a in (b, c)"
+    resource = settings.replicate.resources[0]
+    assert resource.label_selector == "a in (b, c)"
+    assert resource.paths == (("metadata", "labels"), ("metadata", "annotations", "a.b/c[0]"))
+    assert Resource("", "v1", "pods").paths is None
 
 
 @pytest.mark.parametrize(
