@@ -31,8 +31,8 @@ class RunningOpa:
 
     server: RunningServer
     url: str
-    ca_file: Path | None  # None when it runs without TLS
-    token_files: Mapping[str, Path]  # by role; empty when it asks for none
+    ca_file: Path
+    token_files: Mapping[str, Path]  # by role
 
 
 def start_opa(launcher: Launcher, folder: Path, extra_arguments: Sequence[str] = ()) -> RunningOpa:
@@ -51,18 +51,6 @@ def start_opa(launcher: Launcher, folder: Path, extra_arguments: Sequence[str] =
         lambda: opa_spec(server, free_port(), ca_file=ca_file, token=token, extra_arguments=extra),
     )
     return RunningOpa(running, running.url, ca_file, token_files)
-
-
-def start_plain_opa(
-    launcher: Launcher, folder: Path, extra_arguments: Sequence[str] = ()
-) -> RunningOpa:
-    """Start an empty OPA that trusts everyone, for narrow tests."""
-    server = folder / "opa"
-    server.mkdir(parents=True)
-    running = launch_on_free_port(
-        launcher, lambda: opa_spec(server, free_port(), extra_arguments=tuple(extra_arguments))
-    )
-    return RunningOpa(running, running.url, None, {})
 
 
 def write_opa_files(folder: Path, pair: KeyPair, holders: Iterable[tuple[str, str]]) -> None:

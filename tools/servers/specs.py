@@ -85,13 +85,11 @@ def opa_spec(
     folder: Path,
     port: int,
     *,
-    ca_file: Path | None = None,
-    token: str | None = None,
+    ca_file: Path,
+    token: str,
     extra_arguments: tuple[str, ...] = (),
 ) -> ServerSpec:
-    """Describe OPA: with a CA and a token secured by the files in its folder, else plain."""
-    secure = ca_file is not None
-    scheme = "https" if secure else "http"
+    """Describe OPA, secured by the files in its folder."""
     arguments = ("run", "--server", f"--addr=127.0.0.1:{port}", "--log-level=error")
     return ServerSpec(
         name="opa",
@@ -99,11 +97,11 @@ def opa_spec(
         arguments=(
             *arguments,
             "--skip-version-check",
-            *(_opa_security(folder) if secure else ()),
+            *_opa_security(folder),
             *extra_arguments,
         ),
         folder=folder,
-        url=f"{scheme}://127.0.0.1:{port}",
+        url=f"https://127.0.0.1:{port}",
         ready_paths=("/health",),
         ca_file=ca_file,
         token=token,

@@ -133,9 +133,6 @@ def apply(kubeconfig: Path, path: Path) -> None:
 
 
 def _together(form: str, folder: Path, cluster: RunningApiserver, opa: RunningOpa) -> RunningStack:
-    if opa.ca_file is None:
-        msg = "the OPA of a stack is secured"
-        raise ToolError(msg)
     return RunningStack(
         folder=folder,
         form=form,
