@@ -28,6 +28,8 @@ CONFIG_ENV = ENV_PREFIX + "CONFIG"
 _DataName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
 # RFC 1123 label; above all not empty, which the API server would read as all namespaces.
 _Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+_AnyNamespace = Annotated[str, msgspec.Meta(pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$")]
+_Label = Annotated[str, msgspec.Meta(pattern=r"^[^=!,\s]+=[^=!,\s]+$")]
 _DataPath = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$")]
 
 
@@ -48,6 +50,7 @@ class Opa(_Section, frozen=True):
     url: str = "http://127.0.0.1:8181"
     token_file: str | None = None
     ca_file: str | None = None
+    binary: str = "opa"  # compiles candidate policies beside the OPA that serves; path or name
 
 
 class Resource(_Section, frozen=True, rename={"as_": "as"}):
@@ -115,11 +118,28 @@ def _says_where(resource: Resource) -> bool:
     return (resource.namespaces, resource.ignore_namespaces) != (None, None)
 
 
+class Labelled(_Section, frozen=True):
+    """ConfigMaps that a label makes policy or JSON data, as for kube-mgmt; off while nowhere."""
+
+    namespaces: tuple[_AnyNamespace, ...] = ()  # "*": all of them
+    policy: _Label = "openpolicyagent.org/policy=rego"
+    data: _Label = "openpolicyagent.org/data=opa"
+
+
+class Allow(_Section, frozen=True):
+    """What a policy ConfigMap may do although it is refused to all others by default."""
+
+    packages: tuple[str, ...] = ()  # dotted, as in `system.log`
+    builtins: tuple[str, ...] = ()  # as in `http.send`
+
+
 class Policies(_Section, frozen=True):
     """Where policy ConfigMaps live; `static` says that OPA has policies from elsewhere too."""
 
     namespaces: tuple[str, ...] = ("kube-federation-scheduling-policy",)
     static: bool = False
+    labelled: Labelled = Labelled()
+    allow: Allow = Allow()
 
 
 class Placement(_Section, frozen=True):
@@ -166,6 +186,12 @@ class Admission(_Section, frozen=True):
     engine: Engine = Engine()
 
 
+class Coordination(_Section, frozen=True):
+    """Where this installation keeps its Leases and the ConfigMap of last good policies."""
+
+    namespace: _Namespace = "kube-sync"
+
+
 class Observe(_Section, frozen=True):
     """Where /metrics, /livez and /readyz are; without it each command has a port of its own."""
 
@@ -183,6 +209,7 @@ class Settings(_Section, frozen=True):
     decisions: Decisions = Decisions()
     remediate: Remediate = Remediate()
     admission: Admission = Admission()
+    coordination: Coordination = Coordination()
     observe: Observe = Observe()
 
     def targets(self) -> tuple[Resource, ...]:
@@ -306,7 +333,7 @@ def _put(document: dict[str, Any], path: str, value: object) -> None:
 
 def _from_text(field: Field, text: str) -> object:
     # Text stays text: YAML would read the path "0123" as a number.
-    if field.type in (str, str | None) or field.type in (_DataName, _DataPath):
+    if field.type in (str, str | None, _DataName, _DataPath, _Label, _Namespace):
         return None if text in ("", "null") and field.type == str | None else text
     try:
         return _yaml(text)
@@ -342,6 +369,7 @@ def _choices(path: str) -> list[str]:
 def _check(settings: Settings) -> None:
     """Check what types cannot say. Raises Misconfigured."""
     _check_selection(settings.replicate)
+    _check_labelled(settings.policies.labelled)
     names: dict[str, GroupVersionResource] = {}
     for index, resource in enumerate(settings.replicate.resources):
         if (other := names.get(resource.name)) is not None:
@@ -385,6 +413,12 @@ def _check_selection(replicate: Replicate) -> None:
                 msg = f"{path}.{name}: empty; leave it out to select everything"
                 raise Misconfigured(msg)
         _check_fields(f"{path}.fields", resource)
+
+
+def _check_labelled(labelled: Labelled) -> None:
+    if "*" in labelled.namespaces and len(labelled.namespaces) > 1:
+        msg = 'policies.labelled.namespaces: "*" is all of them; name no other beside it'
+        raise Misconfigured(msg)
 
 
 def _check_fields(path: str, resource: Resource) -> None:

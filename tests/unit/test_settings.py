@@ -23,7 +23,7 @@ from kube_sync.settings import (
 
 DOCUMENTED = """\
 kubernetes: {kubeconfig: null, context: null}          # default: in-cluster, then KUBECONFIG
-opa: {url: "http://127.0.0.1:8181", token_file: null, ca_file: null}
+opa: {url: "http://127.0.0.1:8181", token_file: null, ca_file: null, binary: opa}
 replicate:
   root: kubernetes
   fields: all                                           # all | auto | a list of paths per resource
@@ -32,12 +32,18 @@ replicate:
   resources:
     - {group: multicluster.x-k8s.io, version: v1alpha1, resource: clusterprofiles, as: clusters}
     - {group: apps, version: v1, resource: replicasets}
-policies: {namespaces: [kube-federation-scheduling-policy], static: false}
+policies:
+  namespaces: [kube-federation-scheduling-policy]
+  static: false
+  labelled: {namespaces: [], policy: openpolicyagent.org/policy=rego,
+             data: openpolicyagent.org/data=opa}
+  allow: {packages: [], builtins: []}
 placement: {path: io/k8s/federation/admission, resources: [replicasets]}
 decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
   cert_file: null, key_file: null, ca_file: null}
 remediate: {mode: enforce, guard: {}}                   # off | dry-run | manual | enforce
 admission: {listen: "0.0.0.0:8443", cert_file: null, key_file: null, engine: {dialect: v1}}
+coordination: {namespace: kube-sync}
 observe: {listen: null}
 """
 _THING = "{group: g.io, version: v1, resource: things}"
@@ -298,6 +304,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "opa.url": ("https://opa:1/x", "https://opa:1/x"),
     "opa.token_file": ("/a", "/a"),
     "opa.ca_file": ("/a", "/a"),
+    "opa.binary": ("/a/opa", "/a/opa"),
     "replicate.root": ("fleet", "fleet"),
     "replicate.fields": ("all", "all"),
     "replicate.namespaces": ("[a, b]", ("a", "b")),
@@ -305,6 +312,11 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "replicate.resources": (_ONE_RESOURCE, (Resource("", "v1", "replicasets"),)),
     "policies.namespaces": ("[a, b]", ("a", "b")),
     "policies.static": ("true", True),
+    "policies.labelled.namespaces": ("['*']", ("*",)),
+    "policies.labelled.policy": ("a/b=c", "a/b=c"),
+    "policies.labelled.data": ("1=2", "1=2"),
+    "policies.allow.packages": ("[system.log]", ("system.log",)),
+    "policies.allow.builtins": ("[http.send]", ("http.send",)),
     "placement.path": ("0123", "0123"),
     "placement.resources": ("[clusters]", ("clusters",)),
     "decisions.listen": ("127.0.0.1:1", "127.0.0.1:1"),
@@ -318,6 +330,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.cert_file": ("/a", "/a"),
     "admission.key_file": ("/a", "/a"),
     "admission.engine.dialect": ("v1", "v1"),
+    "coordination.namespace": ("0123", "0123"),
     "observe.listen": ("[::1]:1", "[::1]:1"),
 }
 _ALL = {field.path: field for field in fields()}
@@ -520,3 +533,8 @@ def test_a_stream_for_others_needs_token_and_certificate(
 def test_a_stream_for_others_with_token_and_certificate_is_served(file: Path) -> None:
     text = "decisions: {listen: ':9400', token_file: /t, cert_file: /c, key_file: /k}"
     check_stream(_load(file, text).decisions)
+
+
+def test_all_namespaces_and_one_of_them_is_a_contradiction(file: Path) -> None:
+    complaint = _complaint(file, "policies: {labelled: {namespaces: ['*', a]}}")
+    assert complaint.startswith("policies.labelled.namespaces:")
