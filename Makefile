@@ -57,7 +57,7 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 		$$opa check --strict "$$folder"
 		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
 	done
-	$$opa check --strict kube_sync/replicator/inspect.rego
+	$$opa check --strict kube_sync/opa/inspect.rego
 	for folder in manifests/base manifests/webhook; do $$kustomize build "$$folder" >/dev/null; done
 	echo "make check: all good"
 

@@ -31,10 +31,12 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
 from kube_sync.opa.client import OpaClient, opa_client
+from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.remediator.plan import Apply
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.streamclient import stream_client
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service, run_services
@@ -108,7 +110,8 @@ async def _replicate(context: Context) -> list[Service]:
     hub = DecisionHub(secrets.token_hex(8))
     for condition in ("data", "policies"):  # or it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
-    replicator = Replicator(settings, context.kube, opa, hub, context.readiness)
+    shelf, compiler = Shelf(), ScratchOpa(settings.opa.binary)
+    replicator = Replicator(settings, context.kube, opa, hub, context.readiness, compiler, shelf)
     decisions = settings.decisions
     check_stream(decisions)
     token = TokenFile(decisions.token_file)
@@ -120,7 +123,7 @@ async def _replicate(context: Context) -> list[Service]:
     )
     address = parse_listen("decisions.listen", decisions.listen)
     await context.stack.enter_async_context(
-        serving(stream_app(hub, token), address, tls, _STREAM_GRACE)
+        serving(stream_app(hub, token, shelf.routes()), address, tls, _STREAM_GRACE)
     )
     context.readiness.met("start")
     return [replicator.run]

@@ -50,7 +50,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _prepare(config: pytest.Config) -> Launcher:
-    for name in ("kubectl", "kustomize"):
+    for name in ("kubectl", "kustomize", "opa"):
         ensure_binary(name)
     try:
         ensure_engine()

@@ -7,6 +7,7 @@ request must carry that bearer token.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -23,12 +24,15 @@ _HUB = web.AppKey("hub", DecisionHub)
 _TOKEN = web.AppKey("token", TokenFile)
 
 
-def stream_app(hub: DecisionHub, token: TokenFile) -> web.Application:
-    """Build the application that serves `hub`."""
+def stream_app(
+    hub: DecisionHub, token: TokenFile, others: Iterable[web.RouteDef] = ()
+) -> web.Application:
+    """Build the application that serves `hub`, and `others` to who has the same token."""
     app = web.Application(middlewares=[_authenticated])
     app[_HUB] = hub
     app[_TOKEN] = token
     app.router.add_get(PATH, _decisions, allow_head=False)
+    app.router.add_routes(others)
     return app
 
 

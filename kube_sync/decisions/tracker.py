@@ -110,7 +110,6 @@ class Tracker:
         """Once the first policies are in, keep the hub current."""
         self._hub.hold("load", "OPA is being loaded")
         await policies.wait()
-        await self._insist(self._evaluator.install)
         self._sweep_cause = "load"
         loaded = False
         while True:

@@ -27,10 +27,12 @@ class PolicyMap:
     version: str
     modules: Mapping[str, str]  # source by OPA's policy id, `<namespace>/<name>/<key>`
     status: str | None  # what its status annotation says
+    born: str = ""  # creationTimestamp (RFC 3339, in UTC): sorts as text
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
 
 
 class _ConfigMap(msgspec.Struct):
@@ -52,7 +54,8 @@ def parse(item: Item) -> PolicyMap | None:
     if not modules:
         return None
     status = (decoded.metadata.annotations or {}).get(STATUS)
-    return PolicyMap(item.key, item.version, modules, status)
+    born = decoded.metadata.creation_timestamp or ""
+    return PolicyMap(item.key, item.version, modules, status, born)
 
 
 class PolicyMaps:

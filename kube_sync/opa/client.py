@@ -61,12 +61,45 @@ class _Result(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw()  # empty when undefined
 
 
-class _PolicyId(msgspec.Struct):
+class _Term(msgspec.Struct):
+    value: Any = None
+
+
+class _Package(msgspec.Struct):
+    path: list[_Term] = []
+
+
+class _Ast(msgspec.Struct):
+    package: _Package = msgspec.field(default_factory=_Package)
+
+
+class LoadedPolicy(msgspec.Struct):
+    """A module that OPA holds, wherever it got it from."""
+
     id: str
+    raw: str = ""
+    ast: _Ast = msgspec.field(default_factory=_Ast)
+
+    @property
+    def package(self) -> DataPath:
+        """The parts of its package; the first term of the tree is the variable `data`."""
+        return tuple(str(term.value) for term in self.ast.package.path[1:])
 
 
 class _Policies(msgspec.Struct):
-    result: list[_PolicyId] = []
+    result: list[LoadedPolicy] = []
+
+
+class _Bundle(msgspec.Struct):
+    resource: str = ""
+
+
+class _Config(msgspec.Struct):
+    bundles: dict[str, _Bundle] | None = None
+
+
+class _ConfigResult(msgspec.Struct):
+    result: _Config = msgspec.field(default_factory=_Config)
 
 
 class OpaClient:
@@ -119,10 +152,21 @@ class OpaClient:
         """
         return _result(await self._request("POST", "/v1/data/" + path, body, timeout=_QUERY))
 
-    async def policy_ids(self) -> list[str]:
-        """Return the ids of all modules that OPA holds. Raises SyncError."""
-        body = await self._request("GET", "/v1/policies")
-        return [policy.id for policy in _decode(body, _Policies).result]
+    async def policies(self) -> list[LoadedPolicy]:
+        """Return all modules that OPA holds. Raises SyncError."""
+        return _decode(await self._request("GET", "/v1/policies"), _Policies).result
+
+    async def bundle_from(self, resource: str) -> str | None:
+        """Return the name of the bundle that OPA fetches from `resource`, None if it does not.
+
+        Raises SyncError.
+        """
+        config = _decode(await self._request("GET", "/v1/config"), _ConfigResult).result
+        for name, bundle in (config.bundles or {}).items():
+            # Where nothing is said OPA asks for `bundles/<name>`.
+            if (bundle.resource or f"bundles/{name}").strip("/").endswith(resource):
+                return name
+        return None
 
     async def put_policy(self, policy_id: str, source: str) -> None:
         """Load one module. Raises PolicyRejected with OPA's account when it does not compile."""

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.decisions.evaluator import Evaluator
+from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, first_of
@@ -29,7 +29,10 @@ from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
-from kube_sync.replicator.policyloader import PolicyLoader
+from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.lastgood import LastGood
+from kube_sync.replicator.policies.loader import Compiler, Epoch, PolicyLoader
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.projection import keeping, project
 from kube_sync.replicator.selection import Feed
 from kube_sync.replicator.writer import Writer
@@ -51,15 +54,25 @@ class Replicator:
         opa: OpaClient,
         hub: DecisionHub,
         readiness: Readiness,
+        compiler: Compiler,
+        shelf: Shelf,
     ) -> None:
         self._settings = settings
         self._kube = kube
         self._opa = opa
         self._hub = hub
         self._readiness = readiness
-        root = settings.replicate.root
-        roots = [(root, resource.name) for resource in settings.replicate.resources]
-        self._policies = PolicyLoader(opa, self._annotate, roots, readiness)
+        self._policies = PolicyLoader(
+            opa,
+            compiler,
+            shelf,
+            LastGood(kube, settings.coordination.namespace),
+            self._annotate,
+            _guard(settings),
+            {BATCH_MODULE: batch_module(settings.replicate.root, settings.placement.path)},
+            readiness,
+        )
+        shelf.wake = self._policies.wake
         self._wakers: tuple[Callable[[], None], ...] = ()
 
     async def run(self) -> NoReturn:
@@ -81,9 +94,8 @@ class Replicator:
     async def _epoch(self, backoff: Backoff) -> None:
         gc.unfreeze()  # what an earlier epoch left may be garbage by now
         settings, instance = self._settings, secrets.token_hex(8)
-        root = settings.replicate.root
         mirrors = {r: self._mirror(r) for r in settings.replicate.resources}
-        evaluator = Evaluator(self._opa, root, settings.placement.path, instance)
+        evaluator = Evaluator(self._opa, instance)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         static = settings.policies.static
         tracker = Tracker(evaluator, self._hub, targets, mirrors.values(), static=static)
@@ -99,7 +111,9 @@ class Replicator:
             for found in maps:
                 group.create_task(self._reflect(found))
             group.create_task(
-                self._policies.run(maps, writer.loaded, applied, tracker.policies_changed)
+                self._policies.run(
+                    Epoch(maps, writer.loaded, applied, tracker.policies_changed, writer.stands)
+                )
             )
             group.create_task(tracker.run(applied))
             await writer.loaded.wait()
@@ -126,6 +140,12 @@ class Replicator:
         await annotate(
             self._kube, CONFIGMAPS, policy.key, policy.version, {STATUS: status}, FIELD_MANAGER
         )
+
+
+def _guard(settings: Settings) -> Guard:
+    replicate, allow = settings.replicate, settings.policies.allow
+    data = [(replicate.root, resource.name) for resource in replicate.resources]
+    return Guard(data, frozenset(allow.packages), frozenset(allow.builtins))
 
 
 def _leave_to_rest() -> None:

@@ -81,25 +81,49 @@ class Writer:
         self._backoff = backoff or Backoff(longest=5.0)
         self._heartbeat = heartbeat
         self._news = asyncio.Event()
+        self._looks: list[asyncio.Future[None]] = []
         self.loaded = asyncio.Event()
 
     def wake(self) -> None:
         """Say that a Mirror has something to write."""
         self._news.set()
 
+    async def stands(self) -> None:
+        """Return once OPA was found, from now on, to hold this epoch. Raises EpochLost."""
+        look = asyncio.get_running_loop().create_future()
+        self._looks.append(look)
+        self._news.set()
+        await look
+
     async def run(self) -> NoReturn:
         """Load everything, then write what changes. Raises EpochLost."""
-        await self._load()
-        self.loaded.set()
-        while True:
-            await self._flush()
-            try:
-                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
-                async with asyncio.timeout(self._heartbeat):
-                    await self._news.wait()
-            except TimeoutError:
-                await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
-            self._news.clear()
+        try:
+            await self._load()
+            self.loaded.set()
+            while True:
+                await self._flush()
+                await self._wait()
+        finally:
+            for look in self._looks:
+                if not look.done():
+                    look.set_exception(EpochLost("the epoch has ended"))
+
+    async def _wait(self) -> None:
+        """Wait for news; without, or when asked to, find out whether OPA holds the epoch."""
+        try:
+            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+            async with asyncio.timeout(self._heartbeat):
+                await self._news.wait()
+            looks, idle = list(self._looks), False
+        except TimeoutError:
+            looks, idle = list(self._looks), True
+        self._news.clear()
+        if looks or idle:
+            await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
+        for look in looks:
+            self._looks.remove(look)
+            if not look.done():
+                look.set_result(None)
 
     async def _load(self) -> None:
         self._readiness.waiting("data", "the first load is under way")

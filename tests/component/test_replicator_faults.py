@@ -17,11 +17,13 @@ from kube_sync.decisions.records import StatusRecord
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Policies, Settings
 from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
+from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Recorded, answer, held, lose_answer, stream
 from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts
 from tests.unit.async_tools import until
@@ -123,7 +125,9 @@ async def replicating(world: World, tmp_path: Path) -> AsyncGenerator[None]:
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(kube_of(world.api, tmp_path))
         opa = await stack.enter_async_context(opa_of(world.opa))
-        replicator = Replicator(settings, kube, opa, world.hub, world.readiness)
+        replicator = Replicator(
+            settings, kube, opa, world.hub, world.readiness, FakeCompiler(), Shelf()
+        )
         task = asyncio.create_task(replicator.run())
         try:
             async with asyncio.timeout(_PATIENCE):

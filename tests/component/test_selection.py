@@ -14,6 +14,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import (
     FakeApiServer,
@@ -24,6 +25,7 @@ from tests.fakes.apiserver import (
     watches,
 )
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
+from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Recorded, answer, stream
 from tests.fakes.opa import FakeOpa, fake_opa
 from tests.unit.async_tools import until
@@ -63,7 +65,9 @@ class World:
         async with AsyncExitStack() as stack:
             kube = await stack.enter_async_context(kube_of(self.api, self.folder))
             opa = await stack.enter_async_context(opa_of(self.opa))
-            replicator = Replicator(settings, kube, opa, self.hub, self.readiness)
+            replicator = Replicator(
+                settings, kube, opa, self.hub, self.readiness, FakeCompiler(), Shelf()
+            )
             task = asyncio.create_task(replicator.run())
             try:
                 async with asyncio.timeout(_PATIENCE):

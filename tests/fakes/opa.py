@@ -1,4 +1,4 @@
-"""An OPA in memory: data in transactions, policies that may need each other, two known queries.
+"""An OPA in memory: data in transactions, policies that may need each other, one known query.
 
 Writes follow OPA's own in-memory store (storage/inmem/txn.go), so that what the real one refuses
 is refused here with the same status: measured in facts/opa.md, B1. Policies are text: one that
@@ -107,7 +107,7 @@ class FakeOpa:
         self.http = FakeServer(self._serve)
         self.data: Json = {}
         self.policies: dict[str, str] = {}
-        self.findings: Callable[[str], list[str]] = lambda _source: []
+        self.config: Json = {}  # as `GET /v1/config` tells it
         self.decide: Decide = lambda _object, _data: None
 
     def restart(self) -> None:
@@ -147,6 +147,8 @@ class FakeOpa:
             if raw.startswith("/v1/data"):
                 path = tuple(unquote(part) for part in raw.removeprefix("/v1/data").split("/")[1:])
                 return self._data(recorded, path)
+            if raw == "/v1/config":
+                return _result(self.config)
             if raw.startswith("/v1/policies"):
                 return self._policies(recorded, unquote(raw.removeprefix("/v1/policies")[1:]))
         except WriteRefusedError as error:
@@ -171,9 +173,7 @@ class FakeOpa:
                 return web.Response(status=405)
 
     def _query(self, path: str, asked: Json) -> web.Response:
-        # Generated modules of kube_sync answer only once they are loaded.
-        if path == "kube_sync/inspect/findings" and self._holds("kube_sync.inspect"):
-            return _result(self.findings(asked["source"]))
+        # The generated module of kube_sync answers only once it is loaded.
         if path == "kube_sync/batch/decisions" and self._holds("kube_sync.batch"):
             return self._decisions(asked)
         return web.json_response({})
@@ -197,8 +197,7 @@ class FakeOpa:
 
     def _policies(self, recorded: Recorded, policy_id: str) -> web.Response:
         if recorded.method == "GET":
-            found = [{"id": i, "raw": s, "ast": {}} for i, s in sorted(self.policies.items())]
-            return _result(found)
+            return _result([_loaded(i, s) for i, s in sorted(self.policies.items())])
         if recorded.method == "DELETE" and policy_id not in self.policies:
             raise WriteRefusedError(404, "resource_not_found", "storage_not_found_error")
         new = dict(self.policies)
@@ -206,7 +205,7 @@ class FakeOpa:
             new[policy_id] = recorded.body.decode()
         else:
             del new[policy_id]
-        if errors := _compile(new):
+        if errors := compile_errors(new):
             return web.json_response(_rejection(errors), status=400)
         self.policies = new
         return web.json_response({})
@@ -280,7 +279,15 @@ def _result(value: Any) -> web.Response:
     return web.json_response({"result": value})
 
 
-def _compile(policies: dict[str, str]) -> list[Json]:
+def _loaded(policy_id: str, source: str) -> Json:
+    found = re.search(r"^package (\S+)", source, re.MULTILINE)
+    parts = ["data", *(found[1].split(".") if found else ())]
+    tree = {"package": {"path": [{"type": "string", "value": part} for part in parts]}}
+    return {"id": policy_id, "raw": source, "ast": tree}
+
+
+def compile_errors(policies: dict[str, str]) -> list[Json]:
+    """Return what is wrong with these modules together."""
     errors = []
     for policy_id, source in sorted(policies.items()):
         rows = source.splitlines()

@@ -341,12 +341,9 @@ def _start(stack: RunningStack, folder: Path, ca_file: Path, kube: Way, opa: Way
     port = free_port()
     configuration = {
         "kubernetes": {"kubeconfig": str(kubeconfig)},
-        "opa": {
-            "url": f"https://127.0.0.1:{opa.outer.port}",
-            "ca_file": str(ca_file),
-            "token_file": str(stack.opa_token_files["replicator"]),
-        },
-        "decisions": {"listen": f"127.0.0.1:{free_port()}"},
+        "opa": stack.opa_settings()
+        | {"url": f"https://127.0.0.1:{opa.outer.port}", "ca_file": str(ca_file)},
+        "decisions": stack.endpoint.server(),
         "observe": {"listen": f"127.0.0.1:{port}"},
     }
     file = write_file(folder / "config.yaml", yaml.safe_dump(configuration).encode())

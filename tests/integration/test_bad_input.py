@@ -31,12 +31,8 @@ def settings(stack: RunningStack, opa: RunningOpa) -> dict[str, dict[str, object
     """Return a configuration with which the replicator becomes ready."""
     return {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["replicator"])},
-        "opa": {
-            "url": opa.url,
-            "ca_file": str(opa.ca_file),
-            "token_file": str(opa.token_files["replicator"]),
-        },
-        "decisions": {"listen": f"127.0.0.1:{free_port()}"},
+        "opa": opa.settings(),
+        "decisions": opa.replicator.server(),
         "observe": {"listen": f"127.0.0.1:{free_port()}"},
     }
 

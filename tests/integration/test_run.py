@@ -28,18 +28,11 @@ from tools.servers.stack import RunningStack
 def everything(stack: RunningStack, opa: RunningOpa, tmp_path: Path) -> Iterator[RunningServer]:
     """Replicator, remediator and webhook in one process, ready."""
     write_certificates(tmp_path / "certs", ["localhost", "127.0.0.1"])
-    stream, port = free_port(), free_port()
+    port = free_port()
     configuration = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admin"])},
-        "opa": {
-            "url": opa.url,
-            "ca_file": str(opa.ca_file),
-            "token_file": str(opa.token_files["replicator"]),
-        },
-        "decisions": {
-            "listen": f"127.0.0.1:{stream}",
-            "url": f"http://127.0.0.1:{stream}/v1/decisions",
-        },
+        "opa": opa.settings(),
+        "decisions": opa.replicator.server() | opa.replicator.client(),
         "admission": {
             "listen": "127.0.0.1:0",
             "cert_file": str(tmp_path / "certs/tls.crt"),

@@ -12,7 +12,9 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
+from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import (
     Kubernetes,
     Opa,
@@ -23,6 +25,7 @@ from kube_sync.settings import (
     Settings,
 )
 from tests.integration.test_pair import eventually
+from tools.servers.binaries import ensure_binary
 from tools.servers.http import get
 from tools.servers.secured_opa import RunningOpa
 from tools.servers.stack import RunningStack
@@ -41,7 +44,9 @@ async def replicating(
         placement=Placement(resources=()),
     )
     async with kube_client(settings.kubernetes) as kube, opa_client(settings.opa) as client:
-        replicator = Replicator(settings, kube, client, DecisionHub("test"), Readiness())
+        compiler = ScratchOpa(str(ensure_binary("opa")))
+        hub, readiness = DecisionHub("test"), Readiness()
+        replicator = Replicator(settings, kube, client, hub, readiness, compiler, Shelf())
         task = asyncio.create_task(replicator.run())
         try:
             yield

@@ -17,7 +17,7 @@ from pathlib import Path
 from kube_sync.certificates import Authority, KeyPair, issue, make_authority
 from tools.servers.apiserver import accounts, write_apiserver_files, write_kubeconfig
 from tools.servers.files import write_file, write_pair, write_private
-from tools.servers.secured_opa import OPA_ROLES, write_opa_files
+from tools.servers.secured_opa import OPA_ROLES, write_opa_files, write_policy_source
 
 VOLUMES, HOST = Path("/volumes"), Path("/host")
 _NOBODY = 65532
@@ -86,6 +86,8 @@ def hand_out_servers(state: State) -> None:
     write_apiserver_files(home, state.pairs["kube-apiserver"], state.signer, state.kube_tokens)
     holders = [("replicator" if who == "host" else who, t) for who, t in state.opa_tokens.items()]
     write_opa_files(VOLUMES / "opa", state.pairs["opa"], holders)
+    url, ca = "https://replicator:9400", state.authority.cert_pem
+    write_policy_source(VOLUMES / "opa", Path("/run/opa"), url, ca, state.decisions_token)
 
 
 def hand_out_services(state: State) -> None:

@@ -6,7 +6,6 @@ other but the decision stream, over TLS and with a token.
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from kube_sync.certificates import issue, make_authority
-from tools.servers.files import LOOPBACK, write_file, write_pair, write_private
+from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.processes import ProcessLauncher
 from tools.servers.running import RunningServer, ServerSpec, free_port
 from tools.servers.stack import RunningStack
@@ -39,26 +38,15 @@ class Components:
 
 def start_components(stack: RunningStack, folder: Path) -> Components:
     """Start replicator, remediator and webhook on a stack that has our kinds and roles."""
-    authority = make_authority("kube-sync demo")
+    authority = make_authority("kube-sync demo webhook")
     shared = folder / "shared"
-    ca_file = write_file(shared / "ca.crt", authority.cert_pem)
     write_pair(shared, "tls", issue(authority, "kube-sync", LOOPBACK))
-    token = write_private(shared / "decisions.token", secrets.token_urlsafe(24))
-    stream, webhook = free_port(), free_port()
+    webhook = free_port()
     tls = {"cert_file": str(shared / "tls.crt"), "key_file": str(shared / "tls.key")}
-    opa = {"url": stack.opa_url, "ca_file": str(stack.opa_ca_file)}
-    decisions = {
-        "listen": f"127.0.0.1:{stream}",
-        "url": f"https://127.0.0.1:{stream}/v1/decisions",
-        "token_file": str(token),
-    }
-    tokens = stack.opa_token_files
+    opa, tokens = stack.opa_settings(), stack.opa_token_files
     configurations: dict[str, tuple[str, dict[str, object]]] = {
-        "replicate": (
-            "replicator",
-            {"opa": opa | {"token_file": str(tokens["replicator"])}, "decisions": decisions | tls},
-        ),
-        "remediate": ("remediator", {"decisions": decisions | {"ca_file": str(ca_file)}}),
+        "replicate": ("replicator", {"opa": opa, "decisions": stack.endpoint.server()}),
+        "remediate": ("remediator", {"decisions": stack.endpoint.client()}),
         "admit": (
             "admission",
             {
@@ -70,23 +58,23 @@ def start_components(stack: RunningStack, folder: Path) -> Components:
     services: dict[str, RunningServer] = {}
     for command, (role, configuration) in configurations.items():
         configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[role])}
-        services[command] = _start(command, folder / command, configuration)
+        services[command] = start_service(command, folder / command, configuration)
     url = f"https://127.0.0.1:{webhook}/admit/placement"
     return Components(services, url, authority.cert_pem)
 
 
 def start_replicator(stack: RunningStack, folder: Path) -> RunningServer:
-    """Start the replicator alone; its decision stream is plain HTTP on the loopback."""
-    opa = {"url": stack.opa_url, "ca_file": str(stack.opa_ca_file)}
+    """Start the replicator alone."""
     configuration: dict[str, object] = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["replicator"])},
-        "opa": opa | {"token_file": str(stack.opa_token_files["replicator"])},
-        "decisions": {"listen": f"127.0.0.1:{free_port()}"},
+        "opa": stack.opa_settings(),
+        "decisions": stack.endpoint.server(),
     }
-    return _start("replicate", folder, configuration)
+    return start_service("replicate", folder, configuration)
 
 
-def _start(command: str, folder: Path, configuration: dict[str, object]) -> RunningServer:
+def start_service(command: str, folder: Path, configuration: dict[str, object]) -> RunningServer:
+    """Start one of our commands with this configuration, and wait until it is ready."""
     port = free_port()
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
     text = yaml.safe_dump(configuration, sort_keys=False)

@@ -13,16 +13,46 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kube_sync.certificates import KeyPair, issue, make_authority
+from kube_sync.certificates import Authority, KeyPair, issue, make_authority
+from tools.servers.binaries import ensure_binary
 from tools.servers.files import LOOPBACK, write_file, write_pair, write_private
 from tools.servers.running import Launcher, RunningServer, free_port, launch_on_free_port
-from tools.servers.specs import AUTHZ_BUNDLE, opa_spec
+from tools.servers.specs import AUTHZ_BUNDLE, OPA_CONFIG, opa_spec
 
 OPA_ROLES = ("replicator", "admission", "metrics")
 _SYSTEM = Path(__file__).resolve().parents[2] / "rego/system"
 # What the roles may touch: the replicator's roots of data, the decisions that may be asked for.
 _ROOTS = ("kubernetes", "kube_sync")
 _DECISIONS = ("io/k8s/federation/admission",)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the replicator of an OPA is to serve: the decision stream, and OPA's policies."""
+
+    port: int
+    url: str
+    ca_file: Path
+    cert_file: Path
+    key_file: Path
+    token_file: Path
+
+    def server(self) -> dict[str, object]:
+        """Return the section `decisions` of the replicator's configuration."""
+        return {
+            "listen": f"127.0.0.1:{self.port}",
+            "token_file": str(self.token_file),
+            "cert_file": str(self.cert_file),
+            "key_file": str(self.key_file),
+        }
+
+    def client(self) -> dict[str, object]:
+        """Return the same section for whoever reads the stream."""
+        return {
+            "url": f"{self.url}/v1/decisions",
+            "token_file": str(self.token_file),
+            "ca_file": str(self.ca_file),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +63,27 @@ class RunningOpa:
     url: str
     ca_file: Path
     token_files: Mapping[str, Path]  # by role
+    replicator: Endpoint
+
+    def settings(self) -> dict[str, object]:
+        """Return the section `opa` of the replicator's configuration."""
+        return opa_settings(self.url, self.ca_file, self.token_files["replicator"])
 
 
-def start_opa(launcher: Launcher, folder: Path, extra_arguments: Sequence[str] = ()) -> RunningOpa:
-    """Start an empty OPA with TLS, tokens and authorization; its files lie below the folder."""
+def opa_settings(url: str, ca_file: Path, token_file: Path) -> dict[str, object]:
+    """Return the section `opa` of a configuration; candidates are compiled by the same version."""
+    binary = ensure_binary("opa")
+    files = {"ca_file": ca_file, "token_file": token_file, "binary": binary}
+    return {"url": url, **{name: str(file) for name, file in files.items()}}
+
+
+def start_opa(
+    launcher: Launcher, folder: Path, extra_arguments: Sequence[str] = (), *, by_bundle: bool = True
+) -> RunningOpa:
+    """Start an empty OPA with TLS, tokens and authorization; its files lie below the folder.
+
+    It fetches its policies from its replicator, unless `by_bundle` is false.
+    """
     client, server = folder / "client", folder / "opa"
     tokens = {role: secrets.token_urlsafe(24) for role in OPA_ROLES}
     authority = make_authority("kube-sync test OPA")
@@ -45,12 +92,29 @@ def start_opa(launcher: Launcher, folder: Path, extra_arguments: Sequence[str] =
     }
     ca_file = write_file(client / "opa-ca.crt", authority.cert_pem)
     write_opa_files(server, issue(authority, "opa", LOOPBACK), tokens.items())
+    replicator = _endpoint(client, authority)
+    if by_bundle:
+        secret = replicator.token_file.read_text(encoding="utf-8")
+        write_policy_source(server, server, replicator.url, authority.cert_pem, secret)
     token, extra = tokens["metrics"], tuple(extra_arguments)
     running = launch_on_free_port(
         launcher,
         lambda: opa_spec(server, free_port(), ca_file=ca_file, token=token, extra_arguments=extra),
     )
-    return RunningOpa(running, running.url, ca_file, token_files)
+    return RunningOpa(running, running.url, ca_file, token_files, replicator)
+
+
+def _endpoint(folder: Path, authority: Authority) -> Endpoint:
+    port = free_port()
+    write_pair(folder, "decisions", issue(authority, "replicator", LOOPBACK))
+    return Endpoint(
+        port,
+        f"https://127.0.0.1:{port}",
+        folder / "opa-ca.crt",
+        folder / "decisions.crt",
+        folder / "decisions.key",
+        write_private(folder / "decisions.token", secrets.token_urlsafe(24)),
+    )
 
 
 def write_opa_files(folder: Path, pair: KeyPair, holders: Iterable[tuple[str, str]]) -> None:
@@ -64,6 +128,29 @@ def write_opa_files(folder: Path, pair: KeyPair, holders: Iterable[tuple[str, st
     write_file(bundle / ".manifest", (_SYSTEM / ".manifest").read_bytes())
     write_file(bundle / "authz.rego", (_SYSTEM / "authz/authz.rego").read_bytes())
     write_file(bundle / "data.json", json.dumps(access_data(holders)).encode())
+
+
+def write_policy_source(folder: Path, seen_at: Path, url: str, ca: bytes, token: str) -> None:
+    """Write OPA's configuration: it fetches its policies from the replicator at `url`.
+
+    `seen_at` is where OPA itself finds the folder.
+    """
+    write_file(folder / "replicator-ca.crt", ca)
+    write_private(folder / "replicator.token", token)
+    service = {
+        "url": url,
+        "credentials": {"bearer": {"token_path": str(seen_at / "replicator.token")}},
+        "tls": {"ca_cert": str(seen_at / "replicator-ca.crt")},
+    }
+    # The delays are for a replicator that is away; one that is there answers when it has news.
+    polling = {
+        "min_delay_seconds": 1,
+        "max_delay_seconds": 2,
+        "long_polling_timeout_seconds": 30,
+    }
+    bundle = {"service": "replicator", "resource": "v1/bundles/policies", "polling": polling}
+    config = {"services": {"replicator": service}, "bundles": {"kube-sync": bundle}}
+    write_file(folder / OPA_CONFIG, json.dumps(config, indent=2).encode())
 
 
 def access_data(holders: Iterable[tuple[str, str]]) -> dict[str, object]:

@@ -13,8 +13,8 @@ from tools.servers.running import ServerSpec
 SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc"
 
 
-# Below OPA's folder: the bundle that says who may ask what of it.
-AUTHZ_BUNDLE = "authz"
+# Below OPA's folder: the bundle that says who may ask what of it, and its configuration, if any.
+AUTHZ_BUNDLE, OPA_CONFIG = "authz", "config.json"
 
 
 def etcd_spec(folder: Path, port: int) -> ServerSpec:
@@ -98,6 +98,7 @@ def opa_spec(
             *arguments,
             "--skip-version-check",
             *_opa_security(folder),
+            *((f"--config-file={config}",) if (config := folder / OPA_CONFIG).exists() else ()),
             *extra_arguments,
         ),
         folder=folder,

@@ -19,7 +19,7 @@ from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
 from tools.servers.processes import end_recorded
 from tools.servers.running import Launcher, RunningServer
-from tools.servers.secured_opa import RunningOpa, start_opa
+from tools.servers.secured_opa import Endpoint, RunningOpa, opa_settings, start_opa
 
 STATE = "stack.json"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,20 @@ class RunningStack:
     opa_url: str
     opa_ca_file: Path
     opa_token_files: Mapping[str, Path]  # by role: replicator, admission, metrics
+    replicator: Endpoint | None = None  # where it is to serve, if it is not in a container too
     audit_log: Path | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the replicator is to serve."""
+        if self.replicator is None:
+            msg = f"the replicator of the {self.form} stack is part of it"
+            raise ToolError(msg)
+        return self.replicator
+
+    def opa_settings(self) -> dict[str, object]:
+        """Return the section `opa` of the replicator's configuration."""
+        return opa_settings(self.opa_url, self.opa_ca_file, self.opa_token_files["replicator"])
 
     def stop(self) -> None:
         """End the servers, the last one started first; nothing is left running."""
@@ -146,6 +159,7 @@ def _together(form: str, folder: Path, cluster: RunningApiserver, opa: RunningOp
         opa_url=opa.url,
         opa_ca_file=opa.ca_file,
         opa_token_files=opa.token_files,
+        replicator=opa.replicator,
         audit_log=cluster.audit_log,
     )
 

@@ -61,6 +61,12 @@ _may_replicate if {
 	array.slice(input.path, 0, 2) == ["v1", "policies"]
 }
 
+# Whether OPA fetches its policies as a bundle. OPA leaves credentials out of what it tells here.
+_may_replicate if {
+	input.method == "GET"
+	input.path == ["v1", "config"]
+}
+
 _may_replicate if {
 	input.method in {"PUT", "DELETE"}
 	_from_a_config_map

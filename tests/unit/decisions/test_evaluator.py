@@ -70,7 +70,7 @@ async def _evaluator(opa: StandIn, epoch: str = EPOCH) -> AsyncGenerator[Evaluat
         serving(opa.app(), ("127.0.0.1", 0)) as port,
         opa_client(Opa(f"http://127.0.0.1:{port}")) as client,
     ):
-        yield Evaluator(client, "kubernetes", PATH, epoch)
+        yield Evaluator(client, epoch)
 
 
 def _keys(*names: str) -> list[ObjectKey]:
@@ -171,13 +171,6 @@ async def test_a_failure_of_opa_itself_is_no_failure_of_a_policy(
     async with _evaluator(StandIn({"a": None}, status=status)) as evaluator:
         with pytest.raises(error):
             await evaluator.evaluate("replicasets", _keys("a", "b"))
-
-
-async def test_install_loads_the_generated_module() -> None:
-    opa = StandIn({})
-    async with _evaluator(opa) as evaluator:
-        await evaluator.install()
-    assert opa.modules == {"kube_sync/replicator/batch": batch_module("kubernetes", PATH)}
 
 
 def test_the_module_asks_for_the_configured_decision_over_the_configured_root() -> None:

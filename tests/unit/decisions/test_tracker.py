@@ -46,18 +46,11 @@ class Opa:
         self._replicasets = replicasets
         self.text = "one"
         self.asked: list[list[str]] = []
-        self.modules: list[str] = []
         self.failures: list[Exception] = []
         self.answers = asyncio.Event()
         self.answers.set()
         self.seconds = 0.0  # how long a query takes
         self.clock = 0.0
-
-    async def put_policy(self, policy_id: str, source: str) -> None:
-        assert source
-        if self.failures:
-            raise self.failures.pop(0)
-        self.modules.append(policy_id)
 
     async def query(self, path: str, body: bytes) -> bytes | None:
         assert path == "kube_sync/batch/decisions"
@@ -89,7 +82,7 @@ class World:
         self.waits = Waits()
         self.policies = asyncio.Event()
         self.tracker = Tracker(
-            Evaluator(self.opa, "kubernetes", "p", "e"),
+            Evaluator(self.opa, "e"),
             self.hub,
             {"replicasets": REPLICASETS},
             [self.replicasets, self.clusters],
@@ -136,11 +129,10 @@ async def test_nothing_is_asked_before_the_first_policies_are_in() -> None:
     world = World("a")
     async with world.running():
         await world.idle()
-        assert (world.opa.asked, world.opa.modules) == ([], [])
+        assert world.opa.asked == []
         assert world.hub.held == ("OPA is being loaded",)
         world.policies.set()
         await until(lambda: not world.hub.held)
-    assert world.opa.modules == ["kube_sync/replicator/batch"]
     assert world.causes == {"a": "load"}
 
 
@@ -314,14 +306,6 @@ async def test_a_change_that_comes_while_a_question_fails_is_not_lost() -> None:
         world.tracker.written("replicasets", [_key("b")])
         world.opa.answers.set()
         await until(lambda: world.texts == {"a": "two", "b": "two"})
-
-
-async def test_a_module_that_cannot_be_loaded_yet_is_sent_again() -> None:
-    world = World("a")
-    world.opa.failures = [Retriable("503"), Retriable("503")]
-    async with world.loaded():
-        assert world.opa.modules == ["kube_sync/replicator/batch"]
-    assert world.waits.seconds == [0.1, 0.2]
 
 
 async def test_success_makes_the_next_wait_the_first_one_again() -> None:

@@ -75,19 +75,39 @@ async def test_patch_is_sent_as_json_patch(opa: FakeOpa, client: OpaClient) -> N
 async def test_query_returns_the_answer_and_none_when_undefined(
     opa: FakeOpa, client: OpaClient
 ) -> None:
-    await client.put_policy("any", "package kube_sync.inspect")
-    opa.findings = lambda source: [source]
-    body = json.dumps({"input": {"source": "text"}}).encode()
-    assert await client.query("kube_sync/inspect/findings", body) == b'["text"]'
+    await client.put_policy("any", "package kube_sync.batch")
+    opa.data = {"kube_sync": {"epoch": {"e": "loaded"}}, "kubernetes": {"things": {}}}
+    asked = {"epoch": "e", "collection": "things", "items": []}
+    body = json.dumps({"input": asked}).encode()
+    assert await client.query("kube_sync/batch/decisions", body) == b"{}"
     assert await client.query("unknown", body) is None
 
 
 async def test_policies_are_put_listed_and_deleted(opa: FakeOpa, client: OpaClient) -> None:
     await client.put_policy("ns/name/a b.rego", "package a")
     assert opa.http.requests[-1].headers["Content-Type"] == "text/plain"
-    assert await client.policy_ids() == ["ns/name/a b.rego"]
+    (found,) = await client.policies()
+    assert (found.id, found.raw, found.package) == ("ns/name/a b.rego", "package a", ("a",))
     await client.delete_policy("ns/name/a b.rego")
-    assert await client.policy_ids() == []
+    assert await client.policies() == []
+
+
+@pytest.mark.parametrize(
+    ("bundles", "name"),
+    [
+        ({"b": {"service": "s", "resource": "/v1/bundles/policies"}}, "b"),
+        ({"b": {"service": "s", "resource": "proxied/v1/bundles/policies"}}, "b"),
+        ({"b": {"service": "s", "resource": "bundle.tar.gz"}, "c": {"service": "s"}}, None),
+        ({"v1/bundles/policies": {"service": "s"}}, "v1/bundles/policies"),
+        ({}, None),
+        (None, None),
+    ],
+)
+async def test_bundle_is_known_by_where_opa_fetches_it(
+    opa: FakeOpa, client: OpaClient, bundles: Any, name: str | None
+) -> None:
+    opa.config = {} if bundles is None else {"bundles": bundles}
+    assert await client.bundle_from("v1/bundles/policies") == name
 
 
 async def test_deleting_a_policy_that_is_gone_is_no_failure(client: OpaClient) -> None:
@@ -183,7 +203,7 @@ async def test_answer_of_something_else_than_opa_is_retriable(
     with pytest.raises(Retriable, match="what answers is not OPA"):
         await client.query("a", b"{}")
     with pytest.raises(Retriable, match="what answers is not OPA"):
-        await client.policy_ids()
+        await client.policies()
 
 
 async def test_refused_connection_is_retriable_and_names_opa(
@@ -191,7 +211,7 @@ async def test_refused_connection_is_retriable_and_names_opa(
 ) -> None:
     await opa.http.stop()
     with pytest.raises(Retriable, match=f"OPA {client.url}: .*[Cc]onnect"):
-        await client.policy_ids()
+        await client.policies()
 
 
 async def test_connection_cut_in_mid_answer_is_retriable(opa: FakeOpa, client: OpaClient) -> None:
@@ -213,18 +233,18 @@ async def test_token_is_sent_and_its_rotation_picked_up(opa: FakeOpa, tmp_path: 
     token = tmp_path / "token"
     token.write_text("first", encoding="utf-8")
     async with opa_of(opa, str(token)) as client:
-        await client.policy_ids()
+        await client.policies()
         assert opa.http.requests[-1].headers["Authorization"] == "Bearer first"
         (tmp_path / "new").write_text("second", encoding="utf-8")
         (tmp_path / "new").rename(token)
-        await client.policy_ids()
+        await client.policies()
         assert opa.http.requests[-1].headers["Authorization"] == "Bearer second"
 
 
 async def test_missing_token_file_is_misconfigured(opa: FakeOpa) -> None:
     async with opa_of(opa, "/nope/token") as client:
         with pytest.raises(Misconfigured, match="/nope/token"):
-            await client.policy_ids()
+            await client.policies()
     assert opa.http.requests == []
 
 
@@ -236,7 +256,7 @@ async def test_only_the_configured_authority_is_trusted(tmp_path: Path) -> None:
     async with served(opa, opa.http):
         trusting = Opa(url=opa.http.url + "/", ca_file=str(tmp_path / "ca.crt"))
         async with opa_client(trusting) as client:
-            assert await client.policy_ids() == []
+            assert await client.policies() == []
         async with opa_client(Opa(url=opa.http.url, ca_file=str(tmp_path / "other/ca.crt"))) as c:
             with pytest.raises(Retriable, match="its certificate is not accepted"):
-                await c.policy_ids()
+                await c.policies()

@@ -1,0 +1,170 @@
+"""A scratch OPA: the pinned program, run only while policies change, beside the OPA that serves.
+
+Keeps true: what a module says is parsed and compiled here, never evaluated; each run has a time
+limit and leaves neither process nor file behind. Sources pass through files of a private folder,
+named after the modules' ids, so that OPA's own errors name them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kube_sync.errors import Misconfigured, Retriable
+
+_SECONDS = 20.0
+_V0_HINT = (
+    "this is Rego v0, which OPA 1 no longer reads by default: rewrite it with"
+    " `opa fmt --write --v0-v1 FILE`"
+)
+
+Modules = Mapping[str, str]  # source by id
+Cause = dict[str, Any]  # as OPA gives them: code, message, location of file and row
+
+
+class Inspected(msgspec.Struct, frozen=True):
+    """What one module says of itself; `names` only of those that were asked for."""
+
+    package: tuple[str, ...]
+    names: frozenset[str] = frozenset()
+
+
+class _Errors(msgspec.Struct):
+    errors: list[Cause] = []
+
+
+class ScratchOpa:
+    """OPA's command line, as a compiler."""
+
+    def __init__(self, binary: str, seconds: float = _SECONDS) -> None:
+        """`binary` is a path, or a name that PATH is searched for. Raises Misconfigured."""
+        found = shutil.which(binary)
+        if found is None:
+            msg = (
+                f'opa.binary: there is no program "{binary}"; it compiles policies before they'
+                " reach the OPA that serves (install OPA, or give the path of its program)"
+            )
+            raise Misconfigured(msg)
+        self._binary = found
+        self._seconds = seconds
+
+    async def check(self, modules: Modules) -> list[Cause]:
+        """Compile all together; return what OPA says against it, nothing when it compiles.
+
+        Taking too long is one of these things. Raises Retriable when no answer is to be had.
+        """
+        ids = {_file(policy_id): policy_id for policy_id in modules}
+        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
+            await asyncio.to_thread(_write, Path(folder), modules)
+            arguments = ("check", "--format=json", "--max-errors=0", ".")
+            try:
+                status, output, complaint = await self._run(folder, arguments)
+            except TimeoutError as error:
+                return [{"code": "timeout", "message": str(error)}]
+            if status == 0:
+                return []
+            causes = [_named(cause, ids) for cause in _errors(output, complaint)]
+            for cause in _first_parse_errors(causes):
+                where = _file(cause["location"]["file"])
+                status, _, _ = await self._run(folder, ("parse", "--v0-compatible", where))
+                if status == 0:
+                    cause["message"] += f" ({_V0_HINT})"
+        return causes
+
+    async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
+        """Return the package of each module, and all names in the `suspects`.
+
+        Modules that do not parse are left out. Raises Retriable.
+        """
+        rego = files("kube_sync.opa").joinpath("inspect.rego").read_text(encoding="utf-8")
+        body = msgspec.json.encode({"sources": sources, "suspects": list(suspects)})
+        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
+            await asyncio.to_thread(Path(folder, "inspect.rego").write_text, rego, encoding="utf-8")
+            query = "data.kube_sync.inspect.modules"
+            arguments = ("eval", "--format=raw", "--data=inspect.rego", "--stdin-input", query)
+            try:
+                status, output, complaint = await self._run(folder, arguments, body)
+            except TimeoutError as error:
+                raise Retriable(str(error)) from error
+        if status != 0:
+            raise _no_answer(output + complaint)
+        return msgspec.json.decode(output, type=dict[str, Inspected])
+
+    async def _run(
+        self, folder: str, arguments: Sequence[str], body: bytes = b""
+    ) -> tuple[int, bytes, bytes]:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._binary,
+                *arguments,
+                cwd=folder,
+                env={"HOME": folder},  # nothing of ours is in it
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            msg = f"{self._binary} does not start: {error.strerror}"
+            raise Retriable(msg) from error
+        try:
+            async with asyncio.timeout(self._seconds):
+                output, complaint = await process.communicate(body)
+        except TimeoutError as error:
+            msg = f"opa {arguments[0]} took more than {self._seconds:.0f} s"
+            raise TimeoutError(msg) from error
+        finally:
+            # Also when cancelled: nothing is left running.
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        return process.returncode or 0, output, complaint
+
+
+def _write(folder: Path, modules: Modules) -> None:
+    for policy_id, source in modules.items():
+        path = folder / _file(policy_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+
+
+def _file(policy_id: str) -> str:
+    """Name the file of a module: relative, below the folder, and one that OPA takes for Rego."""
+    parts = [re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in policy_id.split("/")]
+    path = "/".join(part if part.strip(".") else f"_{part}" for part in parts)
+    return path if path.endswith(".rego") else path + ".rego"
+
+
+def _errors(output: bytes, complaint: bytes) -> list[Cause]:
+    with suppress(msgspec.DecodeError):
+        if causes := msgspec.json.decode(output or complaint, type=_Errors).errors:
+            return causes
+    raise _no_answer(output + complaint)
+
+
+def _no_answer(said: bytes) -> Retriable:
+    return Retriable(f"the scratch OPA gave no answer: {said[:300].decode('utf-8', 'replace')}")
+
+
+def _named(cause: Cause, ids: Mapping[str, str]) -> Cause:
+    location = cause.get("location") or {}
+    file = location.get("file", "")
+    return cause | {"location": location | {"file": ids.get(file, file)}}
+
+
+def _first_parse_errors(causes: Iterable[Cause]) -> Iterable[Cause]:
+    """Yield the first parse error of each file."""
+    seen: set[str] = set()
+    for cause in causes:
+        file = cause["location"]["file"]
+        if cause.get("code") == "rego_parse_error" and file not in seen:
+            seen.add(file)
+            yield cause

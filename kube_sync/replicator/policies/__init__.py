@@ -1,0 +1,1 @@
+"""Policy ConfigMaps into OPA: as one set, compiled beforehand, and the outcome back."""

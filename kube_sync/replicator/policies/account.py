@@ -1,0 +1,52 @@
+"""What the author of a policy ConfigMap reads on it, as the text of the status annotation.
+
+`{"status": "ok"}`, or `{"status": "error", "error": {code, message, errors}}` with OPA's own
+account of each error, as kube-mgmt writes it. Added to that: what is in force instead, and which
+ConfigMaps are in each other's way (on both).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.client import OpaError
+from kube_sync.opa.scratch import Cause
+
+_OK: dict[str, Any] = {"status": "ok"}
+_COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
+FORBIDDEN = "forbidden"
+_OURS = (FORBIDDEN, "unauthorized", "timeout")  # not OPA's compiler speaking
+
+
+def account(causes: Sequence[Cause], rivals: Iterable[ObjectKey], *, in_force: bool) -> str:
+    """Return the status of one ConfigMap; `in_force` tells of an earlier version of it."""
+    names = sorted(map(str, rivals))
+    if not causes:
+        return _text(_OK | ({"conflicts": names} if names else {}))
+    instead = "the last good version" if in_force else "nothing of this ConfigMap"
+    error = OpaError(*_summary(causes), [*causes, *map(_rivalry, names)])
+    return _text({"status": "error", "in_force": instead, "error": error})
+
+
+def forbidden(policy_id: str, finding: str) -> Cause:
+    """Return the cause that a finding of the guard is."""
+    return {"code": FORBIDDEN, "message": finding, "location": {"file": policy_id}}
+
+
+def _summary(causes: Sequence[Cause]) -> tuple[str, str]:
+    codes = {cause.get("code", "") for cause in causes}
+    if len(codes) == 1 and codes <= set(_OURS):
+        return codes.pop(), "; ".join(cause["message"] for cause in causes)
+    return _COMPILING
+
+
+def _rivalry(name: str) -> Cause:
+    return {"code": "conflict", "message": f"conflicts with ConfigMap {name}"}
+
+
+def _text(status: dict[str, Any]) -> str:
+    return msgspec.json.encode(status).decode()

@@ -1,0 +1,75 @@
+"""A set of policy modules as OPA fetches it: a snapshot bundle, named by its digest.
+
+Pure. The roots are the modules' packages, so that data beside them can still be pushed; a root
+that lies within another is left out, since OPA takes no overlapping ones.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kube_sync.opa.paths import DataPath
+from kube_sync.opa.scratch import Modules
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One set of modules, ready to be sent."""
+
+    revision: str
+    body: bytes
+
+    @property
+    def etag(self) -> str:
+        """The revision as an HTTP entity tag (RFC 9110, section 8.8.3)."""
+        return f'"{self.revision}"'
+
+
+def build(modules: Modules, packages: Mapping[str, DataPath]) -> Bundle:
+    """Return the bundle of `modules`, whose packages are known by id."""
+    revision = digest(modules)
+    manifest = {
+        "revision": revision,
+        "roots": ["/".join(root) for root in roots(packages[i] for i in modules)],
+    }
+    files = {".manifest": msgspec.json.encode(manifest)}
+    for policy_id, source in sorted(modules.items()):
+        name = policy_id if policy_id.endswith(".rego") else f"{policy_id}.rego"
+        files[name] = source.encode()
+    return Bundle(revision, _archive(files))
+
+
+def digest(modules: Mapping[str, str | None]) -> str:
+    """Return a short name for a set of modules: equal sets, equal names."""
+    content = msgspec.json.encode(sorted(modules.items()))
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def roots(packages: Iterable[DataPath]) -> list[DataPath]:
+    """Return the packages that lie within no other, in order."""
+    found: list[DataPath] = []
+    for package in sorted(set(packages)):
+        if not found or package[: len(found[-1])] != found[-1]:
+            found.append(package)
+    return found
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    # No time of day in it: the same set, the same bytes.
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as unpacked,
+        tarfile.open(fileobj=unpacked, mode="w") as archive,
+    ):
+        for name, content in files.items():
+            entry = tarfile.TarInfo("/" + name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()

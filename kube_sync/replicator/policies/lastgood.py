@@ -1,0 +1,114 @@
+"""The ConfigMap `kube-sync-last-good`: what each policy ConfigMap held when it last compiled.
+
+Keeps true: it is read once, when the replicator starts, and never steers what compiles; without
+it (no rights, no namespace, too big) the last good versions are in memory alone, said once.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.errors import Conflict, NotFound, Refused, SyncError
+from kube_sync.kube.policymaps import CONFIGMAPS
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import Modules
+from kube_sync.replicator.policies.choice import Versions
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+NAME = "kube-sync-last-good"
+_KEY = "modules.json.gz"
+_LARGEST = 900_000  # bytes of the body; the API server takes 1 MiB
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    binary_data: dict[str, str] | None = None
+
+
+class Api(Protocol):
+    """The API server."""
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None) -> bytes:
+        """Make one request. Raises SyncError."""
+        ...
+
+
+class LastGood:
+    """Reads and writes the record in one namespace."""
+
+    def __init__(self, client: Api, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._saved: bytes | None = None
+        self._complained = False
+
+    async def load(self) -> dict[ObjectKey, Modules]:
+        """Return the last good versions on record. Raises SyncError when that cannot be told."""
+        try:
+            body = await self._client.request("GET", CONFIGMAPS.path(self._namespace, NAME))
+        except NotFound:
+            return {}
+        except Refused as error:
+            self._complain(error)
+            return {}
+        try:
+            return _unpacked(body)
+        except (msgspec.MsgspecError, ValueError, OSError, EOFError) as error:
+            log.warning("last_good_policies_unreadable", configmap=NAME, error=str(error))
+            return {}
+
+    async def save(self, good: Versions) -> None:
+        """Write the record if it says something new; a failure is told, not raised."""
+        packed = _packed(good)
+        if packed == self._saved:
+            return
+        try:
+            if len(packed) > _LARGEST:
+                msg = f"{len(packed)} bytes are more than a ConfigMap takes"
+                raise Refused(msg)
+            await self._write(packed)
+        except SyncError as error:
+            self._complain(error)
+        else:
+            self._saved = packed
+            self._complained = False
+
+    async def _write(self, packed: bytes) -> None:
+        body = msgspec.json.encode(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": NAME, "namespace": self._namespace},
+                "binaryData": {_KEY: base64.b64encode(packed).decode()},
+            }
+        )
+        try:
+            await self._client.request("PUT", CONFIGMAPS.path(self._namespace, NAME), body=body)
+        except NotFound:
+            try:
+                await self._client.request("POST", CONFIGMAPS.path(self._namespace), body=body)
+            except Conflict:  # another replica was first, and says the same
+                return
+
+    def _complain(self, error: SyncError) -> None:
+        if not self._complained:
+            where = f"{self._namespace}/{NAME}"
+            log.warning("last_good_policies_not_kept", configmap=where, error=str(error))
+        self._complained = True
+
+
+def _packed(good: Versions) -> bytes:
+    record = {str(key): modules for key, modules in sorted(good.items())}
+    return gzip.compress(msgspec.json.encode(record, order="deterministic"), mtime=0)
+
+
+def _unpacked(body: bytes) -> dict[ObjectKey, Modules]:
+    found = msgspec.json.decode(body, type=_ConfigMap).binary_data or {}
+    content = gzip.decompress(base64.b64decode(found.get(_KEY, "")) or gzip.compress(b"{}"))
+    record = msgspec.json.decode(content, type=dict[str, dict[str, str]])
+    return {ObjectKey(*key.split("/", 1)): modules for key, modules in record.items()}

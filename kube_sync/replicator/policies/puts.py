@@ -1,0 +1,128 @@
+"""Policies by `PUT /v1/policies`, one by one, for an OPA that fetches no bundle.
+
+Limits of that API: OPA compiles everything anew for each module (100 modules take about 16 s),
+and modules that need each other in a circle load in no order. Each is tried again as long as any
+attempt of its round succeeds. Keeps true: a module that OPA holds and nobody wants is unloaded,
+if it is one of ours: they are on record in OPA itself, since another replicator may go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.errors import Refused
+from kube_sync.observability import metrics
+from kube_sync.opa.client import LoadedPolicy, OpaError, PolicyRejected
+from kube_sync.opa.paths import DataPath
+from kube_sync.opa.scratch import Modules
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_RECORD: DataPath = ("kube_sync", "modules")
+_GENERATED = "kube_sync/"  # where generated modules are
+
+
+class PutApi(Protocol):
+    """The part of OPA that takes policies one by one."""
+
+    async def put_data(self, path: DataPath, document: bytes) -> None:
+        """Replace everything at `path`."""
+        ...
+
+    async def get_data(self, path: DataPath) -> bytes | None:
+        """Return the document at `path`."""
+        ...
+
+    async def put_policy(self, policy_id: str, source: str) -> None:
+        """Load one module, or raise PolicyRejected."""
+        ...
+
+    async def delete_policy(self, policy_id: str) -> None:
+        """Unload one module, or raise PolicyRejected."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What OPA holds after a delivery, and why not all of what was wanted."""
+
+    modules: Mapping[str, str | None]  # None: of an earlier process, source unknown
+    failures: Mapping[str, OpaError]  # by id
+
+
+class Puts:
+    """Keeps the modules of one OPA, through one epoch, equal to what is wanted."""
+
+    def __init__(self, opa: PutApi, namespaces: Sequence[str]) -> None:
+        """Modules of policy `namespaces` are ours, whoever loaded them."""
+        self._opa = opa
+        self._prefixes = (_GENERATED, *(f"{namespace}/" for namespace in namespaces))
+        self._recorded: set[str] = set()
+        self._held: dict[str, str | None] = {}
+
+    async def adopt(self, held: Iterable[LoadedPolicy]) -> None:
+        """Learn which of the modules that OPA holds are ours. Raises SyncError."""
+        if (record := await self._opa.get_data(_RECORD)) is not None:
+            self._recorded = set(msgspec.json.decode(record, type=list[str]))
+        # Their source has to be written again: what it is does not matter.
+        self._held = dict.fromkeys(found.id for found in held if self.is_ours(found.id))
+
+    def is_ours(self, policy_id: str) -> bool:
+        """Tell whether a module came from here."""
+        return policy_id.startswith(self._prefixes) or policy_id in self._recorded
+
+    async def deliver(self, wanted: Modules) -> InForce:
+        """Load and unload what differs. Raises SyncError."""
+        missing = [i for i, source in wanted.items() if self._held.get(i) != source]
+        await self._record(wanted)
+        failures = await self._rounds(missing, lambda i: self._put(i, wanted[i]))
+        for policy_id, error in failures.items():
+            metrics.policy_loads.labels("rejected").inc()
+            log.warning("policy_rejected", policy=policy_id, error=str(error))
+        unwanted = [i for i in self._held if i not in wanted]
+        for policy_id, error in (await self._rounds(unwanted, self._delete)).items():
+            log.warning("policy_not_unloaded", policy=policy_id, error=str(error))
+        return InForce(dict(self._held), failures)
+
+    async def _record(self, wanted: Modules) -> None:
+        """Write down what is ours before it is there."""
+        ours = {*wanted, *self._held}
+        if not ours <= self._recorded:
+            await self._opa.put_data(_RECORD, msgspec.json.encode(sorted(ours)))
+            self._recorded = ours
+
+    async def _rounds(
+        self, policy_ids: Iterable[str], attempt: Callable[[str], Awaitable[None]]
+    ) -> dict[str, OpaError]:
+        """Attempt each; go round again while that helps, since one may need another."""
+        failures: dict[str, OpaError] = {}
+        waiting = sorted(policy_ids)
+        while waiting:
+            for policy_id in waiting:
+                try:
+                    await attempt(policy_id)
+                    failures.pop(policy_id, None)
+                except PolicyRejected as error:
+                    failures[policy_id] = error.error
+                except Refused as error:
+                    # OPA's own authorization: this namespace is not among those it lets us load.
+                    failures[policy_id] = OpaError("unauthorized", str(error))
+            if len(failures) == len(waiting):
+                break
+            waiting = sorted(failures)
+        return failures
+
+    async def _put(self, policy_id: str, source: str) -> None:
+        await self._opa.put_policy(policy_id, source)
+        self._held[policy_id] = source
+        log.info("policy_loaded", policy=policy_id)
+
+    async def _delete(self, policy_id: str) -> None:
+        await self._opa.delete_policy(policy_id)
+        del self._held[policy_id]
+        log.info("policy_unloaded", policy=policy_id)

@@ -1,0 +1,239 @@
+"""Policies as one set, from ConfigMaps of a real API server into a real OPA."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.kube.policymaps import STATUS
+from tests.integration.test_pair import eventually
+from tools.demo.components import start_service
+from tools.servers.http import get
+from tools.servers.running import Launcher
+from tools.servers.secured_opa import RunningOpa, start_opa
+from tools.servers.stack import RunningStack
+
+ONE = "package one\n\nf(x) := data.two.g(x)\n\nk(x) := x\n\nanswer := f(3)\n"
+TWO = "package two\n\ng(x) := data.one.k(x)\n"
+FIRST = 'package shared\n\ndefault answer := "first"\n'
+SECOND = 'package shared\n\ndefault answer := "second"\n'
+OLD_REGO = "package old\n\nallow[x] { x := 1 }\n"
+
+
+class World:
+    """One replicator on an OPA and a policy namespace of its own."""
+
+    def __init__(self, stack: RunningStack, opa: RunningOpa, namespace: str, folder: Path) -> None:
+        self.stack = stack
+        self.opa = opa
+        self.namespace = namespace
+        self.folder = folder
+        self.runs = 0
+
+    @contextmanager
+    def replicating(self) -> Iterator[None]:
+        """Run the replicator beside the block; it is ready when the block begins."""
+        self.runs += 1
+        configuration: dict[str, object] = {
+            "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["admin"])},
+            "opa": self.opa.settings(),
+            "decisions": self.opa.replicator.server(),
+            "policies": {"namespaces": [self.namespace]},
+        }
+        server = start_service("replicate", self.folder / str(self.runs), configuration)
+        try:
+            yield
+        finally:
+            server.stop()
+
+    def policy(self, name: str, **modules: str) -> None:
+        """Make the ConfigMap hold exactly these modules."""
+        data = {f"{key}.rego": source for key, source in modules.items()}
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "data": data,
+        }
+        self.stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+
+    def delete(self, name: str) -> None:
+        self.stack.kubectl("delete", "configmap", name, f"--namespace={self.namespace}")
+
+    def status(self, name: str) -> Any:
+        """Return what the ConfigMap's author reads on it, None while there is nothing."""
+        found = self.stack.kubectl(
+            "get", "configmap", name, f"--namespace={self.namespace}", "--output=json"
+        )
+        text = (json.loads(found)["metadata"].get("annotations") or {}).get(STATUS)
+        return json.loads(text) if text else None
+
+    def ok(self, name: str) -> Callable[[], object]:
+        return lambda: (self.status(name) or {}).get("status")
+
+    def data(self, path: str) -> Any:
+        token = self.opa.token_files["replicator"].read_text(encoding="utf-8")
+        answer = get(f"{self.opa.url}/v1/data/{path}", ca_file=self.opa.ca_file, token=token)
+        return json.loads(answer.body).get("result")
+
+
+@pytest.fixture
+def world(stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path) -> World:
+    return World(stack, opa, namespace, tmp_path)
+
+
+async def test_modules_that_call_each_other_are_loaded_and_replaced_together(world: World) -> None:
+    """One by one no order of them compiles; and half of an edit would not either."""
+    world.policy("one", m=ONE)
+    world.policy("two", m=TWO)
+    with world.replicating():
+        assert world.data("one/answer") == 3
+        assert world.status("one") == world.status("two") == {"status": "ok"}
+        world.policy("one", m=ONE.replace("k(x) := x", "j(x) := x + 1"))
+        await eventually(world.ok("one"), "error")
+        assert world.data("one/answer") == 3  # by the last good version
+        world.policy("two", m=TWO.replace("one.k", "one.j"))
+        await eventually(lambda: world.data("one/answer"), 4)
+        await eventually(world.ok("one"), "ok")
+        assert world.status("two") == {"status": "ok"}
+
+
+async def test_policies_come_back_after_opa_was_killed(world: World) -> None:
+    world.policy("p", m=FIRST)
+    with world.replicating():
+        for _ in range(2):
+            world.opa.server.kill()
+            await asyncio.to_thread(world.opa.server.start)
+            await eventually(lambda: world.data("shared/answer"), "first")
+            # Data first: whoever sees the policy sees the whole fleet.
+            assert "loaded" in world.data("kube_sync/epoch").values()
+
+
+async def test_of_two_that_conflict_the_older_is_in_force_and_both_are_named(world: World) -> None:
+    world.policy("z-older", m=FIRST)
+    with world.replicating():
+        world.policy("a-newer", m=SECOND)
+        await eventually(world.ok("a-newer"), "error")
+        assert world.data("shared/answer") == "first"
+        error = json.dumps(world.status("a-newer"))
+        assert f"conflicts with ConfigMap {world.namespace}/z-older" in error
+        assert "multiple default rules data.shared.answer" in error
+        await eventually(
+            lambda: world.status("z-older"),
+            {"status": "ok", "conflicts": [f"{world.namespace}/a-newer"]},
+        )
+        world.delete("z-older")
+        await eventually(lambda: world.data("shared/answer"), "second")
+        await eventually(lambda: world.status("a-newer"), {"status": "ok"})
+
+
+async def test_last_good_version_outlives_replicator_and_opa(world: World) -> None:
+    world.policy("p", m=FIRST)
+    with world.replicating():
+        assert world.data("shared/answer") == "first"
+    world.policy("p", m="package shared\n\nanswer := missing(1)\n")
+    world.policy("q", m="package q\n\nx := 1\n")
+    world.opa.server.kill()
+    await asyncio.to_thread(world.opa.server.start)
+    with world.replicating():
+        assert world.data("shared/answer") == "first"
+        assert world.data("q/x") == 1
+        await eventually(world.ok("p"), "error")
+        status = world.status("p")
+        assert status["in_force"] == "the last good version"
+        (cause,) = status["error"]["errors"]
+        assert cause["message"] == "undefined function missing"
+        assert cause["location"] == {"file": f"{world.namespace}/p/m.rego", "row": 3, "col": 11}
+
+
+async def test_old_rego_gets_opas_message_and_the_way_to_mend_it(world: World) -> None:
+    world.policy("p", m=OLD_REGO)
+    with world.replicating():
+        await eventually(world.ok("p"), "error")
+        first = world.status("p")["error"]["errors"][0]
+        assert first["location"]["row"] == 3
+        assert "`if` keyword is required" in first["message"]
+        assert "opa fmt --write --v0-v1" in first["message"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("package system.authz\n\nallow := true\n", "package system.authz is reserved"),
+        ("package a\n\nx := http.send({})\n", "builtin http.send is not allowed"),
+        ("package kubernetes\n\nx := 1\n", "is above replicated data"),
+        ("package kubernetes.clusters.x\n\ny := 1\n", "is where replicated data lies"),
+    ],
+)
+async def test_policy_that_opens_the_door_is_refused_with_the_reason(
+    world: World, source: str, reason: str
+) -> None:
+    world.policy("bad", m=source)
+    world.policy("good", m=FIRST)
+    with world.replicating():
+        assert world.data("shared/answer") == "first"
+        await eventually(world.ok("bad"), "error")
+        assert reason in world.status("bad")["error"]["message"]
+
+
+async def test_library_that_is_deleted_stays_while_others_need_it(world: World) -> None:
+    world.policy("lib", m="package lib\n\nf(x) := x\n")
+    world.policy("user", m="package user\n\nx := data.lib.f(1)\n")
+    with world.replicating():
+        world.delete("lib")
+        await eventually(world.ok("user"), "error")
+        assert world.data("user/x") == 1
+        world.policy("user", m="package user\n\nx := 2\n")
+        await eventually(lambda: world.data("user/x"), 2)
+        await eventually(world.ok("user"), "ok")
+        assert world.data("lib") is None
+
+
+async def test_what_opa_loaded_itself_stays_and_may_be_used(
+    launcher: Launcher, stack: RunningStack, namespace: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "opa/opa/own"  # below OPA's folder, which is all that its container sees
+    own.mkdir(parents=True)
+    (own / "own.rego").write_text("package base.own\n\nf(x) := x + 1\n", encoding="utf-8")
+    (own / ".manifest").write_text('{"roots": ["base/own"]}', encoding="utf-8")
+    opa = start_opa(launcher, tmp_path / "opa", ["--bundle", str(own)])
+    world = World(stack, opa, namespace, tmp_path)
+    world.policy("user", m="package user\n\nx := data.base.own.f(1)\n")
+    world.policy("above", m="package base\n\ny := 1\n")
+    try:
+        with world.replicating():
+            assert world.data("user/x") == 2
+            assert world.data("base") == {"own": {}}
+            await eventually(world.ok("above"), "error")
+            assert "loaded by itself" in world.status("above")["error"]["message"]
+    finally:
+        opa.server.stop()
+
+
+async def test_opa_without_a_bundle_gets_its_policies_one_by_one(
+    launcher: Launcher, stack: RunningStack, namespace: str, tmp_path: Path
+) -> None:
+    opa = start_opa(launcher, tmp_path / "opa", by_bundle=False)
+    world = World(stack, opa, namespace, tmp_path)
+    world.policy("user", m="package user\n\nx := data.lib.f(1)\n")
+    world.policy("lib", m="package lib\n\nf(x) := x\n")
+    try:
+        with world.replicating():
+            assert world.data("user/x") == 1
+            assert world.status("user") == world.status("lib") == {"status": "ok"}
+            world.policy("one", m=ONE)
+            world.policy("two", m=TWO)
+            await eventually(world.ok("one"), "error")
+            assert "only be loaded as a bundle" in json.dumps(world.status("one"))
+            assert world.data("user/x") == 1
+        world.delete("user")
+        with world.replicating():  # another process knows what is its own to unload
+            await eventually(lambda: world.data("user"), None)
+    finally:
+        opa.server.stop()

@@ -1,0 +1,110 @@
+"""The scratch OPA, with the pinned program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kube_sync.errors import Misconfigured, Retriable
+from kube_sync.opa.scratch import Inspected, ScratchOpa
+from tools.servers.binaries import ensure_binary
+from tools.servers.running import Launcher
+
+
+@pytest.fixture
+def scratch(launcher: Launcher) -> ScratchOpa:
+    assert launcher.form  # which has the program prepared
+    return ScratchOpa(str(ensure_binary("opa")))
+
+
+def stand_in(folder: Path, script: str) -> ScratchOpa:
+    """Return a scratch OPA whose program is a few lines of shell."""
+    program = folder / "opa"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return ScratchOpa(str(program), seconds=0.5)
+
+
+async def test_modules_that_compile_together_have_no_causes(scratch: ScratchOpa) -> None:
+    modules = {"ns/a/m.rego": "package a\nf(x) := x", "ns/b/policy": "package b\ny := data.a.f(1)"}
+    assert await scratch.check(modules) == []
+
+
+async def test_error_names_the_module_by_its_id_although_no_file_could_be_called_so(
+    scratch: ScratchOpa,
+) -> None:
+    for policy_id in ("ns/b/policy", "ns/../etc/x.rego", "/abs//é%.rego", "static/./a.rego"):
+        (cause,) = await scratch.check({policy_id: "package b\ny := f(1)"})
+        assert cause["location"] == {"file": policy_id, "row": 2, "col": 6}
+        assert cause["code"] == "rego_type_error"
+
+
+async def test_every_error_is_told_not_only_the_first_ten(scratch: ScratchOpa) -> None:
+    modules = {f"ns/p/{i}.rego": f"package p{i}\nx := f{i}(1)" for i in range(30)}
+    causes = await scratch.check(modules)
+    assert {cause["location"]["file"] for cause in causes} == modules.keys()
+
+
+async def test_only_old_rego_gets_the_hint(scratch: ScratchOpa) -> None:
+    modules = {"a": "package a\np[x] { x := 1 }", "b": "package b\np := :=", "c": "package c"}
+    hinted = {
+        cause["location"]["file"]
+        for cause in await scratch.check(modules)
+        if "--v0-v1" in cause["message"]
+    }
+    assert hinted == {"a"}
+
+
+async def test_inspection_tells_packages_and_only_of_suspects_the_names(
+    scratch: ScratchOpa,
+) -> None:
+    sources = {
+        "a": 'package a["b c"].d\nx := http["send"]({"url": data.u})',
+        "b": "package b\nx := http.send({})",
+        "broken": "package",
+    }
+    found = await scratch.inspect(sources, ["a"])
+    assert found["a"].package == ("a", "b c", "d")
+    assert "http.send" in found["a"].names
+    assert found["b"] == Inspected(("b",))
+    assert "broken" not in found
+
+
+async def test_nothing_is_left_behind(
+    scratch: ScratchOpa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    await scratch.check({"a": "package a\nx := f(1)"})
+    await scratch.inspect({"a": "package a"}, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_program_that_is_not_there_is_a_mistake_in_the_configuration() -> None:
+    with pytest.raises(Misconfigured, match=r'^opa\.binary: there is no program "/no/opa"'):
+        ScratchOpa("/no/opa")
+
+
+async def test_compilation_that_takes_too_long_is_a_fault_of_the_set(tmp_path: Path) -> None:
+    (cause,) = await stand_in(tmp_path, "exec sleep 60").check({"a": "package a"})
+    assert cause == {"code": "timeout", "message": "opa check took more than 0 s"}
+
+
+async def test_inspection_that_takes_too_long_is_tried_again_later(tmp_path: Path) -> None:
+    with pytest.raises(Retriable, match="opa eval took more than"):
+        await stand_in(tmp_path, "exec sleep 60").inspect({"a": "package a"}, [])
+
+
+@pytest.mark.parametrize("script", ["echo oops; exit 3", "echo '{}'; exit 1", "exit 1"])
+async def test_answer_that_is_none_is_tried_again_later(tmp_path: Path, script: str) -> None:
+    with pytest.raises(Retriable, match="no answer"):
+        await stand_in(tmp_path, script).check({"a": "package a"})
+    with pytest.raises(Retriable, match="no answer"):
+        await stand_in(tmp_path, script).inspect({"a": "package a"}, [])
+
+
+async def test_program_that_does_not_start_is_tried_again_later(tmp_path: Path) -> None:
+    scratch = stand_in(tmp_path, "")
+    (tmp_path / "opa").unlink()
+    with pytest.raises(Retriable, match="does not start: No such file"):
+        await scratch.check({"a": "package a"})

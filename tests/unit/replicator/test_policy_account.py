@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import Cause
+from kube_sync.replicator.policies.account import account, forbidden
+
+RIVAL = ObjectKey("ns", "other")
+CAUSE: Cause = {
+    "code": "rego_parse_error",
+    "message": "unexpected",
+    "location": {"file": "f", "row": 2},
+}
+
+
+def status(*causes: Cause, rivals: tuple[ObjectKey, ...] = (), in_force: bool = True) -> Any:
+    return json.loads(account(causes, rivals, in_force=in_force))
+
+
+def test_policy_without_causes_is_ok_in_the_words_of_kube_mgmt() -> None:
+    assert account([], (), in_force=True) == '{"status":"ok"}'
+
+
+def test_policy_in_force_that_another_conflicts_with_names_it() -> None:
+    assert status(rivals=(RIVAL,)) == {"status": "ok", "conflicts": ["ns/other"]}
+
+
+def test_compiler_errors_are_told_whole_as_opa_would() -> None:
+    found = status(CAUSE)
+    assert found["status"] == "error"
+    assert found["error"]["code"] == "invalid_parameter"
+    assert found["error"]["message"] == "error(s) occurred while compiling module(s)"
+    assert found["error"]["errors"] == [CAUSE]
+
+
+def test_status_says_what_is_in_force_instead() -> None:
+    assert status(CAUSE)["in_force"] == "the last good version"
+    assert status(CAUSE, in_force=False)["in_force"] == "nothing of this ConfigMap"
+
+
+def test_conflict_names_the_other_beside_the_error() -> None:
+    *_, last = status(CAUSE, rivals=(RIVAL,))["error"]["errors"]
+    assert last == {"code": "conflict", "message": "conflicts with ConfigMap ns/other"}
+
+
+def test_what_the_guard_found_is_the_message() -> None:
+    found = status(forbidden("ns/p/a.rego", "one"), forbidden("ns/p/a.rego", "two"))
+    assert (found["error"]["code"], found["error"]["message"]) == ("forbidden", "one; two")

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from kube_sync.opa.scratch import Inspected
+from kube_sync.replicator.policies.guard import Guard, suspects
+
+DATA = [("kubernetes", "clusters")]
+
+
+def findings(guard: Guard, package: str, *names: str) -> list[str]:
+    return guard.findings(Inspected(tuple(package.split(".")), frozenset(names)))
+
+
+@pytest.mark.parametrize("package", ["system", "system.authz", "kube_sync.batch", "kube_sync"])
+def test_reserved_package_is_refused(package: str) -> None:
+    assert findings(Guard(DATA), package) == [f"package {package} is reserved"]
+
+
+def test_package_that_only_begins_like_a_reserved_one_is_not() -> None:
+    assert findings(Guard(DATA), "systems.a") == []
+
+
+def test_reserved_package_is_allowed_by_name_with_all_below_it() -> None:
+    guard = Guard(DATA, packages=frozenset({"system.log"}))
+    assert findings(guard, "system.log") == findings(guard, "system.log.mask") == []
+    assert findings(guard, "system.logs") == ["package system.logs is reserved"]
+
+
+@pytest.mark.parametrize("package", ["kubernetes.clusters", "kubernetes.clusters.east"])
+def test_package_where_replicated_data_lies_is_refused(package: str) -> None:
+    assert findings(Guard(DATA), package) == [f"package {package} is where replicated data lies"]
+
+
+def test_package_beside_replicated_data_is_allowed() -> None:
+    assert findings(Guard(DATA, by_bundle=True), "kubernetes.admission") == []
+
+
+def test_package_above_replicated_data_is_refused_only_in_a_bundle() -> None:
+    """A bundle claims all that lies below its packages, so that nothing could be pushed there."""
+    assert findings(Guard(DATA), "kubernetes") == []
+    (found,) = findings(Guard(DATA, by_bundle=True), "kubernetes")
+    assert found.startswith("package kubernetes is above replicated data (kubernetes.clusters)")
+
+
+def test_bundle_may_not_replace_what_opa_loaded_itself() -> None:
+    """Activating a bundle removes every module below its packages."""
+    own = [("base", "lib")]
+    for package in ("base", "base.lib"):
+        (found,) = findings(Guard((), own=own, by_bundle=True), package)
+        assert "loaded by itself (base.lib)" in found
+    assert findings(Guard((), own=own, by_bundle=True), "base.lib.more") == []
+    assert findings(Guard((), own=own), "base") == []
+
+
+@pytest.mark.parametrize("name", ["http.send", "net.lookup_ip_addr", "opa.runtime"])
+def test_builtin_that_reaches_outside_is_refused_unless_it_is_allowed(name: str) -> None:
+    (found,) = findings(Guard(()), "a", name, "data.a.b")
+    assert found == f"builtin {name} is not allowed: it reaches outside OPA"
+    assert findings(Guard((), builtins=frozenset({name})), "a", name) == []
+
+
+def test_only_modules_with_a_suspicious_word_are_looked_into() -> None:
+    sources = {"a": "x := http.send({})", "b": "https := 1", "c": 'http["send"]', "d": "ok"}
+    assert suspects(sources) == ["a", "c"]

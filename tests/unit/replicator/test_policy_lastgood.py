@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import base64
+import json
+import random
+
+import pytest
+from structlog.testing import capture_logs
+
+from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError
+from kube_sync.objects import ObjectKey
+from kube_sync.replicator.policies.lastgood import LastGood
+
+GOOD = {
+    ObjectKey("ns", "p"): {"ns/p/a.rego": "package a"},
+    ObjectKey("ns", "q"): {"ns/q/b.rego": "package b", "ns/q/c.rego": "package c"},
+}
+PATH = "/api/v1/namespaces/kube-sync/configmaps"
+
+
+class Api:
+    """An API server that holds one ConfigMap, or refuses."""
+
+    def __init__(self) -> None:
+        self.held: bytes | None = None
+        self.failure: SyncError | None = None
+        self.raced = False
+        self.methods: list[str] = []
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None) -> bytes:
+        self.methods.append(method)
+        if self.failure is not None:
+            raise self.failure
+        assert path == (PATH if method == "POST" else f"{PATH}/kube-sync-last-good")
+        if method == "POST" and self.raced:
+            msg = "409"
+            raise Conflict(msg)
+        if method != "POST" and self.held is None:
+            msg = "404"
+            raise NotFound(msg)
+        self.held = body or self.held
+        return self.held or b""
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+async def test_what_was_saved_is_loaded_by_the_next_process(api: Api) -> None:
+    await LastGood(api, "kube-sync").save(GOOD)
+    assert await LastGood(api, "kube-sync").load() == GOOD
+    manifest = json.loads(api.held or b"")
+    assert manifest["metadata"] == {"name": "kube-sync-last-good", "namespace": "kube-sync"}
+
+
+async def test_nothing_on_record_is_nothing_good(api: Api) -> None:
+    assert await LastGood(api, "kube-sync").load() == {}
+
+
+async def test_record_that_says_the_same_is_not_written_again(api: Api) -> None:
+    record = LastGood(api, "kube-sync")
+    await record.save(GOOD)
+    assert api.methods == ["PUT", "POST"]
+    await record.save(dict(reversed(GOOD.items())))
+    assert api.methods == ["PUT", "POST"]
+    await record.save({})
+    assert api.methods == ["PUT", "POST", "PUT"]
+
+
+async def test_another_replica_that_was_first_is_no_failure(api: Api) -> None:
+    api.raced = True
+    with capture_logs() as logs:
+        await LastGood(api, "kube-sync").save(GOOD)
+    assert logs == []
+
+
+async def test_without_rights_nothing_is_kept_and_that_is_said_once(api: Api) -> None:
+    api.failure = Refused("403 configmaps is forbidden")
+    record = LastGood(api, "kube-sync")
+    with capture_logs() as logs:
+        assert await record.load() == {}
+        await record.save(GOOD)
+        await record.save(GOOD)
+    (said,) = logs
+    assert said["event"] == "last_good_policies_not_kept"
+    assert "403" in said["error"]
+    api.failure = None
+    await record.save(GOOD)
+    assert await LastGood(api, "kube-sync").load() == GOOD
+
+
+async def test_api_server_that_is_away_is_asked_again_before_anything_is_forgotten(
+    api: Api,
+) -> None:
+    """Taken for nothing on record, the first faulty edit would take its policy away."""
+    api.failure = Retriable("503")
+    with pytest.raises(Retriable):
+        await LastGood(api, "kube-sync").load()
+
+
+async def test_record_that_is_too_big_is_not_sent(api: Api) -> None:
+    noise = random.Random(1).randbytes(1_200_000).hex()  # noqa: S311 - not a secret
+    with capture_logs() as logs:
+        await LastGood(api, "kube-sync").save({ObjectKey("ns", "p"): {"ns/p/a.rego": noise}})
+    assert api.methods == []
+    assert "more than a ConfigMap takes" in logs[0]["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no JSON",
+        json.dumps({"binaryData": {"modules.json.gz": "no base64!"}}).encode(),
+        json.dumps({"binaryData": {"modules.json.gz": base64.b64encode(b"x").decode()}}).encode(),
+    ],
+)
+async def test_record_that_cannot_be_read_is_told_and_ignored(api: Api, body: bytes) -> None:
+    api.held = body
+    with capture_logs() as logs:
+        assert await LastGood(api, "kube-sync").load() == {}
+    assert logs[0]["event"] == "last_good_policies_unreadable"
+
+
+async def test_record_without_its_key_is_empty(api: Api) -> None:
+    api.held = b"{}"
+    assert await LastGood(api, "kube-sync").load() == {}
