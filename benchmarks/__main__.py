@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks import world
 from benchmarks.bare import Bare, bare_client, first_sync
+from benchmarks.policies import MODULES, measure_policies
 from tools.servers.console import step
 from tools.servers.stack import RunningStack
 
@@ -31,15 +32,17 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
                 found |= await _events(stack, bare, events)
             with step("a burst of changes"):
                 found |= await _burst(stack, bare, objects, _BURST)
+            with step(f"{MODULES} policy modules, by PUT and as one set"):
+                found |= await measure_policies(stack, bare, runs)
     return found
 
 
 async def _first_syncs(stack: RunningStack, bare: Bare, runs: int) -> dict[str, float]:
     floors, ours, memory = [], [], 0
     for _ in range(runs):
-        await _fresh_opa(stack)
+        await world.fresh_opa(stack)
         floors.append(await first_sync(bare))
-        await _fresh_opa(stack)
+        await world.fresh_opa(stack)
         async with world.replicator(stack) as server:
             begun = world.logged_at(server, "started")
             ours.append(world.logged_at(server, "opa_loaded") - begun)
@@ -54,14 +57,14 @@ async def _first_syncs(stack: RunningStack, bare: Bare, runs: int) -> dict[str, 
 
 
 async def _events(stack: RunningStack, bare: Bare, events: int) -> dict[str, float]:
-    await _fresh_opa(stack)
+    await world.fresh_opa(stack)
     await first_sync(bare)
     loop = asyncio.create_task(_watch_and_put(bare))
     await asyncio.sleep(1)  # until the watch is open; the bare loop does not say when
     floors = await _latencies(bare, events)
     loop.cancel()
     await asyncio.wait([loop])
-    await _fresh_opa(stack)
+    await world.fresh_opa(stack)
     async with world.replicator(stack):
         ours = await _latencies(bare, events)
     found: dict[str, float] = {}
@@ -75,7 +78,7 @@ async def _events(stack: RunningStack, bare: Bare, events: int) -> dict[str, flo
 
 async def _burst(stack: RunningStack, bare: Bare, objects: int, changes: int) -> dict[str, float]:
     """Change many objects as fast as the API server takes it."""
-    await _fresh_opa(stack)
+    await world.fresh_opa(stack)
     gate, names = asyncio.Semaphore(world.AT_ONCE), world.names(min(objects, changes))
 
     async def change(name: str) -> None:
@@ -129,11 +132,6 @@ async def _latencies(bare: Bare, events: int) -> list[float]:
             pass
         found.append(time.perf_counter() - answered)
     return found
-
-
-async def _fresh_opa(stack: RunningStack) -> None:
-    await asyncio.to_thread(stack.opa.kill)
-    await asyncio.to_thread(stack.opa.start)
 
 
 def _quantile(values: list[float], share: float) -> float:

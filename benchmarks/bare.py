@@ -46,6 +46,13 @@ class Bare:
             await response.read()
             response.raise_for_status()
 
+    async def put_policy(self, policy_id: str, source: str) -> None:
+        """Load one module into OPA."""
+        url = f"{self._stack.opa_url}/v1/policies/{policy_id}"
+        async with self._opa.put(url, data=source, headers={"Content-Type": "text/plain"}) as put:
+            await put.read()
+            put.raise_for_status()
+
     async def get(self, path: str) -> Any:
         """Read from OPA."""
         async with self._opa.get(self._stack.opa_url + "/v1/data/" + path) as response:

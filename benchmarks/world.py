@@ -7,8 +7,9 @@ import json
 import os
 import re
 import shutil
+import statistics
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -30,6 +31,17 @@ def stack() -> Iterator[RunningStack]:
     with furnished_stack(ProcessLauncher(), folder / "stack") as running:
         yield running
     shutil.rmtree(folder)
+
+
+async def fresh_opa(running: RunningStack) -> None:
+    """Have an OPA that holds nothing."""
+    await asyncio.to_thread(running.opa.kill)
+    await asyncio.to_thread(running.opa.start)
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the middle one."""
+    return statistics.median(values)
 
 
 async def create_replica_sets(bare: Bare, count: int) -> None:

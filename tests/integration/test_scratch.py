@@ -8,6 +8,7 @@ import pytest
 
 from kube_sync.errors import Misconfigured, Retriable
 from kube_sync.opa.scratch import Inspected, ScratchOpa
+from kube_sync.replicator.policies.header import plain_package
 from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher
 
@@ -71,13 +72,56 @@ async def test_inspection_tells_packages_and_only_of_suspects_the_names(
     assert "broken" not in found
 
 
+HEADS = [
+    "package a",
+    "package a.b_c.d9\n",
+    "# package x\n\n  # more\n\tpackage a.b # why\n",
+    "package a\nimport data.b",
+    "package a; x := 1",
+    "package a\n.b",
+    "package a.\nb",
+    "package a # c\n# d\n.b",
+    'package a # c\n["b"]',
+    'package a["b"]',
+    'package a.b["c d"].e',
+    "package\na",
+    "package a .b",
+    "package a. b",
+    "package  \t a",
+    "package é",
+    "package a.é",
+    "package a-b",
+    "package input",
+    "package data.a",
+    "package a.if",
+    "package a\u00a0.b",
+    "\ufeffpackage a",
+    "package a\r\n.b",
+    "package a#\r.b",
+    "package",
+    "packagea",
+    "import data.x\npackage a",
+]
+
+
+async def test_package_read_off_the_first_line_is_the_parser_s(scratch: ScratchOpa) -> None:
+    sources = {str(index): f"{head}\n\nq := 1\n" for index, head in enumerate(HEADS)}
+    found = await scratch.inspect(sources, [])
+    read = {i: package for i, source in sources.items() if (package := plain_package(source))}
+    # What does not parse at all is found out by compiling it.
+    assert {i: package for i, package in read.items() if i in found} == {
+        i: found[i].package for i in read if i in found
+    }
+    assert read.keys() >= {"0", "1", "2", "3"}
+
+
 async def test_nothing_is_left_behind(
     scratch: ScratchOpa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     await scratch.check({"a": "package a\nx := f(1)"})
     await scratch.inspect({"a": "package a"}, [])
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - nobody waits
 
 
 def test_program_that_is_not_there_is_a_mistake_in_the_configuration() -> None:

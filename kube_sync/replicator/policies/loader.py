@@ -26,6 +26,7 @@ from kube_sync.replicator.policies.account import account, forbidden
 from kube_sync.replicator.policies.bundle import Bundle, build, digest
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.replicator.policies.guard import Guard, suspects
+from kube_sync.replicator.policies.header import plain_package
 from kube_sync.replicator.policies.puts import InForce, PutApi, Puts
 from kube_sync.replicator.policies.shelf import RESOURCE, Shelf, Stands
 from kube_sync.runtime.backoff import Backoff
@@ -219,13 +220,22 @@ class PolicyLoader:
         return choice
 
     async def _inspect(self, *versions: Iterable[Modules]) -> None:
-        """Have every module looked into that is not known yet; forget those that went."""
+        """Learn what every module says of itself; forget those that went."""
         every = [self._generated, *(modules for found in versions for modules in found)]
         sources = {source for modules in every for source in modules.values()}
         self._inspected = {s: found for s, found in self._inspected.items() if s in sources}
-        if new := {str(i): s for i, s in enumerate(sources - self._inspected.keys())}:
-            found = await self._compiler.inspect(new, suspects(new))
-            self._inspected |= {source: found.get(index) for index, source in new.items()}
+        new = {str(index): s for index, s in enumerate(sources - self._inspected.keys())}
+        doubtful = set(suspects(new))
+        for index, source in new.items():
+            package = plain_package(source)
+            if package is None:
+                doubtful.add(index)
+            elif index not in doubtful:
+                self._inspected[source] = Inspected(package)
+        if doubtful:
+            asked = {index: new[index] for index in doubtful}
+            found = await self._compiler.inspect(asked, suspects(asked))
+            self._inspected |= {source: found.get(index) for index, source in asked.items()}
 
     def _refusals(self, way: _Way, modules: Modules) -> tuple[Cause, ...]:
         return tuple(
