@@ -83,7 +83,8 @@ class Pair:
 
     def modules(self) -> set[str]:
         found = json.loads(self.opa("GET", "/v1/policies").body)["result"]
-        return {policy["id"] for policy in found if policy["id"].startswith(f"{POLICIES}/")}
+        ids = {policy["id"].removeprefix("kube-sync/") for policy in found}  # the bundle's name
+        return {policy_id for policy_id in ids if policy_id.startswith(f"{POLICIES}/")}
 
     def placement(self, name: str) -> Any:
         found = self.kube(f"/apis/apps/v1/namespaces/shop/replicasets/{name}")
