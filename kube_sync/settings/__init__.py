@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kube_sync.settings.addresses import check_stream, parse_listen
 from kube_sync.settings.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
-from kube_sync.settings.load import effective, load_settings, settings_from
+from kube_sync.settings.load import Source, effective, load_settings, source_of
 from kube_sync.settings.model import (
     Admission,
     Allow,
@@ -50,10 +50,11 @@ __all__ = [
     "Replicate",
     "Resource",
     "Settings",
+    "Source",
     "check_stream",
     "effective",
     "fields",
     "load_settings",
     "parse_listen",
-    "settings_from",
+    "source_of",
 ]

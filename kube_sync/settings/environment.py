@@ -76,6 +76,6 @@ def _from_text(field: Field, text: str) -> object:
         return None if text in ("", "null") and field.type == str | None else text
     try:
         return parse_yaml(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         msg = f"{field.path}: {field.variable} is not YAML: {' '.join(str(error).split())}"
         raise Misconfigured(msg) from error

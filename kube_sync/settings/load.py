@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import get_args
 
 import msgspec
@@ -21,25 +22,38 @@ from kube_sync.settings.model import Settings
 from kube_sync.settings.yamlfile import parse_document, read_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a configuration comes from, so that it can be read again."""
+
+    file: str | None
+    environment: Mapping[str, str]
+
+    def read(self) -> bytes:
+        """Return what the file holds, nothing without one. Raises Misconfigured."""
+        return read_bytes(self.file) if self.file else b""
+
+    def load(self, content: bytes) -> Settings:
+        """Read the file's content, apply the environment, check all. Raises Misconfigured."""
+        document = parse_document(content, self.file or "")
+        override(document, self.environment)
+        try:
+            settings = msgspec.convert(document, Settings)
+        except msgspec.ValidationError as error:
+            raise Misconfigured(_explain(str(error), self.file, self.environment)) from error
+        check(settings)
+        return settings
+
+
+def source_of(file: str | None, environment: Mapping[str, str]) -> Source:
+    """Return `file`, or the one that KUBE_SYNC_CONFIG names, with the environment."""
+    return Source(file or environment.get(CONFIG_ENV), environment)
+
+
 def load_settings(file: str | None, environment: Mapping[str, str]) -> Settings:
-    """Read `file` (or the one that KUBE_SYNC_CONFIG names), apply the environment, check all.
-
-    Raises Misconfigured.
-    """
-    source = file or environment.get(CONFIG_ENV)
-    return settings_from(read_bytes(source) if source else b"", source, environment)
-
-
-def settings_from(content: bytes, source: str | None, environment: Mapping[str, str]) -> Settings:
-    """Read the content of the file `source` as `load_settings` does. Raises Misconfigured."""
-    document = parse_document(content, source or "")
-    override(document, environment)
-    try:
-        settings = msgspec.convert(document, Settings)
-    except msgspec.ValidationError as error:
-        raise Misconfigured(_explain(str(error), source, environment)) from error
-    check(settings)
-    return settings
+    """Read the configuration once. Raises Misconfigured."""
+    source = source_of(file, environment)
+    return source.load(source.read())
 
 
 def effective(settings: Settings) -> str:

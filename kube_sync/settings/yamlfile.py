@@ -40,7 +40,7 @@ def parse_document(content: bytes, file: str) -> dict[str, Any]:
     """Read the content of `file` as a mapping. Raises Misconfigured."""
     try:
         document = _without_nulls(parse_yaml(content.decode()))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # no date: 2020-99-99
         msg = f"configuration file {file}: not YAML: {' '.join(str(error).split())}"
         raise Misconfigured(msg) from error
     if document is None:

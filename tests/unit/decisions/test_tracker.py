@@ -32,6 +32,7 @@ class Collection:
     def __init__(self, name: str, *names: str) -> None:
         self.name = name
         self.known = True
+        self.loaded = True
         self.pending = 0
         self.names = list(names)
 
