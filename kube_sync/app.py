@@ -36,11 +36,12 @@ from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.streamclient import stream_client
 from kube_sync.replicator.agent import Replicator
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service, run_services
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Settings, check_stream, parse_listen
+from kube_sync.settings import Settings, Source, check_stream, parse_listen
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -61,10 +62,10 @@ class Context:
     kube: KubeClient
 
 
-async def run_replicate(settings: Settings) -> None:
-    """Replicate into OPA and serve the decision stream."""
+async def run_replicate(settings: Settings, source: Source) -> None:
+    """Replicate into OPA and serve the decision stream; follow `source` when it changes."""
     async with _context(settings, 9401) as context:
-        await run_services(await _replicate(context))
+        await run_services(await _replicate(context, source))
 
 
 async def run_remediate(settings: Settings) -> None:
@@ -79,10 +80,10 @@ async def run_admit(settings: Settings) -> None:
         await run_services(await _admit(context))
 
 
-async def run_all(settings: Settings) -> None:
+async def run_all(settings: Settings, source: Source) -> None:
     """Run replicator and remediator in one process, and the webhook where it has certificates."""
     async with _context(settings, 9406) as context:
-        services = [*await _replicate(context), *await _remediate(context)]
+        services = [*await _replicate(context, source), *await _remediate(context)]
         if settings.admission.cert_file is not None:
             services += await _admit(context)
         else:
@@ -102,7 +103,7 @@ async def _context(settings: Settings, port: int) -> AsyncGenerator[Context]:
         yield Context(settings, readiness, stack, kube)
 
 
-async def _replicate(context: Context) -> list[Service]:
+async def _replicate(context: Context, source: Source) -> list[Service]:
     settings = context.settings
     opa = await _opa(context)
     hub = DecisionHub(secrets.token_hex(8))
@@ -123,7 +124,11 @@ async def _replicate(context: Context) -> list[Service]:
         serving(stream_app(hub, token), address, tls, _STREAM_GRACE)
     )
     context.readiness.met("start")
-    return [replicator.run]
+    services: list[Service] = [replicator.run]
+    if source.file is not None:
+        watched = ConfigFile(source, settings, context.readiness)
+        services.append(partial(watched.follow, replicator.configure))
+    return services
 
 
 async def _remediate(context: Context) -> list[Service]:

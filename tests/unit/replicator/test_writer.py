@@ -13,6 +13,7 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.writer import Writer
 from tests.fakes.http import Recorded, answer, held, lose_answer
@@ -48,6 +49,7 @@ class Bench:
             [self.things, self.others],
             self.readiness,
             self._written,
+            Ledger(client, "kubernetes", ["things", "others"]),
             backoff=self.waits.backoff(),
             heartbeat=beat,
         )
@@ -111,12 +113,17 @@ async def test_load_is_framed_by_the_epoch(bench: Bench, opa: FakeOpa) -> None:
     async with bench.loaded("a", "b"):
         assert bench.steps() == [
             "PUT /v1/data/kube_sync/epoch",
+            "GET /v1/data/kube_sync/collections/kubernetes",
+            "PUT /v1/data/kube_sync/collections/kubernetes",
             "PUT /v1/data/kubernetes/things",
             "PUT /v1/data/kubernetes/others",
             "PATCH /v1/data",
         ]
         assert opa.http.requests[0].json() == {"me": "loading"}
-        assert opa.data["kube_sync"] == {"epoch": {"me": "loaded"}}
+        assert opa.data["kube_sync"] == {
+            "epoch": {"me": "loaded"},
+            "collections": {"kubernetes": {"things": True, "others": True}},
+        }
         assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
         assert bench.told == [("things", {"a", "b"}), ("others", set())]
         assert bench.readiness.conditions["data"] == "ok"
@@ -223,7 +230,7 @@ async def test_heartbeat_writes_nothing_but_the_epoch(beating: Bench, opa: FakeO
         request = await opa.http.until_next(patched)
         assert heartbeat(request)
         assert json.dumps(opa.data, sort_keys=True) == before
-        assert not any(map(writes, opa.http.requests[4:]))
+        assert not any(map(writes, opa.http.requests[6:]))
 
 
 @pytest.mark.parametrize("how", ["restart", "wipe", "takeover", "replaced root"])
