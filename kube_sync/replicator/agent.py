@@ -75,7 +75,8 @@ class Replicator:
         reason = "start"
         while True:
             # Held before anything is waited for or loaded: a decision on half a fleet is none.
-            self._hub.hold("load", "OPA is being loaded")
+            self._hub.hold_alone("load", "OPA is being loaded")
+            self._readiness.waiting("data", "OPA is being loaded")
             if reason == "lost":
                 await backoff.wait()
             metrics.opa_loads.labels(reason).inc()

@@ -131,6 +131,15 @@ class Resources:
 
     async def run(self, writer: Target, decider: Decider) -> NoReturn:
         """Follow all resources, and the configuration. Raises EpochLost and Reconfigured."""
+        try:
+            await self._run(writer, decider)
+        finally:
+            # The next epoch may be about others, and says all that it knows itself.
+            for name in [*self._replicas]:
+                self._replicas[name].feed.forget()
+                self._unmeasure(name)
+
+    async def _run(self, writer: Target, decider: Decider) -> NoReturn:
         async with asyncio.TaskGroup() as group:
             for replica in self._replicas.values():
                 replica.task = group.create_task(replica.follow())
@@ -175,11 +184,14 @@ class Resources:
                 await writer.drop(old.mirror)
 
     def _withdrawn(self, name: str, decider: Decider) -> None:
-        for metric in (metrics.replicated_objects, metrics.resource_known):
-            metric.remove(name)
+        self._unmeasure(name)
         self._arrived(name)
         decider.written(name, ())
         log.info("resource_withdrawn", resource=name)
+
+    def _unmeasure(self, name: str) -> None:
+        for metric in (metrics.replicated_objects, metrics.resource_known):
+            metric.remove(name)
 
     async def _bring_in(self, replica: Replica, change: _Change) -> None:
         """Load it, and follow it; a load that OPA refuses begins again with another LIST."""

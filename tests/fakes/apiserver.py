@@ -90,6 +90,7 @@ class FakeApiServer:
     def undefine(self, gvr: GroupVersionResource) -> None:
         """Forget a resource and all its objects, as when a CRD is deleted."""
         del self._kinds[gvr], self._objects[gvr]
+        self._version += 1
         self.http.cut()
 
     def put(self, gvr: GroupVersionResource, key: ObjectKey, **content: Any) -> Json:
