@@ -126,10 +126,14 @@ async def thing(stack: RunningStack, name: str, namespace: str = "") -> None:
         "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
     }
 
+    inside = f"/namespaces/{namespace}" if namespace else ""
+
     def made() -> bool:
         try:
-            stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
-        except ToolError:  # discovery is behind for a few seconds
+            # Raw, since kubectl remembers for hours which scope a kind has.
+            path = f"/apis/{GROUP}/v1{inside}/things"
+            stack.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(manifest))
+        except ToolError:  # the new CRD is not served at once
             return False
         return True
 
