@@ -367,6 +367,6 @@ def test_a_hold_that_stands_alone_takes_the_place_of_all_others() -> None:
     hub = DecisionHub("me")
     hub.hold("missing x", "x is missing")
     hub.hold_alone("load", "OPA is being loaded")
-    assert hub.held == ("OPA is being loaded",)
+    assert list(hub.held) == ["OPA is being loaded"]
     hub.release("load")
-    assert hub.held == ()
+    assert not hub.held
