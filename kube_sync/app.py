@@ -28,6 +28,7 @@ from kube_sync.kube.patch import apply_annotations
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
 from kube_sync.opa.client import OpaClient, opa_client
@@ -99,6 +100,7 @@ async def _context(settings: Settings, port: int) -> AsyncGenerator[Context]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(observability_app(readiness), address))
         kube = await stack.enter_async_context(kube_client(settings.kubernetes))
+        metrics.config_valid.set(1)  # or it would not have come so far
         log.info("started", api_server=kube.server, opa=settings.opa.url)
         yield Context(settings, readiness, stack, kube)
 

@@ -127,6 +127,7 @@ class Writer:
         async with self._patching:
             if mirror in self._mirrors:
                 self._mirrors.remove(mirror)
+            self._count()
 
     async def withdraw(self, name: str) -> None:
         """Remove a collection that was dropped from OPA. Raises EpochLost."""
@@ -228,8 +229,11 @@ class Writer:
 
     def _tell(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
         metrics.replicated_objects.labels(mirror.name).set(mirror.held)
-        metrics.pending_changes.set(sum(m.pending for m in self._mirrors))
+        self._count()
         self._written(mirror.name, keys)
+
+    def _count(self) -> None:
+        metrics.pending_changes.set(sum(mirror.pending for mirror in self._mirrors))
 
     def _epoch(self, state: str) -> bytes:
         path = paths.pointer((*EPOCH, self._instance))

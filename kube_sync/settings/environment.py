@@ -22,7 +22,7 @@ from kube_sync.settings.model import (
     Section,
     Settings,
 )
-from kube_sync.settings.yamlfile import parse_yaml
+from kube_sync.settings.yamlfile import explain, parse_yaml
 
 ENV_PREFIX = "KUBE_SYNC_"
 CONFIG_ENV = ENV_PREFIX + "CONFIG"
@@ -77,5 +77,5 @@ def _from_text(field: Field, text: str) -> object:
     try:
         return parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        msg = f"{field.path}: {field.variable} is not YAML: {' '.join(str(error).split())}"
+        msg = f"{field.path}: {field.variable} is not YAML: {explain(error)}"
         raise Misconfigured(msg) from error

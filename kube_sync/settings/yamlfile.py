@@ -41,7 +41,7 @@ def parse_document(content: bytes, file: str) -> dict[str, Any]:
     try:
         document = _without_nulls(parse_yaml(content.decode()))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # no date: 2020-99-99
-        msg = f"configuration file {file}: not YAML: {' '.join(str(error).split())}"
+        msg = f"configuration file {file}: not YAML: {explain(error)}"
         raise Misconfigured(msg) from error
     if document is None:
         return {}
@@ -54,6 +54,15 @@ def parse_document(content: bytes, file: str) -> dict[str, Any]:
 def parse_yaml(text: str) -> object:
     """Read text as YAML whose only booleans are true and false. Raises yaml.YAMLError."""
     return yaml.load(text, Loader=_Yaml)  # noqa: S506 - a SafeLoader
+
+
+def explain(error: Exception) -> str:
+    """Say in one line what is wrong, and where, but nothing of the text: it may be a password."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).split())
+    what = ", ".join(part for part in (error.context, error.problem) if part)
+    mark = error.problem_mark
+    return f"{what} (line {mark.line + 1}, column {mark.column + 1})" if mark else what
 
 
 def _without_nulls(value: object) -> object:

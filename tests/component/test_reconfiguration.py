@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from prometheus_client import REGISTRY
@@ -377,6 +378,7 @@ async def test_change_during_the_first_load_begins_it_again(world: World) -> Non
     world.api.http.fault(lists(CONFIGMAPS), answer(403), times=100)
     async with world.replicating(configured(RS, CM)):
         await until(lambda: str(CONFIGMAPS) in world.readiness.reasons)
+        await until(lambda: "replicasets" in world.held())  # all loads have begun
         world.replicator.configure(configured(RS))
         await world.until_held("replicasets")
         assert str(CONFIGMAPS) not in world.readiness.conditions
@@ -447,3 +449,24 @@ async def test_no_resources_at_all_is_a_configuration_too(world: World) -> None:
         await world.until_held()
         world.replicator.configure(configured(CM))
         await world.until_held("configmaps")
+
+
+async def test_policies_are_inspected_for_the_resources_of_now(world: World) -> None:
+    """A policy below a collection would hide it."""
+    policies = Policies(namespaces=("policies",))
+    before, after = (
+        msgspec.structs.replace(settings, policies=policies)
+        for settings in (configured(RS), configured(RS, CM))
+    )
+
+    def inspected() -> Any:
+        asked = [r for r in world.opa.http.requests if r.path.endswith("/inspect/findings")]
+        return asked[-1].json()["input"]["roots"] if asked else None
+
+    world.api.put(CONFIGMAPS, key("p", "policies"), data={"a.rego": "package a"})
+    async with world.replicating(before):
+        await until(lambda: inspected() == [["kubernetes", "replicasets"]])
+        world.replicator.configure(after)
+        await until(lambda: "configmaps" in world.held() and world.settled)
+        world.api.put(CONFIGMAPS, key("p", "policies"), data={"a.rego": "package a # again"})
+        await until(lambda: ["kubernetes", "configmaps"] in inspected())

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from kube_sync.errors import EpochLost, Retriable, first_of
 from kube_sync.kube.collection import Event, Item, ResourceVersion
@@ -402,13 +403,15 @@ async def test_adding_to_an_opa_that_was_wiped_writes_nothing_into_it(
 
 async def test_what_was_dropped_is_not_written_any_more(bench: Bench, opa: FakeOpa) -> None:
     async with bench.loaded("a"):
+        bench.add("early")
         await bench.writer.drop(bench.things)
+        assert REGISTRY.get_sample_value("kube_sync_pending_changes") == 0
         bench.add("b")
         found = item("other")
         bench.others.apply(Event("ADDED", found.version, found))
         await until(lambda: not bench.others.pending)
         assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
-        assert bench.things.pending == 1
+        assert bench.things.pending == 2
 
 
 async def test_drop_waits_for_the_patch_that_is_under_way(bench: Bench, opa: FakeOpa) -> None:

@@ -281,6 +281,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ("content", "complaint"),
     [
         (b"opa: [", "not YAML: while parsing a flow node"),
+        (b"when: 2020-99-99", "not YAML: month must be in 1..12"),
         (b"\xff\xfe\xff", "not YAML: "),
         (b"!!python/object:os.system {}", "not YAML: could not determine a constructor"),
         (b"[]", "expected a mapping, found list"),
@@ -294,6 +295,13 @@ def test_a_file_that_is_no_mapping_is_named(file: Path, content: bytes, complain
     message = str(raised.value)
     assert message.startswith(f"configuration file {file}: {complaint}")
     assert "\n" not in message
+
+
+def test_what_is_not_yaml_is_told_by_its_place_and_not_by_its_text(file: Path) -> None:
+    """It is shown on the readiness page too, and there may be a password in the line."""
+    complaint = _complaint(file, "opa:\n  url: http://me:s3cret@opa: x")
+    assert "mapping values are not allowed here (line 2, column " in complaint
+    assert "s3cret" not in complaint
 
 
 _EXAMPLES: dict[str, tuple[str, Any]] = {
