@@ -89,10 +89,14 @@ class Replica:
         """Keep the Mirror current until cancelled."""
         await self.feed.run(self.mirror)
 
-    async def stop(self) -> None:
-        """Ask the API server no more, and say nothing of it any more."""
+    def cancel(self) -> None:
+        """Ask the API server no more."""
         if self.task is not None:
             self.task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until nothing of it runs, and say nothing of it any more."""
+        if self.task is not None:
             await asyncio.wait([self.task])
         self.feed.forget()
 
@@ -178,10 +182,12 @@ class Resources:
             decider.forget(name)
 
     async def _take_out(self, names: Iterable[str], writer: Target) -> None:
-        for name in names:
-            if (old := self._replicas.pop(name, None)) is not None:
-                await old.stop()
-                await writer.drop(old.mirror)
+        olds = [self._replicas.pop(name) for name in names if name in self._replicas]
+        for old in olds:  # all at once: one that is still loading would announce itself again
+            old.cancel()
+        for old in olds:
+            await old.ended()
+            await writer.drop(old.mirror)
 
     def _withdrawn(self, name: str, decider: Decider) -> None:
         self._unmeasure(name)

@@ -23,7 +23,7 @@ from kube_sync.settings import Placement, Policies, Replicate, Resource, Setting
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
 from tests.fakes.http import Handler, Proceed, answer, held, lose_answer
-from tests.fakes.opa import FakeOpa, fake_opa, patched, puts
+from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts
 from tests.unit.async_tools import until
 
 _PATIENCE = 10.0  # seconds
@@ -470,3 +470,24 @@ async def test_policies_are_inspected_for_the_resources_of_now(world: World) -> 
         await until(lambda: "configmaps" in world.held() and world.settled)
         world.api.put(CONFIGMAPS, key("p", "policies"), data={"a.rego": "package a # again"})
         await until(lambda: ["kubernetes", "configmaps"] in inspected())
+
+
+async def test_resource_that_opa_refuses_says_nothing_more_once_it_is_to_go(
+    world: World,
+) -> None:
+    """It tries again and again, while another one that goes too is waited for."""
+    async with world.replicating(configured(RS)):
+        await world.until_held("replicasets")
+        world.opa.http.fault(puts("/v1/data/kubernetes/configmaps"), answer(503), times=1000)
+        world.replicator.configure(configured(RS, CM))
+        await until(lambda: "503" in world.readiness.reasons.get("data", ""))
+        gate = asyncio.Event()
+        beat = world.opa.http.fault(heartbeat, held(gate))
+        await beat.met.wait()
+        world.replicator.configure(configured())
+        tried = world.loads("configmaps")
+        await asyncio.sleep(0.1)  # twenty of its waits
+        assert world.loads("configmaps") - tried <= 1
+        world.opa.http.faults[0].times = 0
+        gate.set()
+        await world.until_held()
