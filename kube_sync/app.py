@@ -28,6 +28,7 @@ from kube_sync.kube.patch import apply_annotations
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
 from kube_sync.opa.client import OpaClient, opa_client
@@ -38,11 +39,12 @@ from kube_sync.remediator.streamclient import stream_client
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service, run_services
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Settings, check_stream, parse_listen
+from kube_sync.settings import Settings, Source, check_stream, parse_listen
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -63,10 +65,10 @@ class Context:
     kube: KubeClient
 
 
-async def run_replicate(settings: Settings) -> None:
-    """Replicate into OPA and serve the decision stream."""
+async def run_replicate(settings: Settings, source: Source) -> None:
+    """Replicate into OPA and serve the decision stream; follow `source` when it changes."""
     async with _context(settings, 9401) as context:
-        await run_services(await _replicate(context))
+        await run_services(await _replicate(context, source))
 
 
 async def run_remediate(settings: Settings) -> None:
@@ -81,10 +83,10 @@ async def run_admit(settings: Settings) -> None:
         await run_services(await _admit(context))
 
 
-async def run_all(settings: Settings) -> None:
+async def run_all(settings: Settings, source: Source) -> None:
     """Run replicator and remediator in one process, and the webhook where it has certificates."""
     async with _context(settings, 9406) as context:
-        services = [*await _replicate(context), *await _remediate(context)]
+        services = [*await _replicate(context, source), *await _remediate(context)]
         if settings.admission.cert_file is not None:
             services += await _admit(context)
         else:
@@ -100,11 +102,12 @@ async def _context(settings: Settings, port: int) -> AsyncGenerator[Context]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(observability_app(readiness), address))
         kube = await stack.enter_async_context(kube_client(settings.kubernetes))
+        metrics.config_valid.set(1)  # or it would not have come so far
         log.info("started", api_server=kube.server, opa=settings.opa.url)
         yield Context(settings, readiness, stack, kube)
 
 
-async def _replicate(context: Context) -> list[Service]:
+async def _replicate(context: Context, source: Source) -> list[Service]:
     settings = context.settings
     opa = await _opa(context)
     hub = DecisionHub(secrets.token_hex(8))
@@ -126,7 +129,11 @@ async def _replicate(context: Context) -> list[Service]:
         serving(stream_app(hub, token, shelf.routes()), address, tls, _STREAM_GRACE)
     )
     context.readiness.met("start")
-    return [replicator.run]
+    services: list[Service] = [replicator.run]
+    if source.file is not None:
+        watched = ConfigFile(source, settings, context.readiness)
+        services.append(partial(watched.follow, replicator.configure))
+    return services
 
 
 async def _remediate(context: Context) -> list[Service]:

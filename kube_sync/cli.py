@@ -12,6 +12,7 @@ import os
 import sys
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
@@ -19,7 +20,7 @@ from urllib.error import HTTPError
 from kube_sync import __version__
 from kube_sync.errors import Misconfigured, first_of
 from kube_sync.observability.logs import configure_logs
-from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings
+from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
 
 _DESCRIPTION = """\
 Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
@@ -112,16 +113,17 @@ def _command(
 
 
 def _service(arguments: argparse.Namespace) -> int:
-    settings = load_settings(arguments.config, os.environ)
+    source = source_of(arguments.config, os.environ)
+    settings = source.load(source.read())
     configure_logs(arguments.log_level)
     # Imported here: what talks to servers costs half a second that `config` need not pay.
     from kube_sync import app  # noqa: PLC0415
 
     services: dict[str, Run] = {
-        "replicate": app.run_replicate,
+        "replicate": partial(app.run_replicate, source=source),
         "remediate": app.run_remediate,
         "admit": app.run_admit,
-        "run": app.run_all,
+        "run": partial(app.run_all, source=source),
     }
     asyncio.run(_awaited(services[arguments.service](settings)))
     return 0

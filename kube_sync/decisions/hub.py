@@ -103,6 +103,12 @@ class DecisionHub:
             self._holds[name] = reason
             self._wake()
 
+    def hold_alone(self, name: str, reason: str) -> None:
+        """Tell every reader not to act until `name` is released; other holds are out of date."""
+        self.hold(name, reason)
+        for other in self._holds.keys() - {name}:
+            self.release(other)
+
     def release(self, name: str) -> None:
         """Take the hold `name` back."""
         if self._holds.pop(name, None) is not None:

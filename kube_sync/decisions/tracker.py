@@ -37,6 +37,11 @@ class Collection_(Protocol):  # noqa: N801 - collections.abc has the plain name
     known: bool
 
     @property
+    def loaded(self) -> bool:
+        """Whether OPA holds what was listed first."""
+        ...
+
+    @property
     def pending(self) -> int:
         """How many changes OPA does not hold yet."""
         ...
@@ -66,8 +71,9 @@ class Tracker:
         """
         self._evaluator = evaluator
         self._hub = hub
-        self._targets = targets
+        self._targets = dict(targets)
         self._collections = {found.name: found for found in collections}
+        self._arriving: set[str] = set()  # added while others are in, and not decided on yet
         self._backoff = backoff or Backoff(longest=5.0)
         self._clock = clock
         self._news = asyncio.Event()
@@ -86,6 +92,8 @@ class Tracker:
         self._news.set()
         if self._nothing_to_decide():
             return
+        if name in self._arriving:
+            self._sweep_cause = "data"  # its hold ends when all was asked for again
         if name in self._targets:
             self._changed.update({(name, key): "object" for key in keys})
             if self._sweep_at is None:
@@ -93,6 +101,37 @@ class Tracker:
                 self._sweep_at = self._clock() + wait
         else:
             self._sweep_cause = "data"
+
+    def expect(self, found: Collection_, target: GroupVersionResource | None) -> None:
+        """Hold until this collection, new or in place of its namesake, is in and decided on."""
+        # Before the target: no reader may act on what is forgotten of the old one.
+        self._hub.hold(f"load {found.name}", f"{found.name}: is being loaded")
+        self._arriving.add(found.name)
+        self._collections[found.name] = found
+        self.retarget(found.name, target)
+
+    def retarget(self, name: str, target: GroupVersionResource | None) -> None:
+        """Take note that decisions are about this collection, or are not any more."""
+        old = self._targets.pop(name, None)
+        if target is not None:
+            self._targets[name] = target
+        if old == target:
+            return
+        for queue in (self._changed, self._sweep):
+            for key in [key for key in queue if key[0] == name]:
+                del queue[key]
+        if old is not None and old not in self._targets.values():
+            self._hub.retain(old, ())
+        self._sweep_cause = "data"
+        self._news.set()
+
+    def forget(self, name: str) -> None:
+        """Take note that a collection is on its way out of OPA."""
+        self.retarget(name, None)
+        self._collections.pop(name, None)
+        self._arriving.discard(name)
+        for hold in ("load", "missing"):
+            self._hub.release(f"{hold} {name}")
 
     def wake(self) -> None:
         """Look again at which collections are known."""
@@ -151,7 +190,10 @@ class Tracker:
 
     async def _turn(self) -> None:
         queue = self._changed or self._sweep
+        if not queue:  # its collection was withdrawn while this waited to be tried again
+            return
         name = next(iter(queue))[0]
+        gvr = self._targets[name]
         part = {key: cause for (n, key), cause in islice(queue.items(), _TURN) if n == name}
         # Taken off first: what changes while OPA answers is asked for again.
         for key in part:
@@ -160,10 +202,13 @@ class Tracker:
         try:
             outcomes = await self._evaluator.evaluate(name, part)
         except SyncError:
-            self._changed = {(name, key): cause for key, cause in part.items()} | self._changed
+            if self._targets.get(name) == gvr:
+                self._changed = {(name, key): cause for key, cause in part.items()} | self._changed
             raise
+        if self._targets.get(name) != gvr:  # withdrawn while OPA answered
+            return
         for key, cause in part.items():
-            target = self._target(name, key)
+            target = Target(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
             if key in outcomes:
                 self._hub.update(target, outcomes[key], cause, self._policy)
             else:
@@ -185,6 +230,16 @@ class Tracker:
         for found in self._collections.values():
             if found.known and not found.pending:
                 self._hub.release(f"missing {found.name}")
+        for name in sorted(self._arriving):
+            found = self._collections[name]
+            if found.loaded and not found.pending:
+                self._arrived(found)
+
+    def _arrived(self, found: Collection_) -> None:
+        self._arriving.discard(found.name)
+        if (gvr := self._targets.get(found.name)) is not None:
+            self._hub.retain(gvr, set(found.keys()))
+        self._hub.release(f"load {found.name}")
 
     async def _wait(self) -> None:
         timeout = None if self._sweep_at is None else max(0.0, self._sweep_at - self._clock())
@@ -205,7 +260,3 @@ class Tracker:
             else:
                 self._backoff.progressed()
                 return
-
-    def _target(self, name: str, key: ObjectKey) -> Target:
-        gvr = self._targets[name]
-        return Target(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)

@@ -20,6 +20,12 @@ reflector_events = Counter(
 reflector_failures = Counter(
     "kube_sync_reflector_failures_total", "LISTs and WATCHes that failed", ["resource"]
 )
+config_valid = Gauge(
+    "kube_sync_config_valid", "1 while the configuration file is in force as it is, else 0"
+)
+resource_known = Gauge(
+    "kube_sync_resource_known", "1 while the API server knows the resource, else 0", ["resource"]
+)
 replicated_objects = Gauge("kube_sync_replicated_objects", "Objects that OPA holds", ["resource"])
 pending_changes = Gauge("kube_sync_pending_changes", "Changes that OPA does not hold yet")
 opa_batch_operations = Histogram(

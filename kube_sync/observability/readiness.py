@@ -18,20 +18,29 @@ class Readiness:
 
     def __init__(self) -> None:
         self._waiting: dict[str, str] = {}
-        self._fine: set[str] = set()
+        self._fine: dict[str, str] = {}
 
     def waiting(self, condition: str, reason: str) -> None:
         """Say that `condition` is not met, and why, in one line for an operator."""
         if self._waiting.get(condition) != reason:
             log.warning("not_ready", condition=condition, reason=reason)
         self._waiting[condition] = reason
-        self._fine.discard(condition)
+        self._fine.pop(condition, None)
 
     def met(self, condition: str) -> None:
         """Say that `condition` is met."""
+        self.noted(condition, "ok")
+
+    def noted(self, condition: str, detail: str) -> None:
+        """Say that `condition` is met, although there is something to tell people."""
         if self._waiting.pop(condition, None) is not None:
             log.info("ready", condition=condition)
-        self._fine.add(condition)
+        self._fine[condition] = detail
+
+    def forget(self, condition: str) -> None:
+        """Say nothing of `condition` any more: what it was about is gone."""
+        self._waiting.pop(condition, None)
+        self._fine.pop(condition, None)
 
     def reporter(self, condition: str) -> Callable[[str | None], None]:
         """Return a function that takes why `condition` is not met, or None when it is."""
@@ -51,5 +60,5 @@ class Readiness:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Every condition with `ok` or its reason, for people."""
-        return dict(sorted({**dict.fromkeys(self._fine, "ok"), **self._waiting}.items()))
+        """Every condition with `ok`, another detail, or its reason, for people."""
+        return dict(sorted({**self._fine, **self._waiting}.items()))

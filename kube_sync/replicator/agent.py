@@ -28,16 +28,16 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
-from kube_sync.replicator.mirror import EVERYWHERE, Mirror
+from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lastgood import LastGood
 from kube_sync.replicator.policies.loader import Compiler, Epoch, PolicyLoader
 from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.replicator.projection import keeping, project
-from kube_sync.replicator.selection import Feed
+from kube_sync.replicator.resources import Reconfigured, Resources
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Resource, Settings
+from kube_sync.settings import Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -62,18 +62,29 @@ class Replicator:
         self._opa = opa
         self._hub = hub
         self._readiness = readiness
+        self._roots = _roots(settings)  # changed in place: the loader looks at it each time
+        allow = settings.policies.allow
         self._policies = PolicyLoader(
             opa,
             compiler,
             shelf,
             LastGood(kube, settings.coordination.namespace),
             self._annotate,
-            _guard(settings),
+            Guard(self._roots, frozenset(allow.packages), frozenset(allow.builtins)),
             {BATCH_MODULE: batch_module(settings.replicate.root, settings.placement.path)},
             readiness,
         )
         shelf.wake = self._policies.wake
         self._wakers: tuple[Callable[[], None], ...] = ()
+        self._resources: Resources | None = None
+
+    def configure(self, settings: Settings) -> None:
+        """Replicate what `settings` say from now on; what they leave as it was is not touched."""
+        self._settings = settings
+        self._roots[:] = _roots(settings)
+        self._policies.wake()  # one of them may lie where a new collection goes
+        if self._resources is not None:
+            self._resources.configure(settings)
 
     async def run(self) -> NoReturn:
         """Run epochs until cancelled."""
@@ -81,7 +92,8 @@ class Replicator:
         reason = "start"
         while True:
             # Held before anything is waited for or loaded: a decision on half a fleet is none.
-            self._hub.hold("load", "OPA is being loaded")
+            self._hub.hold_alone("load", "OPA is being loaded")
+            self._readiness.waiting("data", "OPA is being loaded")
             if reason == "lost":
                 await backoff.wait()
             metrics.opa_loads.labels(reason).inc()
@@ -90,24 +102,28 @@ class Replicator:
             except* EpochLost as lost:
                 log.warning("opa_lost", error=str(first_of(lost)))
                 reason = "lost"
+            except* Reconfigured as changed:
+                log.info("load_begun_again", reason=str(first_of(changed)))
+                reason = "configuration"
 
     async def _epoch(self, backoff: Backoff) -> None:
         gc.unfreeze()  # what an earlier epoch left may be garbage by now
         settings, instance = self._settings, secrets.token_hex(8)
-        mirrors = {r: self._mirror(r) for r in settings.replicate.resources}
+        root = settings.replicate.root
+        self._resources = resources = Resources(settings, self._kube, self._readiness, self._wake)
+        mirrors = resources.mirrors
         evaluator = Evaluator(self._opa, instance)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         static = settings.policies.static
-        tracker = Tracker(evaluator, self._hub, targets, mirrors.values(), static=static)
-        writer = Writer(self._opa, instance, mirrors.values(), self._readiness, tracker.written)
+        tracker = Tracker(evaluator, self._hub, targets, mirrors, static=static)
+        ledger = Ledger(self._opa, root, (mirror.name for mirror in mirrors))
+        writer = Writer(self._opa, instance, mirrors, self._readiness, tracker.written, ledger)
         maps = [PolicyMaps(name, self._policies.wake) for name in settings.policies.namespaces]
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)
         async with asyncio.TaskGroup() as group:
             group.create_task(writer.run())
-            for resource, mirror in mirrors.items():
-                feed = Feed(self._kube, settings.replicate, resource, self._readiness)
-                group.create_task(feed.run(mirror))
+            group.create_task(resources.run(writer, tracker))
             for found in maps:
                 group.create_task(self._reflect(found))
             group.create_task(
@@ -119,13 +135,6 @@ class Replicator:
             await writer.loaded.wait()
             backoff.progressed()
             _leave_to_rest()
-
-    def _mirror(self, resource: Resource) -> Mirror:
-        replicate = self._settings.replicate
-        scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
-        projection = project if resource.paths is None else keeping(resource.paths)
-        root = (replicate.root,)
-        return Mirror(resource.name, root, self._wake, scopes=scopes, projection=projection)
 
     def _wake(self) -> None:
         for waker in self._wakers:
@@ -142,10 +151,9 @@ class Replicator:
         )
 
 
-def _guard(settings: Settings) -> Guard:
-    replicate, allow = settings.replicate, settings.policies.allow
-    data = [(replicate.root, resource.name) for resource in replicate.resources]
-    return Guard(data, frozenset(allow.packages), frozenset(allow.builtins))
+def _roots(settings: Settings) -> list[DataPath]:
+    replicate = settings.replicate
+    return [(replicate.root, resource.name) for resource in replicate.resources]
 
 
 def _leave_to_rest() -> None:

@@ -19,6 +19,7 @@ import structlog
 
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.firstload import FirstLoad, Loaded
@@ -92,12 +93,22 @@ class Mirror:
         first, seen = self._awaits(scope), self._seen.pop(scope, set())
         self._note(scope, known=known)
         if not first:
-            sent = self._first.versions if self._first else ()
-            for key in {*self._held, *self._pending, *sent} - seen:
-                if scope in (EVERYWHERE, key.namespace):
-                    self._pending[key] = Change("", None)
+            self._remove_all_but(seen, scope)
         elif not self._awaited:
             self._begin().finish()
+        self._news()
+
+    def rescope(self, scopes: Iterable[str]) -> None:
+        """Hold nothing until all `scopes` were listed: the kind came back as another one."""
+        if self._awaited:
+            self.abandon()
+            self._awaited = set(scopes)
+        else:
+            self._remove_all_but(set(), EVERYWHERE)
+            self._missing = set(scopes)
+            self._note_known()
+        self._together = len(set(scopes)) > 1
+        self._seen.clear()
         self._news()
 
     def abandon(self, *, scope: str = EVERYWHERE) -> None:
@@ -194,6 +205,18 @@ class Mirror:
             elif self._held.pop(key, None) is not None:
                 self._sizes[key.namespace] -= 1
 
+    def _remove_all_but(self, seen: set[ObjectKey], scope: str) -> None:
+        sent = self._first.versions if self._first else ()
+        gone = {
+            key
+            for key in {*self._held, *self._pending, *sent} - seen
+            if scope in (EVERYWHERE, key.namespace)
+        }
+        # Removals first: a kind that came back with the other scope may have a namespace now where
+        # an object of that name was, or an object where a namespace was.
+        changed = {key: change for key, change in self._pending.items() if key not in gone}
+        self._pending = dict.fromkeys(gone, Change("", None)) | changed
+
     def _note(self, scope: str, *, known: bool) -> None:
         if scope == EVERYWHERE:
             self._awaited.clear()
@@ -202,9 +225,13 @@ class Mirror:
         self._missing.discard(scope)
         if not known:
             self._missing.add(scope)
+        self._note_known()
+
+    def _note_known(self) -> None:
         # Only when it was found everywhere: with some namespaces missing the kind looks smaller
         # than it is.
         self.known = not self._missing
+        metrics.resource_known.labels(self.name).set(self.known)
 
     def _awaits(self, scope: str) -> bool:
         return bool(self._awaited) if scope == EVERYWHERE else scope in self._awaited

@@ -2,14 +2,18 @@
 
 Asking namespace by namespace needs rights in these alone; leaving namespaces out is a field
 selector of one LIST. Where it matters, discovery is asked first whether there are namespaces at
-all, once an epoch. It never stops but by cancellation.
+all, and again whenever something may be different: after each failure, each new LIST or WATCH, and
+each object that lies where none can lie. A CRD that came back with the other scope is listed anew;
+until then nothing of it goes into OPA and it counts as missing. It never stops but by cancellation.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
+
+import structlog
 
 from kube_sync.errors import NotFound, SyncError
 from kube_sync.kube.client import KubeClient
@@ -21,6 +25,8 @@ from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Replicate, Resource
 
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
 
 class Part:
     """The Store of one scope: it may replace nothing of another.
@@ -29,20 +35,29 @@ class Part:
     until it is whole, so that one that breaks off takes nothing of another with it.
     """
 
-    def __init__(self, mirror: Mirror, scope: str) -> None:
+    def __init__(
+        self, mirror: Mirror, scope: str, fits: Callable[[Item], bool] = lambda _item: True
+    ) -> None:
+        """`fits` tells whether an object can lie here; others are left out."""
         self._mirror = mirror
         self._scope = scope
+        self._fits = fits
+        self._odd = False  # the LIST that is under way had an object that does not fit
         self._gathered: list[Item] = []
 
     async def page(self, items: Sequence[Item]) -> None:
         """Take a part of a LIST."""
+        fitting = [item for item in items if self._fits(item)]
+        self._odd = self._odd or len(fitting) < len(items)
         if self._mirror.gathers(self._scope):
-            self._gathered += items
+            self._gathered += fitting
         else:
-            await self._mirror.page(items, scope=self._scope)
+            await self._mirror.page(fitting, scope=self._scope)
 
     def finish(self, *, known: bool) -> None:
         """Hold exactly what the pages held, in this scope."""
+        # What is left out may be all there is: that is no small collection but an unknown one.
+        known, self._odd = known and not self._odd, False
         if self._mirror.gathers(self._scope):
             gathered, self._gathered = self._gathered, []
             self._mirror.gather(gathered)
@@ -50,19 +65,26 @@ class Part:
 
     def abandon(self) -> None:
         """Forget the pages of a LIST that broke off."""
-        self._gathered = []
+        self._gathered, self._odd = [], False
         self._mirror.abandon(scope=self._scope)
 
     def apply(self, event: Event) -> None:
         """Take one watch event in."""
-        self._mirror.apply(event)
+        if event.item is None or self._fits(event.item):
+            self._mirror.apply(event)
 
 
 class Feed:
     """One resource, from the API server into its Mirror."""
 
     def __init__(
-        self, client: KubeClient, replicate: Replicate, resource: Resource, readiness: Readiness
+        self,
+        client: KubeClient,
+        replicate: Replicate,
+        resource: Resource,
+        readiness: Readiness,
+        *,
+        backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -70,32 +92,84 @@ class Feed:
         self._ignored = replicate.ignored_of(resource)
         self._readiness = readiness
         self._name = _name(replicate, resource)
-        self._backoff = Backoff()
+        self._backoff = backoff()
+        self._conditions: set[str] = set()
+        self._doubt = asyncio.Event()  # the scope may be another one now
+        self._contradicted = False  # it is, whatever discovery says
 
     async def run(self, mirror: Mirror) -> None:
         """Keep `mirror` current until cancelled."""
-        namespaces, ignored = self._namespaces, self._ignored
-        if (namespaces or ignored) and not await self._is_namespaced(mirror):
-            namespaces = ignored = ()
-        selector = _joined(self._resource.field_selector, ignored)
-        async with asyncio.TaskGroup() as group:
-            for scope in namespaces or (EVERYWHERE,):
-                group.create_task(self._reflect(mirror, scope, selector))
+        if not self._namespaces and not self._ignored:
+            # The same LIST and WATCH whatever the scope is.
+            source = self._source(EVERYWHERE, self._resource.field_selector)
+            await Reflector(self._name, source, Part(mirror, EVERYWHERE), self._say()).run()
+        namespaced = await self._is_namespaced(mirror)
+        while True:
+            await self._follow(mirror, namespaced=namespaced)
+            namespaced = not namespaced
+            self.forget()
+            mirror.rescope((namespaced and self._namespaces) or (EVERYWHERE,))
+            log.warning("scope_changed", resource=self._name, namespaced=namespaced)
 
-    async def _reflect(self, mirror: Mirror, scope: str, field_selector: str | None) -> NoReturn:
-        name = f"{self._name} in {scope}" if scope else self._name
-        source = KubeCollection(
-            self._client,
-            self._resource.gvr,
-            namespace=scope or None,
-            label_selector=self._resource.label_selector,
-            field_selector=field_selector,
-        )
-        report = self._readiness.reporter(name)
-        await Reflector(name, source, Part(mirror, scope), report).run()
+    def forget(self) -> None:
+        """Say nothing of the resource any more."""
+        while self._conditions:
+            self._readiness.forget(self._conditions.pop())
+
+    async def _follow(self, mirror: Mirror, *, namespaced: bool) -> None:
+        """Reflect until the kind has the other scope."""
+        namespaces, ignored = (self._namespaces, self._ignored) if namespaced else ((), ())
+        selector = _joined(self._resource.field_selector, ignored)
+        self._contradicted = False
+        async with asyncio.TaskGroup() as group:
+            reflecting = [
+                group.create_task(self._reflect(mirror, scope, selector, namespaced=namespaced))
+                for scope in namespaces or (EVERYWHERE,)
+            ]
+            await self._other_scope(namespaced=namespaced)
+            for task in reflecting:
+                task.cancel()
+
+    async def _reflect(
+        self, mirror: Mirror, scope: str, field_selector: str | None, *, namespaced: bool
+    ) -> NoReturn:
+        report = self._say(scope)
+
+        def heard(reason: str | None) -> None:
+            self._doubt.set()
+            report(reason)
+
+        def fits(item: Item) -> bool:
+            if bool(item.key.namespace) == namespaced:
+                return True
+            self._contradicted = True
+            self._doubt.set()
+            return False
+
+        source, name = self._source(scope, field_selector), self._condition(scope)
+        await Reflector(name, source, Part(mirror, scope, fits), heard).run()
+
+    async def _other_scope(self, *, namespaced: bool) -> None:
+        """Wait until discovery says that the kind has the other scope."""
+        while True:
+            await self._doubt.wait()
+            self._doubt.clear()
+            try:
+                if await is_namespaced(self._client, self._resource.gvr) != namespaced:
+                    return
+            except SyncError:
+                again = True  # the reflectors say what is wrong
+            else:
+                again = self._contradicted  # discovery is behind: it is made every few seconds
+            if again:
+                await self._backoff.wait()
+                self._doubt.set()
+            else:
+                self._backoff.progressed()
 
     async def _is_namespaced(self, mirror: Mirror) -> bool:
         """Ask until the API server knows the kind; until then it counts as listed and missing."""
+        report = self._say()
         while True:
             try:
                 found = await is_namespaced(self._client, self._resource.gvr)
@@ -104,11 +178,28 @@ class Feed:
                     # Each by itself: it is known again when the last of them was listed.
                     for scope in self._namespaces or (EVERYWHERE,):
                         mirror.finish(known=False, scope=scope)
-                self._readiness.waiting(self._name, str(error))
+                report(str(error))
                 await self._backoff.wait(getattr(error, "retry_after", None))
             else:
-                self._readiness.met(self._name)
+                report(None)
                 return found
+
+    def _source(self, scope: str, field_selector: str | None) -> KubeCollection:
+        return KubeCollection(
+            self._client,
+            self._resource.gvr,
+            namespace=scope or None,
+            label_selector=self._resource.label_selector,
+            field_selector=field_selector,
+        )
+
+    def _condition(self, scope: str) -> str:
+        return f"{self._name} in {scope}" if scope else self._name
+
+    def _say(self, scope: str = EVERYWHERE) -> Callable[[str | None], None]:
+        condition = self._condition(scope)
+        self._conditions.add(condition)
+        return self._readiness.reporter(condition)
 
 
 def _joined(field_selector: str | None, ignored: tuple[str, ...]) -> str | None:

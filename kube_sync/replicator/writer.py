@@ -26,6 +26,8 @@ from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.firstload import FirstLoad
+from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.runtime.backoff import Backoff
 
@@ -37,10 +39,15 @@ EPOCH: DataPath = ("kube_sync", "epoch")
 # waits for the writer.
 _KEYS_PER_PATCH = 100
 _HEARTBEAT_SECONDS = 1.0
+_SETTLE_SECONDS = 5.0  # what a write that is under way gets to end, when nobody wants it any more
 
 
 class DataApi(Protocol):
     """The part of OPA that is written to."""
+
+    async def get_data(self, path: DataPath) -> bytes | None:
+        """Return the document at `path`, None where there is none."""
+        ...
 
     async def put_data(self, path: DataPath, document: bytes) -> None:
         """Replace everything at `path`."""
@@ -69,19 +76,22 @@ class Writer:
         mirrors: Iterable[Mirror],
         readiness: Readiness,
         written: Written,
+        ledger: Ledger,
         *,
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
     ) -> None:
         self._opa = opa
         self._instance = instance
-        self._mirrors = tuple(mirrors)
+        self._mirrors = list(mirrors)
+        self._ledger = ledger
         self._readiness = readiness
         self._written = written
         self._backoff = backoff or Backoff(longest=5.0)
         self._heartbeat = heartbeat
         self._news = asyncio.Event()
         self._looks: list[asyncio.Future[None]] = []
+        self._patching = asyncio.Lock()  # what one PATCH stands on may not go in another
         self.loaded = asyncio.Event()
 
     def wake(self) -> None:
@@ -119,49 +129,114 @@ class Writer:
             looks, idle = list(self._looks), True
         self._news.clear()
         if looks or idle:
-            await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
+            await self._patch([self._epoch("loaded")])
         for look in looks:
             self._looks.remove(look)
             if not look.done():
                 look.set_result(None)
 
+    async def add(self, mirror: Mirror) -> None:
+        """Load one more collection beside those that are in, and write what changes in it.
+
+        Raises SyncError when OPA did not take the document: only another LIST has it.
+        """
+        await self._patch([self._epoch("loaded"), self._ledger.enter(mirror.name)])
+        await self._send(mirror)
+        self._mirrors.append(mirror)
+        self._tell(mirror, tuple(mirror.keys()))
+        self.wake()  # for what came meanwhile
+
+    async def drop(self, mirror: Mirror) -> None:
+        """Write nothing of `mirror` any more; nothing of it is under way afterwards."""
+        async with self._patching:
+            if mirror in self._mirrors:
+                self._mirrors.remove(mirror)
+            self._count()
+
+    async def withdraw(self, name: str) -> None:
+        """Remove a collection that was dropped from OPA. Raises EpochLost."""
+        async with self._patching:
+            await self._insist(partial(self._remove, name, "loaded"))
+
+    async def _remove(self, name: str, state: str) -> None:
+        """Remove a collection that may be there or not, in steps that can all be made again."""
+        epoch = self._epoch(state)
+        await self._opa.patch_data([epoch, self._ledger.enter(name)])
+        # OPA refuses to remove what is not there, as after an answer that was lost. The PATCH
+        # before proves that this is our OPA still.
+        await self._opa.put_data(self._ledger.path(name), b"{}")
+        await self._opa.patch_data([epoch, *self._ledger.strike(name)])
+
+    async def _patch(self, operations: Sequence[bytes]) -> None:
+        async with self._patching:
+            await self._insist(partial(self._opa.patch_data, operations))
+
     async def _load(self) -> None:
         self._readiness.waiting("data", "the first load is under way")
         epoch = msgspec.json.encode({self._instance: "loading"})
         await self._insist(partial(self._opa.put_data, EPOCH, epoch))
+        await self._insist(self._ledger.open)
         async with asyncio.TaskGroup() as group:
             for mirror in self._mirrors:
                 group.create_task(self._put(mirror))
+        for name in self._ledger.stale:
+            await self._insist(partial(self._remove, name, "loading"))
+            log.info("collection_removed", resource=name, reason="not configured any more")
         await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
         self._readiness.met("data")
         log.info("opa_loaded", instance=self._instance)
 
     async def _put(self, mirror: Mirror) -> None:
+        try:
+            await self._send(mirror)
+        except SyncError as error:
+            # What was sent is gone, here and there: only another LIST has it.
+            self._readiness.waiting("opa", str(error))
+            raise EpochLost(str(error)) from error
+        self._tell(mirror, tuple(mirror.keys()))
+
+    async def _send(self, mirror: Mirror) -> None:
         """Send the first LIST while it arrives; one that breaks off is sent again, whole."""
         while True:
             path, first = await mirror.first_load()
             try:
-                await self._opa.stream_data(path, first.chunks())
-            except SyncError as error:
+                await self._stream(path, first)
+            except SyncError:
                 if first.abandoned:
                     continue
-                # What was sent is gone, here and there: only another LIST has it.
-                self._readiness.waiting("opa", str(error))
-                raise EpochLost(str(error)) from error
+                raise
             mirror.first_written(first)
-            self._tell(mirror, first.versions.keys())
             return
 
+    async def _stream(self, path: DataPath, first: FirstLoad) -> None:
+        # A task of its own: cancelled when all is sent, OPA might apply it after what comes next.
+        sending = asyncio.create_task(self._opa.stream_data(path, first.chunks()))
+        try:
+            await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            first.abandon()
+            await asyncio.wait([sending], timeout=_SETTLE_SECONDS)
+            if not sending.cancel():
+                sending.exception()  # so that nobody complains that it was never looked at
+            raise
+
     async def _flush(self) -> None:
-        while batches := self._batches():
-            operations = [self._epoch("loaded")]
-            for mirror, batch in batches:
-                operations += mirror.operations(batch)
-            # Only removals of what OPA never held: nothing to say.
-            if len(operations) > 1:
-                await self._insist(partial(self._opa.patch_data, operations))
-            for mirror, batch in batches:
-                self._note(mirror, batch)
+        while True:
+            # From the choice of a batch to its end: nothing of it may be dropped in between.
+            async with self._patching:
+                if not (batches := self._batches()):
+                    return
+                await self._write(batches)
+
+    async def _write(self, batches: list[tuple[Mirror, Batch]]) -> None:
+        operations = [self._epoch("loaded")]
+        for mirror, batch in batches:
+            operations += mirror.operations(batch)
+        # Only removals of what OPA never held: nothing to say.
+        if len(operations) > 1:
+            await self._insist(partial(self._opa.patch_data, operations))
+        for mirror, batch in batches:
+            self._note(mirror, batch)
 
     def _batches(self) -> list[tuple[Mirror, Batch]]:
         room = _KEYS_PER_PATCH
@@ -178,8 +253,11 @@ class Writer:
 
     def _tell(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
         metrics.replicated_objects.labels(mirror.name).set(mirror.held)
-        metrics.pending_changes.set(sum(m.pending for m in self._mirrors))
+        self._count()
         self._written(mirror.name, keys)
+
+    def _count(self) -> None:
+        metrics.pending_changes.set(sum(mirror.pending for mirror in self._mirrors))
 
     def _epoch(self, state: str) -> bytes:
         path = paths.pointer((*EPOCH, self._instance))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import GroupVersionResource
@@ -26,8 +28,8 @@ from tests.fakes.apiserver import (
 )
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
 from tests.fakes.compiler import FakeCompiler
-from tests.fakes.http import Recorded, answer, stream
-from tests.fakes.opa import FakeOpa, fake_opa
+from tests.fakes.http import Recorded, answer, held, stream
+from tests.fakes.opa import FakeOpa, fake_opa, puts
 from tests.unit.async_tools import until
 
 NODES = GroupVersionResource("", "v1", "nodes")
@@ -50,6 +52,18 @@ class World:
             return None
         found = self.opa.data["kubernetes"][name]
         return {space: sorted(inside) for space, inside in found.items()}
+
+    def objects(self, name: str) -> Any:
+        """Return the names that OPA holds now, by namespace; an object without one by itself."""
+        found = self.opa.data.get("kubernetes", {}).get(name, {})
+        return {
+            space: "object" if "metadata" in inside else sorted(inside)
+            for space, inside in found.items()
+        }
+
+    @property
+    def epochs(self) -> int:
+        return sum(map(puts("/v1/data/kube_sync/epoch"), self.opa.http.requests))
 
     def asked(self) -> set[str]:
         """Return the paths of all LISTs and WATCHes."""
@@ -264,3 +278,123 @@ async def test_only_named_fields_reach_opa_in_the_load_and_afterwards(world: Wor
         },
         "spec": {"replicas": 2},
     }
+
+
+async def recreated(world: World, *, namespaced: bool, at_once: bool) -> None:
+    """Delete the CRD and create it with this scope; nobody sees it missing when it is `at_once`."""
+    await world.api.watched(CLUSTERS)
+    world.api.undefine(CLUSTERS)
+    if at_once:
+        world.api.compact()
+    else:
+        await until(lambda: "CRD" in str(world.readiness.reasons))
+    world.api.define(CLUSTERS, "ClusterProfile", builtin=False, namespaced=namespaced)
+    for space in ("n1", "n2") if namespaced else ("",):
+        for name in ("new", "n1") if namespaced else ("n1", "n2", "new"):
+            world.api.put(CLUSTERS, key(name, space))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ({}, {"n1": ["n1", "new"], "n2": ["n1", "new"]}),
+        ({"namespaces": ("n1",)}, {"n1": ["n1", "new"]}),
+        ({"namespaces": ("n1", "n2")}, {"n1": ["n1", "new"], "n2": ["n1", "new"]}),
+        ({"ignore_namespaces": ("n2",)}, {"n1": ["n1", "new"]}),
+    ],
+)
+async def test_kind_that_comes_back_in_namespaces_is_selected_by_them(
+    world: World, where: Any, wanted: Any, *, at_once: bool
+) -> None:
+    world.api.define(CLUSTERS, "ClusterProfile", builtin=False, namespaced=False)
+    for name in ("n1", "old"):
+        world.api.put(CLUSTERS, key(name, ""))
+    async with world.replicating(of(CLUSTERS, as_="clusters", **where)):
+        await until(lambda: world.held("clusters") is not None)
+        epochs = world.epochs
+        await recreated(world, namespaced=True, at_once=at_once)
+        await until(lambda: world.objects("clusters") == wanted)
+        await until(lambda: not world.hub.held and not world.readiness.reasons)
+        assert world.epochs == epochs == 1
+        world.api.delete(CLUSTERS, key("new", "n1"))
+        world.api.put(CLUSTERS, key("elsewhere", "n3"))
+        world.api.put(CLUSTERS, key("later", "n1"))
+        await until(lambda: world.objects("clusters").get("n1") == ["later", "n1"])
+        assert ("n3" in world.objects("clusters")) == (where.get("namespaces") is None)
+        metric = "kube_sync_resource_known"
+        assert REGISTRY.get_sample_value(metric, {"resource": "clusters"}) == 1
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize(
+    "where", [{}, {"namespaces": ("n1", "n2")}, {"ignore_namespaces": ("n2",)}]
+)
+async def test_kind_that_comes_back_without_namespaces_is_replicated_whole(
+    world: World, where: Any, *, at_once: bool
+) -> None:
+    world.api.define(CLUSTERS, "ClusterProfile", builtin=False)
+    for space in ("n1", "n2"):
+        world.api.put(CLUSTERS, key("old", space))
+    async with world.replicating(of(CLUSTERS, as_="clusters", **where)):
+        await until(lambda: world.held("clusters") is not None)
+        await recreated(world, namespaced=False, at_once=at_once)
+        await until(lambda: set(world.opa.data["kubernetes"]["clusters"]) == {"n1", "n2", "new"})
+        found = world.opa.data["kubernetes"]["clusters"]
+        assert {body["metadata"]["name"] for body in found.values()} == {"n1", "n2", "new"}
+        await until(lambda: not world.hub.held and not world.readiness.reasons)
+        assert world.epochs == 1
+        assert all("n1" not in condition for condition in world.readiness.conditions)
+
+
+async def test_objects_of_another_scope_are_no_small_collection_but_an_unknown_one(
+    world: World,
+) -> None:
+    """Discovery is behind for a while; to decide on what fits would move everything away."""
+    world.api.define(CLUSTERS, "ClusterProfile", builtin=False, namespaced=False)
+    world.api.put(CLUSTERS, key("old", ""))
+    async with world.replicating(of(CLUSTERS, as_="clusters", namespaces=("n1",))):
+        await until(lambda: world.held("clusters") is not None)
+        resources = [{"name": CLUSTERS.resource, "kind": "ClusterProfile", "namespaced": False}]
+        late = answer(200, json.dumps({"resources": resources}).encode())
+        group = f"/apis/{CLUSTERS.group}/{CLUSTERS.version}"
+        fault = world.api.http.fault(lambda r: r.path == group, late, times=1000)
+        await recreated(world, namespaced=True, at_once=True)
+        asked = fault.times
+        await until(lambda: fault.times < asked - 3)
+        assert world.objects("clusters") == {}
+        assert len(world.hub.held) == 1
+        assert "clusters" in world.hub.held[0]
+        fault.times = 0
+        await until(lambda: world.objects("clusters") == {"n1": ["n1", "new"]})
+        await until(lambda: not world.hub.held)
+
+
+async def test_kind_that_comes_back_as_it_was_is_listed_again_by_the_same_parts(
+    world: World,
+) -> None:
+    world.api.define(CLUSTERS, "ClusterProfile", builtin=False)
+    async with world.replicating(of(CLUSTERS, as_="clusters", namespaces=("n1",))):
+        await until(lambda: world.held("clusters") is not None)
+        await recreated(world, namespaced=True, at_once=False)
+        await until(lambda: world.objects("clusters") == {"n1": ["n1", "new"]})
+        await until(lambda: not world.hub.held and not world.readiness.reasons)
+
+
+async def test_scope_that_is_another_one_in_the_first_list_already_is_noticed(
+    world: World,
+) -> None:
+    world.api.define(CLUSTERS, "ClusterProfile", builtin=False, namespaced=False)
+    world.api.put(CLUSTERS, key("old", ""))
+    gate = asyncio.Event()
+    world.api.http.fault(lists(CLUSTERS), held(gate))
+    async with world.replicating(of(CLUSTERS, as_="clusters", namespaces=("n1", "n2"))):
+        await until(lambda: any(map(lists(CLUSTERS), world.api.http.requests)))
+        world.api.http.fault(lists(CLUSTERS), answer(503), times=3)
+        world.api.http.cut()
+        world.api.undefine(CLUSTERS)
+        world.api.define(CLUSTERS, "ClusterProfile", builtin=False, namespaced=True)
+        for space in ("n1", "n2", "n3"):
+            world.api.put(CLUSTERS, key("new", space))
+        await until(lambda: world.objects("clusters") == {"n1": ["new"], "n2": ["new"]})
+        await until(lambda: not world.hub.held and not world.readiness.reasons)

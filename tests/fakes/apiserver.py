@@ -90,6 +90,7 @@ class FakeApiServer:
     def undefine(self, gvr: GroupVersionResource) -> None:
         """Forget a resource and all its objects, as when a CRD is deleted."""
         del self._kinds[gvr], self._objects[gvr]
+        self._version += 1
         self.http.cut()
 
     def put(self, gvr: GroupVersionResource, key: ObjectKey, **content: Any) -> Json:
@@ -312,7 +313,7 @@ def write_kubeconfig(path: Path, server: str, user: Json, **cluster: Any) -> Non
 
 def lists(gvr: GroupVersionResource) -> Matches:
     """Match the first page of a LIST."""
-    return lambda r: _is(r, gvr) and "watch" not in r.query and "continue" not in r.query
+    return lambda r: _is(r, gvr) and "limit" in r.query and "continue" not in r.query
 
 
 def continues(gvr: GroupVersionResource) -> Matches:

@@ -13,7 +13,7 @@ import yaml
 from kube_sync import __version__, app, cli
 from kube_sync.cli import main
 from kube_sync.errors import Misconfigured
-from kube_sync.settings import CONFIG_ENV, Settings, fields, load_settings
+from kube_sync.settings import CONFIG_ENV, Settings, Source, fields, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +146,8 @@ def test_a_service_runs_with_the_settings_and_ends_with_0(
 ) -> None:
     ran: list[Settings] = []
 
-    async def run(settings: Settings) -> None:
+    async def run(settings: Settings, source: Source | None = None) -> None:
+        assert source is None or source.file == str(config)
         ran.append(settings)
 
     monkeypatch.setattr(app, function, run)
@@ -160,7 +161,8 @@ def test_a_mistake_found_while_running_is_one_line_and_2(
 ) -> None:
     """A token file that goes raises in a task group of a task group."""
 
-    async def run(_settings: Settings) -> None:
+    async def run(_settings: Settings, source: Source) -> None:
+        assert source.file is None
         inner = ExceptionGroup("inner", [Misconfigured("token file /t: empty")])
         msg = "outer"
         raise ExceptionGroup(msg, [inner])
@@ -172,7 +174,8 @@ def test_a_mistake_found_while_running_is_one_line_and_2(
 
 
 def test_an_unexpected_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run(_settings: Settings) -> None:
+    async def run(_settings: Settings, source: Source) -> None:
+        assert source.file is None
         msg = "a bug"
         raise RuntimeError(msg)
 

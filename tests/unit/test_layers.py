@@ -54,7 +54,7 @@ def test_imports_point_down_the_layers_and_never_sideways(module: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=_name)
 def test_the_environment_is_read_by_the_command_line_alone(module: Path) -> None:
-    """It hands it to settings.py, which takes it as a value."""
+    """It hands it to settings, which takes it as a value."""
     source = module.read_text()
     if _name(module) != "cli.py":
         assert "os.environ" not in source

@@ -361,3 +361,12 @@ def test_any_interleaving_leaves_every_reader_equal_to_the_hub(
                 assert reader.held == hub.held
 
     asyncio.run(whole())
+
+
+def test_a_hold_that_stands_alone_takes_the_place_of_all_others() -> None:
+    hub = DecisionHub("me")
+    hub.hold("missing x", "x is missing")
+    hub.hold_alone("load", "OPA is being loaded")
+    assert list(hub.held) == ["OPA is being loaded"]
+    hub.release("load")
+    assert not hub.held

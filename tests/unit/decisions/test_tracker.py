@@ -32,6 +32,7 @@ class Collection:
     def __init__(self, name: str, *names: str) -> None:
         self.name = name
         self.known = True
+        self.loaded = True
         self.pending = 0
         self.names = list(names)
 
@@ -408,3 +409,123 @@ async def test_policies_that_were_there_at_opas_start_are_asked_for() -> None:
     world.tracker.policies_changed("none", 0)
     async with world.loaded():
         assert len(world.hub.records) == 1
+
+
+DAEMONSETS = GroupVersionResource("apps", "v1", "daemonsets")
+
+
+def _arriving(name: str, *names: str) -> Collection:
+    found = Collection(name, *names)
+    found.loaded = False
+    return found
+
+
+async def test_collection_that_is_expected_holds_until_it_is_in_and_decided_on() -> None:
+    world = World("a")
+    async with world.loaded():
+        added = _arriving("nodes")
+        world.tracker.expect(added, None)
+        assert world.hub.held == ("nodes: is being loaded",)
+        world.tracker.written("clusters", [_key("c1")])
+        await world.idle()
+        assert world.hub.held
+        world.opa.text = "two"
+        added.loaded, added.pending = True, 1
+        world.tracker.written("nodes", [])
+        await until(lambda: world.texts == {"a": "two"})
+        await world.idle()
+        assert world.hub.held  # some of it is not in yet
+        added.pending = 0
+        world.opa.answers.clear()
+        world.opa.asked.clear()
+        world.tracker.written("nodes", [_key("n")])
+        await until(lambda: world.opa.asked)
+        assert world.hub.held
+        world.opa.answers.set()
+        await until(lambda: not world.hub.held)
+
+
+async def test_target_that_is_exchanged_is_swept_before_its_hold_ends() -> None:
+    world = World("a", "b", "c")
+    async with world.loaded():
+        world.replicasets = _arriving("replicasets", "a", "b")
+        world.opa._replicasets = world.replicasets
+        world.tracker.expect(world.replicasets, REPLICASETS)
+        assert set(world.texts) == {"a", "b", "c"}
+        world.opa.text = "two"
+        world.replicasets.loaded = True
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: not world.hub.held)
+        assert world.texts == {"a": "two", "b": "two"}
+
+
+async def test_target_that_is_forgotten_takes_its_decisions_and_holds_along() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.clusters.known = False
+        world.tracker.wake()
+        world.tracker.expect(_arriving("replicasets"), REPLICASETS)
+        assert any("clusters" in reason for reason in world.hub.held)
+        world.tracker.written("replicasets", [_key("a")])
+        for name in ("replicasets", "clusters", "never heard of"):
+            world.tracker.forget(name)
+        assert not world.hub.held
+        assert world.texts == {}
+        world.tracker.written("replicasets", [_key("a")])
+        await world.idle()
+        assert world.texts == {}
+
+
+async def test_target_that_is_forgotten_while_opa_answers_stays_forgotten() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.opa.answers.clear()
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: world.opa.asked)
+        world.tracker.forget("replicasets")
+        world.opa.answers.set()
+        await world.idle()
+        assert world.texts == {}
+
+
+async def test_target_that_is_forgotten_while_opa_fails_is_not_asked_for_again() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.opa.answers.clear()
+        world.opa.failures = [Retriable("away")]
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: world.opa.asked)
+        world.tracker.forget("replicasets")
+        world.opa.answers.set()
+        await world.idle()
+        assert world.opa.asked == [["a"]]
+        assert world.texts == {}
+        world.tracker.retarget("clusters", DAEMONSETS)
+        await until(lambda: len(world.opa.asked) == 2)
+
+
+async def test_collection_that_becomes_a_target_is_decided_on() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.opa._replicasets = Collection("both", "a", "c1")
+        world.tracker.retarget("clusters", DAEMONSETS)
+        await until(lambda: set(world.texts) == {"a", "c1"})
+        world.opa.asked.clear()
+        world.tracker.retarget("clusters", DAEMONSETS)
+        await world.idle()
+        assert world.opa.asked == []
+
+
+async def test_target_of_another_name_keeps_the_decisions_of_its_kind() -> None:
+    world = World("a")
+    async with world.loaded():
+        sets = _arriving("sets", "a")
+        with world.hub.subscribe() as reader:
+            world.tracker.expect(sets, REPLICASETS)
+            world.tracker.forget("replicasets")
+            assert world.texts == {"a": "one"}
+            sets.loaded = True
+            world.tracker.written("sets", [_key("a")])
+            await until(lambda: not world.hub.held)
+            told = await reader.read(10, 1.0)
+        assert "DeletedRecord" not in {type(record).__name__ for record in told}

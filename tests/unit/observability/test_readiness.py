@@ -41,3 +41,22 @@ def test_a_reporter_speaks_for_one_condition() -> None:
     assert readiness.reasons == {"opa": "away"}
     report(None)
     assert readiness.conditions == {"opa": "ok"}
+
+
+def test_a_note_is_shown_and_leaves_the_process_ready() -> None:
+    readiness = Readiness()
+    readiness.waiting("configuration", "x")
+    readiness.noted("configuration", "the last good one is in force")
+    assert readiness.reasons == {}
+    assert readiness.conditions == {"configuration": "the last good one is in force"}
+    readiness.met("configuration")
+    assert readiness.conditions == {"configuration": "ok"}
+
+
+def test_what_is_forgotten_is_neither_waited_for_nor_shown() -> None:
+    readiness = Readiness()
+    readiness.waiting("a", "x")
+    readiness.met("b")
+    for condition in ("a", "b", "never heard of"):
+        readiness.forget(condition)
+    assert (readiness.reasons, readiness.conditions) == ({}, {})

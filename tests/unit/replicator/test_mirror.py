@@ -480,3 +480,78 @@ class MirrorMachine(RuleBasedStateMachine):
 
 TestMirrorConverges = MirrorMachine.TestCase
 TestMirrorConverges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def bare(name: str, version: str = "1") -> Item:
+    return item(name, version, namespace="")
+
+
+def test_kind_that_is_listed_with_the_other_scope_replaces_what_has_its_names() -> None:
+    """An object may have the name of a namespace that goes, and the other way round."""
+    bench = Bench()
+    listed(bench.mirror, listing(bare("n1"), bare("n2")))
+    bench.load()
+    listed(bench.mirror, listing(item("x", namespace="n1"), item("y", namespace="n2")))
+    bench.flush()
+    assert {space: set(found) for space, found in bench.held.items()} == {"n1": {"x"}, "n2": {"y"}}
+    listed(bench.mirror, listing(bare("n1", "2"), bare("n2", "2")))
+    bench.flush()
+    assert {name: found["metadata"]["name"] for name, found in bench.held.items()} == {
+        "n1": "n1",
+        "n2": "n2",
+    }
+
+
+@pytest.mark.parametrize("scopes", [("n1",), ("n1", "n2")])
+def test_rescoped_collection_is_empty_and_unknown_until_all_were_listed(
+    scopes: tuple[str, ...],
+) -> None:
+    bench = Bench(*scopes)
+    listed(bench.mirror, listing(bare("n1"), bare("old")))
+    bench.load()
+    bench.mirror.rescope(scopes)
+    bench.flush()
+    assert bench.held == {}
+    for scope in scopes:
+        assert not bench.mirror.known
+        listed(Part(bench.mirror, scope), listing(item("x", namespace=scope)))
+    assert bench.mirror.known
+    bench.flush()
+    assert bench.held.keys() == set(scopes)
+
+
+def test_collection_rescoped_before_its_load_is_loaded_as_it_is_then() -> None:
+    bench = Bench("n1", "n2")
+    listed(Part(bench.mirror, "n1"), listing(item("x", namespace="n1")))
+    bench.mirror.rescope([EVERYWHERE])
+    listed(bench.mirror, listing(bare("a")))
+    bench.load()
+    bench.flush()
+    assert set(bench.held) == {"a"}
+    assert bench.mirror.known
+
+
+def test_collection_rescoped_in_the_middle_of_a_page_begins_its_document_again() -> None:
+    bench = Bench("n1", "n2")
+    at_once(bench.mirror.page([bare("old")]))
+    bench.mirror.rescope(["n1", "n2"])
+    for scope in ("n1", "n2"):
+        listed(Part(bench.mirror, scope), listing(item("x", namespace=scope)))
+    bench.load()
+    bench.flush()
+    assert set(bench.held) == {"n1", "n2"}
+
+
+def test_objects_that_do_not_fit_make_a_collection_unknown_and_stay_out() -> None:
+    bench = Bench()
+    part = Part(bench.mirror, EVERYWHERE, lambda found: not found.key.namespace)
+    listed(part, listing(bare("a"), item("x", namespace="n1")))
+    bench.load()
+    assert set(bench.held) == {"a"}
+    assert not bench.mirror.known
+    part.apply(added(item("y", namespace="n1")))
+    assert bench.mirror.pending == 0
+    at_once(part.page([item("x", namespace="n1")]))
+    part.abandon()
+    listed(part, listing(bare("a")))
+    assert bench.mirror.known

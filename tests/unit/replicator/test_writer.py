@@ -7,15 +7,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
-from kube_sync.errors import EpochLost, first_of
+from kube_sync.errors import EpochLost, Retriable, first_of
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.writer import Writer
-from tests.fakes.http import Recorded, answer, held, lose_answer
+from tests.fakes.http import Recorded, answer, hang, held, lose_answer
 from tests.fakes.listing import Listing, listed
 from tests.fakes.opa import FakeOpa, heartbeat, patched, puts, writes
 from tests.unit.async_tools import PATIENCE, Waits, until
@@ -48,6 +50,7 @@ class Bench:
             [self.things, self.others],
             self.readiness,
             self._written,
+            Ledger(client, "kubernetes", ["things", "others"]),
             backoff=self.waits.backoff(),
             heartbeat=beat,
         )
@@ -111,12 +114,17 @@ async def test_load_is_framed_by_the_epoch(bench: Bench, opa: FakeOpa) -> None:
     async with bench.loaded("a", "b"):
         assert bench.steps() == [
             "PUT /v1/data/kube_sync/epoch",
+            "GET /v1/data/kube_sync/collections/kubernetes",
+            "PUT /v1/data/kube_sync/collections/kubernetes",
             "PUT /v1/data/kubernetes/things",
             "PUT /v1/data/kubernetes/others",
             "PATCH /v1/data",
         ]
         assert opa.http.requests[0].json() == {"me": "loading"}
-        assert opa.data["kube_sync"] == {"epoch": {"me": "loaded"}}
+        assert opa.data["kube_sync"] == {
+            "epoch": {"me": "loaded"},
+            "collections": {"kubernetes": {"things": True, "others": True}},
+        }
         assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
         assert bench.told == [("things", {"a", "b"}), ("others", set())]
         assert bench.readiness.conditions["data"] == "ok"
@@ -223,7 +231,7 @@ async def test_heartbeat_writes_nothing_but_the_epoch(beating: Bench, opa: FakeO
         request = await opa.http.until_next(patched)
         assert heartbeat(request)
         assert json.dumps(opa.data, sort_keys=True) == before
-        assert not any(map(writes, opa.http.requests[4:]))
+        assert not any(map(writes, opa.http.requests[6:]))
 
 
 @pytest.mark.parametrize("how", ["restart", "wipe", "takeover", "replaced root"])
@@ -341,3 +349,153 @@ async def test_list_that_breaks_off_in_mid_load_is_sent_again_whole(
         await bench.writer.loaded.wait()
     assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
     assert bench.waits.seconds == []
+
+
+def third(bench: Bench, *names: str) -> Mirror:
+    mirror = Mirror("thirds", ("kubernetes",), bench.wake)
+    listed(mirror, listing(*names))
+    return mirror
+
+
+async def test_collection_is_added_beside_the_others_and_followed(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    async with bench.loaded("a"):
+        added = third(bench, "c")
+        late = item("late")
+        added.apply(Event("ADDED", late.version, late))
+        before = len(opa.http.requests)
+        await bench.writer.add(added)
+        await until(lambda: not added.pending)
+        assert set(opa.data["kubernetes"]["thirds"]["default"]) == {"c", "late"}
+        assert opa.data["kube_sync"]["collections"]["kubernetes"]["thirds"] is True
+        assert ("thirds", {"c"}) in bench.told
+        assert bench.steps()[before : before + 2] == [
+            "PATCH /v1/data",
+            "PUT /v1/data/kubernetes/thirds",
+        ]
+
+
+async def test_collection_that_opa_refuses_is_not_added_and_loses_no_epoch(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    async with bench.loaded("a") as task:
+        opa.http.fault(puts("/v1/data/kubernetes/thirds"), answer(503))
+        refused = third(bench, "c")
+        with pytest.raises(Retriable, match="503"):
+            await bench.writer.add(refused)
+        bench.add("b")
+        await bench.until_written()
+        assert "thirds" not in opa.data["kubernetes"]
+        assert not task.done()
+        await bench.writer.drop(refused)  # which it never held
+
+
+async def test_adding_to_an_opa_that_was_wiped_writes_nothing_into_it(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    async with bench.loaded("a"):
+        opa.restart()
+        with pytest.raises(EpochLost):
+            await bench.writer.add(third(bench, "c"))
+        assert opa.data == {}
+
+
+async def test_what_was_dropped_is_not_written_any_more(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a"):
+        bench.add("early")
+        await bench.writer.drop(bench.things)
+        assert REGISTRY.get_sample_value("kube_sync_pending_changes") == 0
+        bench.add("b")
+        found = item("other")
+        bench.others.apply(Event("ADDED", found.version, found))
+        await until(lambda: not bench.others.pending)
+        assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
+        assert bench.things.pending == 2
+
+
+async def test_drop_waits_for_the_patch_that_is_under_way(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a"):
+        gate = asyncio.Event()
+        fault = opa.http.fault(patched, held(gate))
+        bench.add("b")
+        await fault.met.wait()
+        dropping = asyncio.create_task(bench.writer.drop(bench.things))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not dropping.done()
+        gate.set()
+        await dropping
+        assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_withdrawn_collection_is_removed_whether_it_is_there_or_not(
+    bench: Bench, opa: FakeOpa, *, there: bool
+) -> None:
+    async with bench.loaded("a"):
+        await bench.writer.drop(bench.things)
+        if not there:
+            del opa.data["kubernetes"]["things"]
+        await bench.writer.withdraw("things")
+        assert set(opa.data["kubernetes"]) == {"others"}
+        assert opa.data["kube_sync"]["collections"] == {"kubernetes": {"others": True}}
+
+
+async def test_withdrawal_from_an_opa_that_was_wiped_writes_nothing_into_it(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    async with bench.loaded("a"):
+        opa.restart()
+        with pytest.raises(EpochLost):
+            await bench.writer.withdraw("things")
+        assert opa.data == {}
+
+
+async def test_document_that_is_sent_whole_is_waited_for_when_it_is_not_wanted_any_more(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    """Else OPA may apply it after what comes next."""
+    async with bench.loaded("a"):
+        gate = asyncio.Event()
+        fault = opa.http.fault(puts("/v1/data/kubernetes/thirds"), held(gate))
+        adding = asyncio.create_task(bench.writer.add(third(bench, "c")))
+        await fault.met.wait()
+        adding.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not adding.done()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        assert "thirds" in opa.data["kubernetes"]
+
+
+async def test_document_that_is_not_whole_is_given_up_when_it_is_not_wanted_any_more(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    async with bench.loaded("a"):
+        mirror = Mirror("thirds", ("kubernetes",), bench.wake)
+        await mirror.page([item("c")])
+        adding = asyncio.create_task(bench.writer.add(mirror))
+        await mirror.first_load()
+        await until(lambda: b"thirds" in opa.http.requests[-1].body)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        assert "thirds" not in opa.data["kubernetes"]
+
+
+async def test_opa_that_never_answers_is_waited_for_no_longer_than_a_moment(
+    bench: Bench, opa: FakeOpa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_sync.replicator.writer._SETTLE_SECONDS", 0.01)
+    async with bench.loaded("a"):
+        fault = opa.http.fault(puts("/v1/data/kubernetes/thirds"), hang())
+        adding = asyncio.create_task(bench.writer.add(third(bench, "c")))
+        await fault.met.wait()
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding

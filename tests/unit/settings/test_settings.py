@@ -14,11 +14,9 @@ from kube_sync.settings import (
     Field,
     Resource,
     Settings,
-    check_stream,
     effective,
     fields,
     load_settings,
-    parse_listen,
 )
 
 DOCUMENTED = """\
@@ -283,6 +281,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ("content", "complaint"),
     [
         (b"opa: [", "not YAML: while parsing a flow node"),
+        (b"when: 2020-99-99", "not YAML: month must be in 1..12"),
         (b"\xff\xfe\xff", "not YAML: "),
         (b"!!python/object:os.system {}", "not YAML: could not determine a constructor"),
         (b"[]", "expected a mapping, found list"),
@@ -296,6 +295,13 @@ def test_a_file_that_is_no_mapping_is_named(file: Path, content: bytes, complain
     message = str(raised.value)
     assert message.startswith(f"configuration file {file}: {complaint}")
     assert "\n" not in message
+
+
+def test_what_is_not_yaml_is_told_by_its_place_and_not_by_its_text(file: Path) -> None:
+    """It is shown on the readiness page too, and there may be a password in the line."""
+    complaint = _complaint(file, "opa:\n  url: http://me:s3cret@opa: x")
+    assert "mapping values are not allowed here (line 2, column " in complaint
+    assert "s3cret" not in complaint
 
 
 _EXAMPLES: dict[str, tuple[str, Any]] = {
@@ -474,65 +480,6 @@ def test_passwords_in_urls_are_masked(file: Path) -> None:
     assert yaml.safe_load(shown)["opa"]["url"] == "https://***@opa:8181/x?y"
     assert yaml.safe_load(shown)["decisions"]["url"] == "https://***@replicator:9400/v1/decisions"
     assert "secret" not in shown
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("127.0.0.1:9400", ("127.0.0.1", 9400)),
-        ("localhost:0", ("localhost", 0)),
-        (":8443", ("0.0.0.0", 8443)),  # noqa: S104 - nothing listens here
-        ("[::1]:65535", ("::1", 65535)),
-        ("[::ffff:127.0.0.1]:1", ("::ffff:127.0.0.1", 1)),
-    ],
-)
-def test_an_address_is_split_into_host_and_port(text: str, address: tuple[str, int]) -> None:
-    assert parse_listen("x", text) == address
-
-
-@pytest.mark.parametrize(
-    "text", ["", "9400", "a", "a:", "a:b", "a:-1", "a:65536", "::1:80", "[::1]", "[x]:1", "a b:1"]
-)
-def test_anything_else_is_no_address(text: str) -> None:
-    with pytest.raises(Misconfigured, match=r'^some\.listen: ".*" is not host:port, as in'):
-        parse_listen("some.listen", text)
-
-
-@pytest.mark.parametrize(
-    "listen", ["127.0.0.1:9400", "127.8.9.1:1", "localhost:9400", "[::1]:9400"]
-)
-def test_a_stream_on_this_machine_alone_may_do_without_token_and_certificate(
-    file: Path, listen: str
-) -> None:
-    check_stream(_load(file, f"decisions: {{listen: '{listen}'}}").decisions)
-
-
-@pytest.mark.parametrize(
-    "listen", ["0.0.0.0:9400", ":9400", "10.0.0.1:1", "[::]:1", "replicator:1"]
-)
-@pytest.mark.parametrize(
-    ("have", "missing"),
-    [
-        ("", "token_file"),
-        ("token_file: /t", "cert_file"),
-        ("cert_file: /c, key_file: /k", "token_file"),
-    ],
-)
-def test_a_stream_for_others_needs_token_and_certificate(
-    file: Path, listen: str, have: str, missing: str
-) -> None:
-    decisions = _load(file, f"decisions: {{listen: '{listen}', {have}}}").decisions
-    with pytest.raises(Misconfigured) as raised:
-        check_stream(decisions)
-    assert str(raised.value) == (
-        f"decisions.{missing}: needed, since decisions.listen ({listen}) is not a loopback "
-        "address and the stream tells what runs where"
-    )
-
-
-def test_a_stream_for_others_with_token_and_certificate_is_served(file: Path) -> None:
-    text = "decisions: {listen: ':9400', token_file: /t, cert_file: /c, key_file: /k}"
-    check_stream(_load(file, text).decisions)
 
 
 def test_all_namespaces_and_one_of_them_is_a_contradiction(file: Path) -> None:

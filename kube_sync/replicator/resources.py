@@ -1,0 +1,268 @@
+"""The resources of one epoch, as the configuration has them now: added, withdrawn, exchanged.
+
+Keeps true: a resource whose selection did not change is not touched, whatever happens to others;
+decisions are held, and the process is not ready, from before a collection is asked for until OPA
+holds it and all was decided again; a collection that is exchanged for another one of its name is
+replaced whole, so OPA never holds less than one of them; of one that is withdrawn nothing is left.
+
+A resource that goes or changes before the first load of all is in ends the epoch (Reconfigured):
+that load may be waiting for just this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
+
+import structlog
+
+from kube_sync.decisions.tracker import Collection_
+from kube_sync.errors import EpochLost, SyncError, first_of
+from kube_sync.kube.client import KubeClient
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import metrics
+from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.mirror import EVERYWHERE, Mirror
+from kube_sync.replicator.projection import keeping, project
+from kube_sync.replicator.selection import Feed
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.settings import Replicate, Resource, Settings
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Reconfigured(SyncError):
+    """The configuration changed in the middle of the first load: begin again with the new one."""
+
+
+class Target(Protocol):
+    """Where collections are written to, the Writer."""
+
+    loaded: asyncio.Event
+
+    async def add(self, mirror: Mirror) -> None:
+        """Load one more."""
+        ...
+
+    async def drop(self, mirror: Mirror) -> None:
+        """Write no more of it."""
+        ...
+
+    async def withdraw(self, name: str) -> None:
+        """Remove it."""
+        ...
+
+
+class Decider(Protocol):
+    """Who decides on collections, the Tracker."""
+
+    def expect(self, found: Collection_, target: GroupVersionResource | None) -> None:
+        """Hold until it is in."""
+        ...
+
+    def retarget(self, name: str, target: GroupVersionResource | None) -> None:
+        """Decide about it, or not."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Take note that it goes."""
+        ...
+
+    def written(self, name: str, keys: Collection[ObjectKey]) -> None:
+        """Take note that it changed."""
+        ...
+
+
+@dataclass(slots=True)
+class Replica:
+    """One resource on its way into OPA."""
+
+    resource: Resource
+    selection: object  # equal to another one when the same objects are wanted in the same form
+    mirror: Mirror
+    feed: Feed
+    task: asyncio.Task[None] | None = field(default=None)
+
+    async def follow(self) -> None:
+        """Keep the Mirror current until cancelled."""
+        await self.feed.run(self.mirror)
+
+    def cancel(self) -> None:
+        """Ask the API server no more."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until nothing of it runs, and say nothing of it any more."""
+        if self.task is not None:
+            await asyncio.wait([self.task])
+        self.feed.forget()
+
+
+class Resources:
+    """What is replicated in one epoch."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        kube: KubeClient,
+        readiness: Readiness,
+        wake: Callable[[], None],
+        *,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
+        """`wake` is called when a Mirror has something to write."""
+        self._settings = settings
+        self._kube = kube
+        self._readiness = readiness
+        self._wake = wake
+        self._backoff = backoff
+        self._news = asyncio.Event()
+        self._arriving: dict[str, str] = {}  # why each is not in yet
+        self._replicas = {r.name: self._replica(r) for r in settings.replicate.resources}
+
+    @property
+    def mirrors(self) -> list[Mirror]:
+        """The Mirrors of all resources."""
+        return [replica.mirror for replica in self._replicas.values()]
+
+    def configure(self, settings: Settings) -> None:
+        """Replicate these resources from now on."""
+        self._settings = settings
+        self._news.set()
+
+    async def run(self, writer: Target, decider: Decider) -> NoReturn:
+        """Follow all resources, and the configuration. Raises EpochLost and Reconfigured."""
+        try:
+            await self._run(writer, decider)
+        finally:
+            # The next epoch may be about others, and says all that it knows itself.
+            for name in [*self._replicas]:
+                self._replicas[name].feed.forget()
+                self._unmeasure(name)
+
+    async def _run(self, writer: Target, decider: Decider) -> NoReturn:
+        async with asyncio.TaskGroup() as group:
+            for replica in self._replicas.values():
+                replica.task = group.create_task(replica.follow())
+            change = _Change(writer, decider, group)
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                await self._reconcile(change)
+
+    async def _reconcile(self, change: _Change) -> None:
+        wanted = {resource.name: resource for resource in self._settings.replicate.resources}
+        gone = [name for name in self._replicas if name not in wanted]
+        new = {name: self._replica(r) for name, r in wanted.items() if self._differs(name, r)}
+        if (gone or new) and not change.writer.loaded.is_set():
+            msg = f"the configuration changed during the load: {', '.join([*gone, *new])}"
+            raise Reconfigured(msg)
+        # First of all, in one step: from here on nobody acts on what is half done.
+        self._announce(change.decider, new, gone)
+        await self._take_out([*gone, *new], change.writer)
+        for name in gone:
+            await change.writer.withdraw(name)
+            self._withdrawn(name, change.decider)
+        for name, replica in new.items():
+            self._replicas[name] = replica
+            replica.task = change.group.create_task(self._bring_in(replica, change))
+
+    def _announce(self, decider: Decider, new: dict[str, Replica], gone: list[str]) -> None:
+        targets = {resource.name: resource.gvr for resource in self._settings.targets()}
+        for name, replica in new.items():
+            self._await(name, "is being loaded")
+            decider.expect(replica.mirror, targets.get(name))
+        for name in self._replicas.keys() - new.keys() - set(gone):
+            decider.retarget(name, targets.get(name))
+        # After what is expected: a target that has another name now keeps its decisions.
+        for name in gone:
+            decider.forget(name)
+
+    async def _take_out(self, names: Iterable[str], writer: Target) -> None:
+        olds = [self._replicas.pop(name) for name in names if name in self._replicas]
+        for old in olds:  # all at once: one that is still loading would announce itself again
+            old.cancel()
+        for old in olds:
+            await old.ended()
+            await writer.drop(old.mirror)
+
+    def _withdrawn(self, name: str, decider: Decider) -> None:
+        self._unmeasure(name)
+        self._arrived(name)
+        decider.written(name, ())
+        log.info("resource_withdrawn", resource=name)
+
+    def _unmeasure(self, name: str) -> None:
+        for metric in (metrics.replicated_objects, metrics.resource_known):
+            metric.remove(name)
+
+    async def _bring_in(self, replica: Replica, change: _Change) -> None:
+        """Load it, and follow it; a load that OPA refuses begins again with another LIST."""
+        backoff = self._backoff()
+        name = replica.resource.name
+        while True:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(replica.follow())
+                    await change.writer.add(replica.mirror)
+                    self._arrived(name)
+                    log.info("resource_added", resource=name)
+            except* EpochLost:
+                raise
+            except* SyncError as errors:
+                self._await(name, str(first_of(errors)))
+            await backoff.wait()
+            replica.mirror = self._mirror(replica.resource)
+            targets = {resource.name: resource.gvr for resource in self._settings.targets()}
+            change.decider.expect(replica.mirror, targets.get(name))
+
+    def _await(self, name: str, why: str) -> None:
+        self._arriving[name] = why
+        self._report()
+
+    def _arrived(self, name: str) -> None:
+        if self._arriving.pop(name, None) is not None:
+            self._report()
+
+    def _report(self) -> None:
+        reasons = [f"{name}: {why}" for name, why in sorted(self._arriving.items())]
+        self._readiness.reporter("data")("; ".join(reasons) or None)
+
+    def _differs(self, name: str, resource: Resource) -> bool:
+        old = self._replicas.get(name)
+        return old is None or old.selection != _selection(self._settings.replicate, resource)
+
+    def _replica(self, resource: Resource) -> Replica:
+        replicate = self._settings.replicate
+        feed = Feed(self._kube, replicate, resource, self._readiness)
+        return Replica(resource, _selection(replicate, resource), self._mirror(resource), feed)
+
+    def _mirror(self, resource: Resource) -> Mirror:
+        replicate = self._settings.replicate
+        scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
+        projection = project if resource.paths is None else keeping(resource.paths)
+        root = (replicate.root,)
+        return Mirror(resource.name, root, self._wake, scopes=scopes, projection=projection)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a change of the configuration works on."""
+
+    writer: Target
+    decider: Decider
+    group: asyncio.TaskGroup
+
+
+def _selection(replicate: Replicate, resource: Resource) -> object:
+    return (
+        resource.gvr,
+        resource.label_selector,
+        resource.field_selector,
+        resource.paths,
+        replicate.namespaces_of(resource),
+        replicate.ignored_of(resource),
+    )

@@ -1,0 +1,60 @@
+"""The configuration file and the environment, as frozen Settings.
+
+Keeps true: this package is the only reader of either; what it returns was checked whole, so no
+other module checks it again. Every mistake is one `Misconfigured` line that begins with the path
+of the field. Every field has an environment variable: `KUBE_SYNC_` and its path in capitals,
+joined by `_` (`opa.token_file` is `KUBE_SYNC_OPA_TOKEN_FILE`); it wins over the file.
+"""
+
+from __future__ import annotations
+
+from kube_sync.settings.addresses import check_stream, parse_listen
+from kube_sync.settings.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
+from kube_sync.settings.load import Source, effective, load_settings, source_of
+from kube_sync.settings.model import (
+    Admission,
+    Allow,
+    Coordination,
+    Decisions,
+    Engine,
+    Guard,
+    Kubernetes,
+    Labelled,
+    Observe,
+    Opa,
+    Placement,
+    Policies,
+    Remediate,
+    Replicate,
+    Resource,
+    Settings,
+)
+
+__all__ = [
+    "CONFIG_ENV",
+    "ENV_PREFIX",
+    "Admission",
+    "Allow",
+    "Coordination",
+    "Decisions",
+    "Engine",
+    "Field",
+    "Guard",
+    "Kubernetes",
+    "Labelled",
+    "Observe",
+    "Opa",
+    "Placement",
+    "Policies",
+    "Remediate",
+    "Replicate",
+    "Resource",
+    "Settings",
+    "Source",
+    "check_stream",
+    "effective",
+    "fields",
+    "load_settings",
+    "parse_listen",
+    "source_of",
+]

@@ -1,0 +1,69 @@
+"""Addresses and URLs of the configuration: read, checked, and shown without passwords."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit, urlunsplit
+
+from kube_sync.errors import Misconfigured
+from kube_sync.settings.model import Decisions
+
+
+def parse_listen(path: str, text: str) -> tuple[str, int]:
+    """Split `host:port` (`[::1]:8443` for IPv6). Raises Misconfigured, naming `path`."""
+    match = re.fullmatch(
+        r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]\s]*)):(?P<port>\d+)", text
+    )
+    # Port 0 lets the system choose one; tests use it.
+    if match is None or not 0 <= (port := int(match["port"])) < 65536:  # noqa: PLR2004
+        msg = f'{path}: "{text}" is not host:port, as in 127.0.0.1:9400'
+        raise Misconfigured(msg)
+    return match["v6"] or match["host"] or "0.0.0.0", port  # noqa: S104 - ":8443" means all
+
+
+def check_stream(decisions: Decisions) -> None:
+    """Let nobody beyond this machine read the decisions in the clear, or without a token.
+
+    For whoever serves the stream; the others may share its configuration without its files.
+    Raises Misconfigured.
+    """
+    host, _ = parse_listen("decisions.listen", decisions.listen)
+    if _is_loopback(host):
+        return
+    for name, file in (("token_file", decisions.token_file), ("cert_file", decisions.cert_file)):
+        if file is None:
+            msg = (
+                f"decisions.{name}: needed, since decisions.listen ({decisions.listen}) is not a "
+                "loopback address and the stream tells what runs where"
+            )
+            raise Misconfigured(msg)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"  # any other name may be anybody's
+
+
+def masked(url: str) -> str:
+    """Return a URL without its password."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]))
+
+
+def check_url(path: str, url: str) -> None:
+    """Let nothing through but http and https URLs. Raises Misconfigured, naming `path`."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError as error:
+        # Neither the URL nor the error is repeated: where the password ends cannot be told.
+        msg = f"{path}: not a URL: its address or its port is malformed"
+        raise Misconfigured(msg) from error
+    if not usable:
+        msg = f'{path}: "{masked(url)}" is not an http or https URL'
+        raise Misconfigured(msg)

@@ -1,0 +1,92 @@
+"""What types cannot say of a configuration, checked once so that no other module does it again.
+
+Every mistake is one Misconfigured line that begins with the path of the field.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kube_sync.errors import Misconfigured
+from kube_sync.objects import GroupVersionResource
+from kube_sync.settings.addresses import check_url, parse_listen
+from kube_sync.settings.model import Labelled, Replicate, Resource, Settings
+
+
+def check(settings: Settings) -> None:
+    """Check what types cannot say. Raises Misconfigured."""
+    _check_selection(settings.replicate)
+    _check_labelled(settings.policies.labelled)
+    names: dict[str, GroupVersionResource] = {}
+    for index, resource in enumerate(settings.replicate.resources):
+        if (other := names.get(resource.name)) is not None:
+            msg = (
+                f'replicate.resources[{index}]: {resource.gvr} and {other} are both "'
+                f'{resource.name}" in OPA; give one of them another name with `as`'
+            )
+            raise Misconfigured(msg)
+        names[resource.name] = resource.gvr
+    targets: dict[GroupVersionResource, str] = {}
+    for index, name in enumerate(settings.placement.resources):
+        if name not in names:
+            msg = f'placement.resources[{index}]: "{name}" is not replicated; known: ' + (
+                ", ".join(sorted(names)) or "none"
+            )
+            raise Misconfigured(msg)
+        # Decisions are about objects, and have no name of a collection in OPA in them.
+        if (same := targets.setdefault(names[name], name)) != name:
+            msg = f'placement.resources[{index}]: "{name}" is {names[name]}, as "{same}" is'
+            raise Misconfigured(msg)
+    for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
+        check_url(path, url)
+    for section, pair in (("decisions", settings.decisions), ("admission", settings.admission)):
+        if (pair.cert_file is None) != (pair.key_file is None):
+            missing = "key_file" if pair.key_file is None else "cert_file"
+            msg = f"{section}.{missing}: needed, since the other half of the pair is set"
+            raise Misconfigured(msg)
+        parse_listen(f"{section}.listen", pair.listen)
+    if settings.observe.listen is not None:
+        parse_listen("observe.listen", settings.observe.listen)
+
+
+def _check_selection(replicate: Replicate) -> None:
+    _check_namespaces("replicate", replicate.namespaces, replicate.ignore_namespaces)
+    for index, resource in enumerate(replicate.resources):
+        path = f"replicate.resources[{index}]"
+        _check_namespaces(path, resource.namespaces or (), resource.ignore_namespaces or ())
+        for name in ("label_selector", "field_selector"):
+            text: str | None = getattr(resource, name)
+            if text is not None and not text.strip():
+                msg = f"{path}.{name}: empty; leave it out to select everything"
+                raise Misconfigured(msg)
+        _check_fields(f"{path}.fields", resource)
+
+
+def _check_labelled(labelled: Labelled) -> None:
+    if "*" in labelled.namespaces and len(labelled.namespaces) > 1:
+        msg = 'policies.labelled.namespaces: "*" is all of them; name no other beside it'
+        raise Misconfigured(msg)
+
+
+def _check_fields(path: str, resource: Resource) -> None:
+    if resource.paths == ():
+        msg = f"{path}: empty; name fields, or leave it out to keep everything"
+        raise Misconfigured(msg)
+    for index, (said, keys) in enumerate(zip(resource.fields, resource.paths or (), strict=False)):
+        if not all(keys) or not keys:
+            msg = f"{path}[{index}]: a path is keys with dots between them, or a list of keys"
+            raise Misconfigured(msg)
+        # Spelt so it would quietly keep nothing.
+        if isinstance(said, str) and re.search(r"^/|[\[\]]", said):
+            msg = (
+                f'{path}[{index}]: "{said}" is not a dotted path, as in spec.containers.image '
+                "(which means each container's)"
+            )
+            raise Misconfigured(msg)
+
+
+def _check_namespaces(path: str, chosen: tuple[str, ...], ignored: tuple[str, ...]) -> None:
+    for index, name in enumerate(ignored):
+        if name in chosen:
+            msg = f'{path}.ignore_namespaces[{index}]: "{name}" is in {path}.namespaces too'
+            raise Misconfigured(msg)

@@ -1,0 +1,81 @@
+"""Every field as an environment variable: its name, and its text as a value.
+
+A variable is `KUBE_SYNC_` and the field's path in capitals, joined by `_`
+(`opa.token_file` is `KUBE_SYNC_OPA_TOKEN_FILE`); it wins over the file. Which variables are set is
+handed in: this module does not look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import yaml
+
+from kube_sync.errors import Misconfigured
+from kube_sync.settings.model import (
+    DataName,
+    DataPath,
+    Label,
+    Namespace,
+    Section,
+    Settings,
+)
+from kube_sync.settings.yamlfile import explain, parse_yaml
+
+ENV_PREFIX = "KUBE_SYNC_"
+CONFIG_ENV = ENV_PREFIX + "CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One leaf of the configuration and the environment variable that overrides it."""
+
+    path: str  # dotted, as in `opa.token_file`
+    type: Any
+
+    @property
+    def variable(self) -> str:
+        """The environment variable's name."""
+        return ENV_PREFIX + self.path.replace(".", "_").upper()
+
+
+def fields(section: type[Section] = Settings, prefix: str = "") -> Iterator[Field]:
+    """Yield every leaf of the configuration, in the order of the file."""
+    for name, kind in get_type_hints(section, include_extras=True).items():
+        path = prefix + name
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from fields(kind, path + ".")
+        else:
+            yield Field(path, kind)
+
+
+def override(document: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Put the variables that are set into `document`. Raises Misconfigured."""
+    for field in fields():
+        if (text := environment.get(field.variable)) is not None:
+            _put(document, field.path, _from_text(field, text))
+
+
+def _put(document: dict[str, Any], path: str, value: object) -> None:
+    *parents, leaf = path.split(".")
+    for parent in parents:
+        below = document.get(parent)
+        if not isinstance(below, dict):  # absent, null, or wrong: then the check names it
+            if below is not None:
+                return
+            below = document[parent] = {}
+        document = below
+    document[leaf] = value
+
+
+def _from_text(field: Field, text: str) -> object:
+    # Text stays text: YAML would read the path "0123" as a number.
+    if field.type in (str, str | None, DataName, DataPath, Label, Namespace):
+        return None if text in ("", "null") and field.type == str | None else text
+    try:
+        return parse_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        msg = f"{field.path}: {field.variable} is not YAML: {explain(error)}"
+        raise Misconfigured(msg) from error

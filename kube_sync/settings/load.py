@@ -1,0 +1,88 @@
+"""File and environment into Settings that were checked whole, and back into YAML.
+
+Every mistake is one Misconfigured line that begins with the path of the field and names where the
+value came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+import msgspec
+import yaml
+
+from kube_sync.errors import Misconfigured
+from kube_sync.settings.addresses import masked
+from kube_sync.settings.checks import check
+from kube_sync.settings.environment import CONFIG_ENV, fields, override
+from kube_sync.settings.model import Settings
+from kube_sync.settings.yamlfile import parse_document, read_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a configuration comes from, so that it can be read again."""
+
+    file: str | None
+    environment: Mapping[str, str]
+
+    def read(self) -> bytes:
+        """Return what the file holds, nothing without one. Raises Misconfigured."""
+        return read_bytes(self.file) if self.file else b""
+
+    def load(self, content: bytes) -> Settings:
+        """Read the file's content, apply the environment, check all. Raises Misconfigured."""
+        document = parse_document(content, self.file or "")
+        override(document, self.environment)
+        try:
+            settings = msgspec.convert(document, Settings)
+        except msgspec.ValidationError as error:
+            raise Misconfigured(_explain(str(error), self.file, self.environment)) from error
+        check(settings)
+        return settings
+
+
+def source_of(file: str | None, environment: Mapping[str, str]) -> Source:
+    """Return `file`, or the one that KUBE_SYNC_CONFIG names, with the environment."""
+    return Source(file or environment.get(CONFIG_ENV), environment)
+
+
+def load_settings(file: str | None, environment: Mapping[str, str]) -> Settings:
+    """Read the configuration once. Raises Misconfigured."""
+    source = source_of(file, environment)
+    return source.load(source.read())
+
+
+def effective(settings: Settings) -> str:
+    """Return the settings as YAML, with passwords in URLs masked."""
+    document = msgspec.to_builtins(settings)
+    document["opa"]["url"] = masked(settings.opa.url)
+    document["decisions"]["url"] = masked(settings.decisions.url)
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _explain(message: str, source: str | None, environment: Mapping[str, str]) -> str:
+    """Turn msgspec's `what - at `$.a.b`` into `a.b: what`."""
+    what, _, where = message.partition(" - at ")
+    if where.startswith("`key` in "):
+        what, where = "a key is not text", where.removeprefix("`key` in ")
+    path = where.strip("`").removeprefix("$").removeprefix(".")
+    if unknown := re.search(r"unknown field `(?P<name>[^`]*)`", what):
+        path = f"{path}.{unknown['name']}".lstrip(".")
+        what = "unknown key"
+    if what.startswith("Invalid enum value"):
+        what += f"; known: {', '.join(_choices(path))}"
+    variables = [f.variable for f in fields() if f.path == path and f.variable in environment]
+    origin = variables[0] if variables else source
+    suffix = f" (in {origin})" if origin else ""
+    return f"{path or 'configuration'}: {what[:1].lower()}{what[1:]}{suffix}"
+
+
+def _choices(path: str) -> list[str]:
+    """Return what the field at `path` may be, where that is a list of words."""
+    if path.endswith("].fields"):
+        return ["all", "a list of paths"]
+    return [str(c) for field in fields() if field.path == path for c in get_args(field.type)]

@@ -1,0 +1,204 @@
+"""The configuration as frozen values: every section, every field, its type and its default.
+
+Keeps true: a Settings never changes; two that are equal mean the same. What types cannot say is
+checked in `checks`; where the values come from is nothing to this module.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from kube_sync.objects import GroupVersionResource
+
+DataName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
+# RFC 1123 label; above all not empty, which the API server would read as all namespaces.
+Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+AnyNamespace = Annotated[str, msgspec.Meta(pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$")]
+Label = Annotated[str, msgspec.Meta(pattern=r"^[^=!,\s]+=[^=!,\s]+$")]
+DataPath = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$")]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the file: immutable, and a misspelt key is an error."""
+
+
+class Kubernetes(Section, frozen=True):
+    """Which API server: in-cluster when nothing is said and a service account is there."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+class Opa(Section, frozen=True):
+    """The OPA that this process feeds or asks."""
+
+    url: str = "http://127.0.0.1:8181"
+    token_file: str | None = None
+    ca_file: str | None = None
+    binary: str = "opa"  # compiles candidate policies beside the OPA that serves; path or name
+
+
+class Resource(Section, frozen=True, rename={"as_": "as"}):
+    """One collection to replicate, its name in OPA (by default its plural), and what part of it.
+
+    A resource that says `namespaces` or `ignore_namespaces` takes neither from `replicate`.
+    """
+
+    group: str
+    version: str
+    resource: str
+    as_: DataName | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+    namespaces: tuple[Namespace, ...] | None = None
+    ignore_namespaces: tuple[Namespace, ...] | None = None
+    # A path is dotted or, since keys may have dots, a list of keys.
+    fields: Literal["all"] | tuple[str | tuple[str, ...], ...] = "all"
+
+    @property
+    def paths(self) -> tuple[tuple[str, ...], ...] | None:
+        """The fields to keep, each as the keys on the way to it; None for all."""
+        return None if self.fields == "all" else tuple(map(_keys, self.fields))
+
+    @property
+    def name(self) -> str:
+        """The collection's name below `data.<root>`."""
+        return self.as_ or self.resource
+
+    @property
+    def gvr(self) -> GroupVersionResource:
+        """The collection in the Kubernetes API."""
+        return GroupVersionResource(self.group, self.version, self.resource)
+
+
+_CLUSTERS = Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "clusters")
+_REPLICASETS = Resource("apps", "v1", "replicasets")
+
+
+class Replicate(Section, frozen=True):
+    """What goes into OPA, and where."""
+
+    root: DataName = "kubernetes"
+    fields: Literal["all"] = "all"
+    namespaces: tuple[Namespace, ...] = ()  # none: all
+    ignore_namespaces: tuple[Namespace, ...] = ()
+    resources: tuple[Resource, ...] = (_CLUSTERS, _REPLICASETS)
+
+    def namespaces_of(self, resource: Resource) -> tuple[str, ...]:
+        """Return the only namespaces to replicate a resource from, none for all of them."""
+        own = resource.namespaces or () if _says_where(resource) else self.namespaces
+        return tuple(dict.fromkeys(own))
+
+    def ignored_of(self, resource: Resource) -> tuple[str, ...]:
+        """Return the namespaces to leave out of a resource."""
+        own = resource.ignore_namespaces or () if _says_where(resource) else self.ignore_namespaces
+        return tuple(dict.fromkeys(own))
+
+
+def _keys(path: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(path.split(".")) if isinstance(path, str) else path
+
+
+def _says_where(resource: Resource) -> bool:
+    return (resource.namespaces, resource.ignore_namespaces) != (None, None)
+
+
+class Labelled(Section, frozen=True):
+    """ConfigMaps that a label makes policy or JSON data, as for kube-mgmt; off while nowhere."""
+
+    namespaces: tuple[AnyNamespace, ...] = ()  # "*": all of them
+    policy: Label = "openpolicyagent.org/policy=rego"
+    data: Label = "openpolicyagent.org/data=opa"
+
+
+class Allow(Section, frozen=True):
+    """What a policy ConfigMap may do although it is refused to all others by default."""
+
+    packages: tuple[str, ...] = ()  # dotted, as in `system.log`
+    builtins: tuple[str, ...] = ()  # as in `http.send`
+
+
+class Policies(Section, frozen=True):
+    """Where policy ConfigMaps live; `static` says that OPA has policies from elsewhere too."""
+
+    namespaces: tuple[str, ...] = ("kube-federation-scheduling-policy",)
+    static: bool = False
+    labelled: Labelled = Labelled()
+    allow: Allow = Allow()
+
+
+class Placement(Section, frozen=True):
+    """The decision to ask for, and the replicated resources (by name in OPA) it is about."""
+
+    path: DataPath = "io/k8s/federation/admission"
+    resources: tuple[str, ...] = ("replicasets",)
+
+
+class Decisions(Section, frozen=True):
+    """The decision stream: where the replicator serves it, where the remediator finds it."""
+
+    listen: str = "127.0.0.1:9400"
+    url: str = "http://127.0.0.1:9400/v1/decisions"
+    token_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    ca_file: str | None = None
+
+
+class Guard(Section, frozen=True):
+    """Limits of the remediator; none can be set yet."""
+
+
+class Remediate(Section, frozen=True):
+    """Whether decisions are written back: only `enforce` writes."""
+
+    mode: Literal["off", "dry-run", "manual", "enforce"] = "enforce"
+    guard: Guard = Guard()
+
+
+class Engine(Section, frozen=True):
+    """How the policy engine is asked; `v1` is `{"input": …}` in and `{"result": …}` out."""
+
+    dialect: Literal["v1"] = "v1"
+
+
+class Admission(Section, frozen=True):
+    """The webhook's own server."""
+
+    listen: str = "0.0.0.0:8443"  # the API server calls from another machine
+    cert_file: str | None = None
+    key_file: str | None = None
+    engine: Engine = Engine()
+
+
+class Coordination(Section, frozen=True):
+    """Where this installation keeps its Leases and the ConfigMap of last good policies."""
+
+    namespace: Namespace = "kube-sync"
+
+
+class Observe(Section, frozen=True):
+    """Where /metrics, /livez and /readyz are; without it each command has a port of its own."""
+
+    listen: str | None = None
+
+
+class Settings(Section, frozen=True):
+    """The whole configuration, checked."""
+
+    kubernetes: Kubernetes = Kubernetes()
+    opa: Opa = Opa()
+    replicate: Replicate = Replicate()
+    policies: Policies = Policies()
+    placement: Placement = Placement()
+    decisions: Decisions = Decisions()
+    remediate: Remediate = Remediate()
+    admission: Admission = Admission()
+    coordination: Coordination = Coordination()
+    observe: Observe = Observe()
+
+    def targets(self) -> tuple[Resource, ...]:
+        """Return the resources that decisions are about."""
+        return tuple(r for r in self.replicate.resources if r.name in self.placement.resources)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kube_sync.errors import Misconfigured
+from kube_sync.settings import Settings, check_stream, load_settings, parse_listen
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def _load(file: Path, text: str) -> Settings:
+    file.write_text(text)
+    return load_settings(str(file), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9400", ("127.0.0.1", 9400)),
+        ("localhost:0", ("localhost", 0)),
+        (":8443", ("0.0.0.0", 8443)),  # noqa: S104 - nothing listens here
+        ("[::1]:65535", ("::1", 65535)),
+        ("[::ffff:127.0.0.1]:1", ("::ffff:127.0.0.1", 1)),
+    ],
+)
+def test_an_address_is_split_into_host_and_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_listen("x", text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9400", "a", "a:", "a:b", "a:-1", "a:65536", "::1:80", "[::1]", "[x]:1", "a b:1"]
+)
+def test_anything_else_is_no_address(text: str) -> None:
+    with pytest.raises(Misconfigured, match=r'^some\.listen: ".*" is not host:port, as in'):
+        parse_listen("some.listen", text)
+
+
+@pytest.mark.parametrize(
+    "listen", ["127.0.0.1:9400", "127.8.9.1:1", "localhost:9400", "[::1]:9400"]
+)
+def test_a_stream_on_this_machine_alone_may_do_without_token_and_certificate(
+    file: Path, listen: str
+) -> None:
+    check_stream(_load(file, f"decisions: {{listen: '{listen}'}}").decisions)
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:9400", ":9400", "10.0.0.1:1", "[::]:1", "replicator:1"]
+)
+@pytest.mark.parametrize(
+    ("have", "missing"),
+    [
+        ("", "token_file"),
+        ("token_file: /t", "cert_file"),
+        ("cert_file: /c, key_file: /k", "token_file"),
+    ],
+)
+def test_a_stream_for_others_needs_token_and_certificate(
+    file: Path, listen: str, have: str, missing: str
+) -> None:
+    decisions = _load(file, f"decisions: {{listen: '{listen}', {have}}}").decisions
+    with pytest.raises(Misconfigured) as raised:
+        check_stream(decisions)
+    assert str(raised.value) == (
+        f"decisions.{missing}: needed, since decisions.listen ({listen}) is not a loopback "
+        "address and the stream tells what runs where"
+    )
+
+
+def test_a_stream_for_others_with_token_and_certificate_is_served(file: Path) -> None:
+    text = "decisions: {listen: ':9400', token_file: /t, cert_file: /c, key_file: /k}"
+    check_stream(_load(file, text).decisions)
