@@ -37,6 +37,9 @@ policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OP
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]
 )
+lease_held = Gauge(
+    "kube_sync_lease_held", "Whether this process holds a Lease, or does without", ["lease"]
+)
 decision_evaluations = Counter(
     "kube_sync_decision_evaluations_total", "Decisions evaluated, by outcome", ["outcome"]
 )
