@@ -3,7 +3,8 @@
 An epoch is everything that stands on one load of OPA: reflectors, writer, policies, decisions.
 When OPA is lost (restarted, wiped, taken over) the whole epoch is thrown away and the next one
 begins with a fresh LIST of everything, so no state of ours can disagree with an OPA that is new.
-Only two things outlive it: the last good policies, and the decisions that were made.
+Only three things outlive it: the last good policies, the decisions that were made, and the Lease
+with the statuses that wait for it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
+import socket
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -22,8 +24,8 @@ from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.patch import annotate
-from kube_sync.kube.policymaps import CONFIGMAPS, STATUS, PolicyMap, PolicyMaps
+from kube_sync.kube.lease import Lease
+from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
@@ -32,13 +34,14 @@ from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.policyloader import PolicyLoader
 from kube_sync.replicator.projection import keeping, project
 from kube_sync.replicator.selection import Feed
+from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Resource, Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-FIELD_MANAGER = "kube-sync-replicator"
+LEASE = "kube-sync-replicator"
 
 
 class Replicator:
@@ -59,11 +62,24 @@ class Replicator:
         self._readiness = readiness
         root = settings.replicate.root
         roots = [(root, resource.name) for resource in settings.replicate.resources]
-        self._policies = PolicyLoader(opa, self._annotate, roots, readiness)
+        namespace, identity = settings.coordination.namespace, _identity()
+        self._lease = Lease(kube, namespace, LEASE, identity, news=self._held)
+        self._statuses = StatusWriter(kube, self._lease)
+        self._policies = PolicyLoader(opa, self._statuses.annotate, roots, readiness)
         self._wakers: tuple[Callable[[], None], ...] = ()
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Run epochs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lease.run())
+            group.create_task(self._statuses.run())
+            group.create_task(self._epochs())
+
+    def _held(self) -> None:
+        """Write the statuses that are due, now that this is the replica that writes them."""
+        self._statuses.wake()
+
+    async def _epochs(self) -> NoReturn:
         backoff = Backoff(longest=5.0)
         reason = "start"
         while True:
@@ -122,10 +138,10 @@ class Replicator:
         source = KubeCollection(self._kube, CONFIGMAPS, namespace=maps.namespace)
         await Reflector(name, source, maps, self._readiness.reporter(name)).run()
 
-    async def _annotate(self, policy: PolicyMap, status: str) -> None:
-        await annotate(
-            self._kube, CONFIGMAPS, policy.key, policy.version, {STATUS: status}, FIELD_MANAGER
-        )
+
+def _identity() -> str:
+    """Name this process apart from every other one, an earlier one of the same pod too."""
+    return f"{socket.gethostname()}_{secrets.token_hex(8)}"
 
 
 def _leave_to_rest() -> None:
