@@ -20,8 +20,27 @@ reflector_events = Counter(
 reflector_failures = Counter(
     "kube_sync_reflector_failures_total", "LISTs and WATCHes that failed", ["resource"]
 )
+reflector_bytes = Counter(
+    "kube_sync_reflector_bytes_total",
+    "Bytes of objects received from the API server, as JSON",
+    ["resource"],
+)
+replication_lag_seconds = Histogram(
+    "kube_sync_replication_lag_seconds",
+    "Time from the arrival of a watch event to OPA's answer to the write that holds it; of several"
+    " events of one object from the first that OPA did not hold",
+    ["resource"],
+    buckets=_LATENCY,
+)
 replicated_objects = Gauge("kube_sync_replicated_objects", "Objects that OPA holds", ["resource"])
-pending_changes = Gauge("kube_sync_pending_changes", "Changes that OPA does not hold yet")
+replicated_bytes = Counter(
+    "kube_sync_replicated_bytes_total",
+    "Bytes of objects that OPA took, after projection",
+    ["resource"],
+)
+pending_changes = Gauge(
+    "kube_sync_pending_changes", "Changes that OPA does not hold yet", ["resource"]
+)
 opa_batch_operations = Histogram(
     "kube_sync_opa_batch_operations",
     "Operations in one PATCH",
@@ -32,6 +51,10 @@ opa_write_seconds = Histogram(
 )
 opa_loads = Counter(
     "kube_sync_opa_loads_total", "Full loads of OPA, by what made them necessary", ["reason"]
+)
+opa_restarts = Counter(
+    "kube_sync_opa_restarts_total",
+    "OPAs that were found without what had been written: restarted, wiped or taken over",
 )
 policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OPA holds")
 policy_loads = Counter(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import structlog
 
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.firstload import FirstLoad, Loaded
@@ -36,6 +38,7 @@ class Change:
 
     version: str
     body: bytes | None
+    arrived: float = 0.0  # the first event that OPA lacks, on the monotonic clock; 0 of a LIST
 
 
 Batch = dict[ObjectKey, Change]
@@ -52,6 +55,7 @@ class Mirror:
         *,
         scopes: Iterable[str] = (EVERYWHERE,),
         projection: Project = project,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`news` is called whenever there is something to write.
 
@@ -62,6 +66,9 @@ class Mirror:
         self._path = (*root, name)
         self._news = news
         self._project = projection
+        self._clock = clock
+        self._lag = metrics.replication_lag_seconds.labels(name)
+        self._bytes = metrics.replicated_bytes.labels(name)
         self._held: dict[ObjectKey, str] = {}
         self._sizes: Counter[str] = Counter()  # objects that OPA holds, by namespace
         self._pending: dict[ObjectKey, Change] = {}
@@ -122,9 +129,10 @@ class Mirror:
         if event.item is None:
             return
         if event.type == "DELETED":
-            self._pending[event.item.key] = Change(event.version, None)
+            key = event.item.key
+            self._pending[key] = Change(event.version, None, self._since(key, event.arrived))
         else:
-            self._upsert(event.item)
+            self._upsert(event.item, event.arrived)
         self._news()
 
     # As the Writer's source
@@ -179,20 +187,26 @@ class Mirror:
         """Note that OPA holds the document of the first LIST, and nothing else."""
         self._loaded, self._first = True, None
         self._held = first.versions
+        self._bytes.inc(first.bytes)
         self._sizes = Counter(key.namespace for key in self._held)
 
     def written(self, batch: Batch) -> None:
         """Note that OPA holds `batch` now; a key that changed meanwhile stays pending."""
+        now, written = self._clock(), 0
         for key, change in batch.items():
+            if change.arrived:
+                self._lag.observe(now - change.arrived)
             # The same object, not an equal one: a newer change may say the same and still be due.
             if self._pending.get(key) is change:
                 del self._pending[key]
             if change.body is not None:
+                written += len(change.body)
                 if key not in self._held:
                     self._sizes[key.namespace] += 1
                 self._held[key] = change.version
             elif self._held.pop(key, None) is not None:
                 self._sizes[key.namespace] -= 1
+        self._bytes.inc(written)
 
     def _note(self, scope: str, *, known: bool) -> None:
         if scope == EVERYWHERE:
@@ -212,11 +226,16 @@ class Mirror:
     def _put_off(self, late: Iterable[Loaded]) -> None:
         self._pending.update({found.key: Change(found.version, found.body) for found in late})
 
-    def _upsert(self, item: Item) -> None:
+    def _since(self, key: ObjectKey, arrived: float) -> float:
+        waiting = self._pending.get(key)
+        return arrived if waiting is None else waiting.arrived or arrived
+
+    def _upsert(self, item: Item, arrived: float = 0.0) -> None:
         if self._held.get(item.key) == item.version and item.key not in self._pending:
             return
         for found in self._read([item]):
-            self._pending[item.key] = Change(item.version, found.body)
+            since = self._since(item.key, arrived)
+            self._pending[item.key] = Change(item.version, found.body, since)
 
     def _read(self, items: Iterable[Item]) -> Iterator[Loaded]:
         for item in items:

@@ -154,7 +154,6 @@ class Writer:
 
     def _tell(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
         metrics.replicated_objects.labels(mirror.name).set(mirror.held)
-        metrics.pending_changes.set(sum(m.pending for m in self._mirrors))
         self._written(mirror.name, keys)
 
     def _epoch(self, state: str) -> bytes:
