@@ -3,7 +3,7 @@
 An epoch is everything that stands on one load of OPA: reflectors, writer, policies, decisions.
 When OPA is lost (restarted, wiped, taken over) the whole epoch is thrown away and the next one
 begins with a fresh LIST of everything, so no state of ours can disagree with an OPA that is new.
-Only three things outlive it: the last good policies, the decisions that were made, and the Lease
+Only this outlives it: the last good policies and data, the decisions that were made, and the Lease
 with the statuses that wait for it.
 """
 
@@ -14,7 +14,7 @@ import gc
 import secrets
 import socket
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -24,12 +24,14 @@ from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, NotFound, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
 from kube_sync.kube.lease import Lease
-from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps
+from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.datamaps import DataMaps, LastGood
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.policyloader import PolicyLoader
 from kube_sync.replicator.projection import keeping, project
@@ -42,6 +44,7 @@ from kube_sync.settings import Resource, Settings
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 LEASE = "kube-sync-replicator"
+_RESERVED = frozenset({"kube_sync", "system"})  # and the root of what is replicated
 
 
 class Replicator:
@@ -66,6 +69,7 @@ class Replicator:
         self._lease = Lease(kube, namespace, LEASE, identity, news=self._held)
         self._statuses = StatusWriter(kube, self._lease)
         self._policies = PolicyLoader(opa, self._statuses.annotate, roots, readiness)
+        self._good = LastGood()
         self._wakers: tuple[Callable[[], None], ...] = ()
 
     async def run(self) -> None:
@@ -105,8 +109,24 @@ class Replicator:
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         static = settings.policies.static
         tracker = Tracker(evaluator, self._hub, targets, mirrors.values(), static=static)
-        writer = Writer(self._opa, instance, mirrors.values(), self._readiness, tracker.written)
-        maps = [PolicyMaps(name, self._policies.wake) for name in settings.policies.namespaces]
+        policies = policy_maps(settings.policies, self._policies.wake)
+
+        def data_changed() -> None:
+            documents.wake()
+            writer.wake()
+
+        data = data_maps(settings.policies, data_changed)
+        documents = DataMaps(
+            self._opa, data, _RESERVED | {root}, self._statuses.want, tracker.written, self._good
+        )
+        writer = Writer(
+            self._opa,
+            instance,
+            mirrors.values(),
+            self._readiness,
+            tracker.written,
+            documents=documents,
+        )
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)
         async with asyncio.TaskGroup() as group:
@@ -114,10 +134,12 @@ class Replicator:
             for resource, mirror in mirrors.items():
                 feed = Feed(self._kube, settings.replicate, resource, self._readiness)
                 group.create_task(feed.run(mirror))
-            for found in maps:
-                group.create_task(self._reflect(found))
+            for found in policies:
+                group.create_task(self._reflect("policies", found))
+            for held in data:
+                group.create_task(self._reflect("data ConfigMaps", held))
             group.create_task(
-                self._policies.run(maps, writer.loaded, applied, tracker.policies_changed)
+                self._policies.run(policies, writer.loaded, applied, tracker.policies_changed)
             )
             group.create_task(tracker.run(applied))
             await writer.loaded.wait()
@@ -138,9 +160,11 @@ class Replicator:
         for waker in self._wakers:
             waker()
 
-    async def _reflect(self, maps: PolicyMaps) -> NoReturn:
-        name = f"policies in {maps.namespace}"
-        source = KubeCollection(self._kube, CONFIGMAPS, namespace=maps.namespace)
+    async def _reflect(self, what: str, maps: ConfigMaps[Any]) -> NoReturn:
+        name = f"{what} in {maps.where}"
+        source = KubeCollection(
+            self._kube, CONFIGMAPS, namespace=maps.scope, label_selector=maps.selector
+        )
         await Reflector(name, source, maps, self._readiness.reporter(name)).run()
 
 

@@ -55,6 +55,25 @@ class DataApi(Protocol):
         ...
 
 
+class Documents(Protocol):
+    """What else belongs to an epoch: each part of it may be refused without holding up the rest."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to write."""
+        ...
+
+    async def load(self, send: Send) -> None:
+        """Make OPA hold all of it, and nothing that an earlier epoch left."""
+        ...
+
+    async def write(self, send: Send) -> None:
+        """Make OPA hold what changed."""
+        ...
+
+
+# Sends operations as one PATCH of this epoch, once.
+Send = Callable[[Sequence[bytes]], Awaitable[None]]
 # What was written: the collection's name and the keys that changed in it.
 Written = Callable[[str, Collection[ObjectKey]], None]
 
@@ -70,6 +89,7 @@ class Writer:
         readiness: Readiness,
         written: Written,
         *,
+        documents: Documents | None = None,
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
     ) -> None:
@@ -78,6 +98,7 @@ class Writer:
         self._mirrors = tuple(mirrors)
         self._readiness = readiness
         self._written = written
+        self._documents = documents
         self._backoff = backoff or Backoff(longest=5.0)
         self._heartbeat = heartbeat
         self._news = asyncio.Event()
@@ -108,6 +129,9 @@ class Writer:
         async with asyncio.TaskGroup() as group:
             for mirror in self._mirrors:
                 group.create_task(self._put(mirror))
+        if self._documents is not None:
+            loading = partial(self._send, state="loading")
+            await self._insist(partial(self._documents.load, loading))
         await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
         self._readiness.met("data")
         log.info("opa_loaded", instance=self._instance)
@@ -129,15 +153,23 @@ class Writer:
             return
 
     async def _flush(self) -> None:
-        while batches := self._batches():
-            operations = [self._epoch("loaded")]
-            for mirror, batch in batches:
-                operations += mirror.operations(batch)
+        while (batches := self._batches()) or self._documents_wait:
+            operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
             # Only removals of what OPA never held: nothing to say.
-            if len(operations) > 1:
-                await self._insist(partial(self._opa.patch_data, operations))
+            if operations:
+                await self._insist(partial(self._send, operations))
             for mirror, batch in batches:
                 self._note(mirror, batch)
+            # In turn with the others: while objects keep coming there is no end to those.
+            if self._documents is not None and self._documents_wait:
+                await self._insist(partial(self._documents.write, self._send))
+
+    @property
+    def _documents_wait(self) -> bool:
+        return self._documents is not None and self._documents.pending
+
+    async def _send(self, operations: Sequence[bytes], state: str = "loaded") -> None:
+        await self._opa.patch_data([self._epoch(state), *operations])
 
     def _batches(self) -> list[tuple[Mirror, Batch]]:
         room = _KEYS_PER_PATCH
