@@ -53,7 +53,8 @@ class DataApi(Protocol):
         ...
 
 
-# Sends operations as one PATCH of the epoch.
+# Sends operations as one PATCH of the epoch; returns when OPA has taken it, raises PolicyRejected
+# when it never will.
 Send = Callable[[Sequence[bytes]], Awaitable[None]]
 Written = Callable[[str, Collection[ObjectKey]], None]
 Want = Callable[[ConfigMap, str], None]

@@ -25,6 +25,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
+from kube_sync.opa.client import PolicyRejected
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.runtime.backoff import Backoff
@@ -72,7 +73,8 @@ class Documents(Protocol):
         ...
 
 
-# Sends operations as one PATCH of this epoch, once.
+# Sends operations as one PATCH of this epoch; returns when OPA has taken it, or raises
+# PolicyRejected or EpochLost.
 Send = Callable[[Sequence[bytes]], Awaitable[None]]
 # What was written: the collection's name and the keys that changed in it.
 Written = Callable[[str, Collection[ObjectKey]], None]
@@ -130,7 +132,7 @@ class Writer:
             for mirror in self._mirrors:
                 group.create_task(self._put(mirror))
         if self._documents is not None:
-            loading = partial(self._send, state="loading")
+            loading = partial(self._send_surely, state="loading")
             await self._insist(partial(self._documents.load, loading))
         await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
         self._readiness.met("data")
@@ -162,7 +164,7 @@ class Writer:
                 self._note(mirror, batch)
             # In turn with the others: while objects keep coming there is no end to those.
             if self._documents is not None and self._documents_wait:
-                await self._insist(partial(self._documents.write, self._send))
+                await self._insist(partial(self._documents.write, self._send_surely))
 
     @property
     def _documents_wait(self) -> bool:
@@ -170,6 +172,12 @@ class Writer:
 
     async def _send(self, operations: Sequence[bytes], state: str = "loaded") -> None:
         await self._opa.patch_data([self._epoch(state), *operations])
+
+    async def _send_surely(self, operations: Sequence[bytes], state: str = "loaded") -> None:
+        """Send until OPA has taken it. Raises PolicyRejected when it never will."""
+        # The same operations again: whoever computed others would not know what OPA holds.
+        send = partial(self._send, operations, state)
+        await self._insist(send, final=(EpochLost, PolicyRejected))
 
     def _batches(self) -> list[tuple[Mirror, Batch]]:
         room = _KEYS_PER_PATCH
@@ -192,12 +200,16 @@ class Writer:
         path = paths.pointer((*EPOCH, self._instance))
         return msgspec.json.encode({"op": "replace", "path": path, "value": state})
 
-    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write until OPA has taken it. Raises EpochLost."""
+    async def _insist(
+        self,
+        write: Callable[[], Awaitable[None]],
+        final: tuple[type[SyncError], ...] = (EpochLost,),
+    ) -> None:
+        """Write until OPA has taken it. Raises what is `final`."""
         while True:
             try:
                 await write()
-            except EpochLost:
+            except final:
                 raise
             except SyncError as error:
                 self._readiness.waiting("opa", str(error))
