@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -138,14 +139,21 @@ async def test_data_of_others_stays_and_what_was_deleted_meanwhile_goes(
 
 
 async def test_data_where_a_rule_lives_is_refused_and_delays_no_other(
-    stack: RunningStack, opa: RunningOpa, namespace: str
+    stack: RunningStack, opa: RunningOpa
 ) -> None:
+    namespace = f"ruled{secrets.token_hex(4)}"  # a package cannot begin with a dash in it
+    stack.kubectl("create", "namespace", namespace)
     world = World(stack, opa, namespace)
-    rule = f'package {{}}["{namespace}"].taken\nx := 1'.replace("{}", "data").replace(
-        "package data", "package root"
-    )
-    world.put("rules", POLICY, main=rule)
-    async with world.replicating(namespace):
+    world.put("rules", POLICY, main=f"package {namespace}.taken\nx := 1")
+    async with world.replicating(namespace) as readiness:
         await eventually(lambda: world.status("rules"), {"status": "ok"})
+        world.put("taken", DATA, x="2")
         world.put("limits", DATA, a="1")
         await eventually(lambda: world.data("/limits"), {"a": 1})
+        await eventually(lambda: "conflict" in json.dumps(world.status("taken")), expected=True)
+        assert world.data("/taken/x") == 1
+        assert readiness.reasons == {}
+        world.put("taken", DATA, y="2")
+        await eventually(lambda: world.status("taken"), {"status": "ok"})
+        await eventually(lambda: world.data("/taken"), {"x": 1, "y": 2})
+    stack.kubectl("delete", "configmaps", "--all", f"--namespace={namespace}")
