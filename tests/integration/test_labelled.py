@@ -1,13 +1,15 @@
-"""Policies and data from labelled ConfigMaps, on a real API server and a real, secured OPA."""
+"""Policies and data from labelled ConfigMaps, on the real servers, with exactly their roles."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
 
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.client import kube_client
@@ -24,13 +26,22 @@ from kube_sync.settings import (
     Resource,
     Settings,
 )
-from tests.integration.test_pair import STATUS, eventually
+from tests.integration.test_pair import ROOT, STATUS, eventually
 from tools.servers.http import request
 from tools.servers.secured_opa import RunningOpa
 from tools.servers.stack import RunningStack
 
+MANIFESTS = ROOT / "manifests/labelled"
 POLICY = {"openpolicyagent.org/policy": "rego"}
 DATA = {"openpolicyagent.org/data": "opa"}
+
+
+@pytest.fixture(autouse=True)
+def rights(stack: RunningStack) -> Iterator[None]:
+    """The roles that all namespaces need, as long as the test lasts."""
+    stack.apply(MANIFESTS)
+    yield
+    stack.kubectl("delete", "--kustomize", str(MANIFESTS))
 
 
 class World:
@@ -71,7 +82,7 @@ class World:
     @asynccontextmanager
     async def replicating(self, *namespaces: str) -> AsyncGenerator[Readiness]:
         settings = Settings(
-            kubernetes=Kubernetes(kubeconfig=str(self.stack.kubeconfigs["admin"])),
+            kubernetes=Kubernetes(kubeconfig=str(self.stack.kubeconfigs["replicator"])),
             opa=Opa(self.opa.url, str(self.opa.token_files["replicator"]), str(self.opa.ca_file)),
             replicate=Replicate(resources=(Resource("apps", "v1", "replicasets"),)),
             policies=Policies(labelled=Labelled(namespaces=namespaces)),
