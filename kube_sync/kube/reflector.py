@@ -84,6 +84,7 @@ class Reflector:
         self._why = "start"
         # Looked up once: a label costs more than all else that is done for an event.
         self._counted = {t: metrics.reflector_events.labels(name, t) for t in _EVENTS}
+        self._counted_other = metrics.reflector_events.labels(name, "other")
         self._bytes = metrics.reflector_bytes.labels(name)
 
     async def run(self) -> NoReturn:
@@ -129,8 +130,7 @@ class Reflector:
         if event.type == "CONNECTED":
             self._report(None)
             return
-        if (counted := self._counted.get(event.type)) is not None:
-            counted.inc()
+        self._counted.get(event.type, self._counted_other).inc()
         if event.item is not None:
             self._bytes.inc(len(event.item.body))
             self._store.apply(event)

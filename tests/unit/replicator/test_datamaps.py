@@ -239,6 +239,18 @@ async def test_what_was_deleted_meanwhile_is_gone_after_a_restart(bench: Bench) 
         assert bench.index == {"shop/kept"}
 
 
+async def test_deleted_configmap_that_never_was_in_opa_writes_nothing(bench: Bench) -> None:
+    bench.put("limits", a="{")
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+        seen = len(bench.requests)
+        bench.delete("limits")
+        await bench.settled()
+        await until(lambda: not bench.maps._done)
+        assert bench.requests[seen:] == []
+
+
 async def test_index_of_what_is_not_there_does_no_harm(bench: Bench) -> None:
     """Somebody removed it by hand: a plain remove would fail, and the epoch with it, for ever."""
     bench.opa.data = {"kube_sync": {"datamaps": {"shop/gone": True, "odd": {}}}}
