@@ -115,7 +115,8 @@ class Writer:
         await self._load()
         self.loaded.set()
         while True:
-            await self._flush()
+            while await self._flush():
+                pass
             try:
                 # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
                 async with asyncio.timeout(self._heartbeat):
@@ -132,8 +133,8 @@ class Writer:
             for mirror in self._mirrors:
                 group.create_task(self._put(mirror))
         if self._documents is not None:
-            loading = partial(self._send_surely, state="loading")
-            await self._insist(partial(self._documents.load, loading))
+            send = partial(self._surely, self._send_loading)
+            await self._insist(partial(self._documents.load, send))
         await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
         self._readiness.met("data")
         log.info("opa_loaded", instance=self._instance)
@@ -154,30 +155,34 @@ class Writer:
             self._tell(mirror, first.versions.keys())
             return
 
-    async def _flush(self) -> None:
-        while (batches := self._batches()) or self._documents_wait:
-            operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
-            # Only removals of what OPA never held: nothing to say.
-            if operations:
-                await self._insist(partial(self._send, operations))
-            for mirror, batch in batches:
-                self._note(mirror, batch)
-            # In turn with the others: while objects keep coming there is no end to those.
-            if self._documents is not None and self._documents_wait:
-                await self._insist(partial(self._documents.write, self._send_surely))
+    async def _flush(self) -> bool:
+        """Write one batch and what else there is; returns whether there was anything."""
+        batches = self._batches()
+        operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
+        # Only removals of what OPA never held: nothing to say.
+        if operations:
+            await self._insist(partial(self._send, operations))
+        for mirror, batch in batches:
+            self._note(mirror, batch)
+        return await self._write_documents() or bool(batches)
 
-    @property
-    def _documents_wait(self) -> bool:
-        return self._documents is not None and self._documents.pending
+    async def _write_documents(self) -> bool:
+        if self._documents is None or not self._documents.pending:
+            return False
+        send = partial(self._surely, self._send)
+        await self._insist(partial(self._documents.write, send))
+        return True
 
-    async def _send(self, operations: Sequence[bytes], state: str = "loaded") -> None:
-        await self._opa.patch_data([self._epoch(state), *operations])
+    async def _send(self, operations: Sequence[bytes]) -> None:
+        await self._opa.patch_data([self._epoch("loaded"), *operations])
 
-    async def _send_surely(self, operations: Sequence[bytes], state: str = "loaded") -> None:
+    async def _send_loading(self, operations: Sequence[bytes]) -> None:
+        await self._opa.patch_data([self._epoch("loading"), *operations])
+
+    async def _surely(self, send: Send, operations: Sequence[bytes]) -> None:
         """Send until OPA has taken it. Raises PolicyRejected when it never will."""
         # The same operations again: whoever computed others would not know what OPA holds.
-        send = partial(self._send, operations, state)
-        await self._insist(send, final=(EpochLost, PolicyRejected))
+        await self._insist(partial(send, operations), final=(EpochLost, PolicyRejected))
 
     def _batches(self) -> list[tuple[Mirror, Batch]]:
         room = _KEYS_PER_PATCH
