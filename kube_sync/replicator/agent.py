@@ -151,10 +151,7 @@ class Replicator:
         scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
         projection = project if resource.paths is None else keeping(resource.paths)
         root = (replicate.root,)
-        mirror = Mirror(resource.name, root, self._wake, scopes=scopes, projection=projection)
-        # Asked for by whoever reads the metrics: it costs an event nothing.
-        metrics.pending_changes.labels(resource.name).set_function(lambda: mirror.pending)
-        return mirror
+        return Mirror(resource.name, root, self._wake, scopes=scopes, projection=projection)
 
     def _wake(self) -> None:
         for waker in self._wakers:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,10 @@ class Mirror:
         self._missing: set[str] = set()  # where the last LIST did not find the kind
         self._loaded = False
         self._seen: dict[str, set[ObjectKey]] = {}  # by the LIST of a scope that is under way
+        # Counted when somebody reads it: it costs an event nothing. Weakly, since the metric
+        # outlives the epoch.
+        mine = weakref.ref(self)
+        metrics.pending_changes.labels(name).set_function(lambda: _pending_in(mine()))
 
     # As a Store
 
@@ -259,6 +264,10 @@ class Mirror:
     def _at(self, key: ObjectKey) -> DataPath:
         inside = (key.namespace, key.name) if key.namespace else (key.name,)
         return (*self._path, *inside)
+
+
+def _pending_in(mirror: Mirror | None) -> int:
+    return 0 if mirror is None else mirror.pending
 
 
 def _add(path: DataPath, body: bytes) -> bytes:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from prometheus_client import REGISTRY
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
@@ -105,6 +107,17 @@ def test_lag_of_an_object_begins_with_the_first_event_that_opa_lacks() -> None:
     bench.mirror.apply(arrived(item("a", "5"), 99.5))
     bench.flush()
     assert lag.seconds[2:] == [0.5]
+
+
+def test_metric_of_what_is_pending_keeps_no_mirror_alive() -> None:
+    """An epoch's Mirrors go with it; the metric stays."""
+    mirror = Mirror("pending-things", ROOT, lambda: None)
+    mirror.apply(added(item("a")))
+    labels = {"resource": "pending-things"}
+    assert REGISTRY.get_sample_value("kube_sync_pending_changes", labels) == 1
+    del mirror
+    gc.collect()
+    assert REGISTRY.get_sample_value("kube_sync_pending_changes", labels) == 0
 
 
 def test_what_a_list_brought_has_no_lag() -> None:
