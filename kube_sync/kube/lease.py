@@ -152,6 +152,9 @@ class Lease:
             self._seen, self._seen_at = seen, self._clock()
         return found
 
+    def _other_holds(self) -> bool:
+        return self._seen is not None and not self._may_take(self._seen[1])
+
     def _may_take(self, record: _Record) -> bool:
         if not record.holderIdentity or record.holderIdentity == self._identity:
             return True
@@ -192,6 +195,10 @@ class Lease:
             log.info("lease_not_released", lease=self._name, error=str(error) or "no answer")
 
     def _do_without(self, reason: str) -> None:
+        if self._other_holds():
+            # There is a Lease, and who holds it lives: a token, perhaps, that is being replaced.
+            log.info("lease_not_renewed", lease=self._name, error=reason)
+            return
         if self._without is None:
             log.warning("no_lease_counts_as_held", lease=self._name, reason=reason)
         self._without = reason

@@ -221,6 +221,16 @@ async def test_lease_that_cannot_be_had_counts_as_held_and_says_so_once(
     assert world.holders == ["a"]
 
 
+async def test_refused_candidate_waits_for_the_holder_that_it_has_seen(world: World) -> None:
+    """A token that is being replaced must not make two of them speak."""
+    await world.a.turn()
+    await world.b.turn()
+    world.api.http.fault(lambda _r: True, answer(401, b"Unauthorized"), times=2)
+    assert not await world.b.turn()
+    world.clock.seconds += 15
+    assert await world.b.turn()
+
+
 async def test_cancelled_holder_hands_over_at_once(world: World) -> None:
     async with running(world.a.lease.run()):
         await until(lambda: world.a.lease.held and world.a.waits.seconds)
