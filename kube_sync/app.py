@@ -25,7 +25,7 @@ from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.patch import apply_annotations
-from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps
+from kube_sync.kube.policymaps import CONFIGMAPS, policy_maps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -169,7 +169,7 @@ async def _admit(context: Context) -> list[Service]:
         msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
         raise Misconfigured(msg)
     opa = await _opa(context)
-    maps = [PolicyMaps(name, lambda: None) for name in settings.policies.namespaces]
+    maps = policy_maps(settings.policies, lambda: None)
     gate = PolicyGate(maps, static=settings.policies.static)
     judge = Judge(opa, settings.placement.path, gate)
     address = parse_listen("admission.listen", settings.admission.listen)
@@ -178,8 +178,10 @@ async def _admit(context: Context) -> list[Service]:
     readiness.met("start")
     services: list[Service] = [partial(_probe, opa, settings.placement.path, readiness)]
     for found in maps:
-        source = KubeCollection(context.kube, CONFIGMAPS, namespace=found.namespace)
-        name = f"{CONFIGMAPS} in {found.namespace} for admission"
+        source = KubeCollection(
+            context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
+        )
+        name = f"{CONFIGMAPS} in {found.where} for admission"
         readiness.waiting(name, "not listed yet")
         report = _gate_report(gate, found.namespace, readiness.reporter(name))
         services.append(Reflector(name, source, found, report).run)

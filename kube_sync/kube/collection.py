@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType
 
 import aiohttp
@@ -63,6 +64,7 @@ class Event:
     type: str
     version: ResourceVersion
     item: Item | None = None
+    arrived: float = field(default=0.0, compare=False)  # its bytes, on the monotonic clock
 
 
 class _Metadata(msgspec.Struct):
@@ -112,6 +114,7 @@ class KubeCollection:
         label_selector: str | None = None,
         field_selector: str | None = None,
         jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._path = gvr.path(namespace)
@@ -119,6 +122,7 @@ class KubeCollection:
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._selectors = {name: text for name, text in selectors.items() if text}
         self._jitter = jitter
+        self._clock = clock
 
     async def list(self) -> AsyncGenerator[Page]:
         """Yield the collection page by page. Raises SyncError; Expired when a page is too old.
@@ -166,12 +170,13 @@ class KubeCollection:
             self._path, params=params, accept=accept, silence=seconds + _SILENCE_MARGIN
         ) as content:
             yield Event("CONNECTED", since)
-            async with aclosing(_lines(content)) as lines:
-                async for line in lines:
+            async with aclosing(_lines(content, self._clock)) as lines:
+                async for line, arrived in lines:
                     event = _event(line)
                     if (item := self._readable(event.object)) is not None:
                         bookmark = event.type == "BOOKMARK"
-                        yield Event(event.type, item.version, None if bookmark else item)
+                        held = None if bookmark else item
+                        yield Event(event.type, item.version, held, arrived)
 
     def _readable(self, raw: msgspec.Raw, prefix: bytes = b"") -> Item | None:
         try:
@@ -223,14 +228,20 @@ def _event(line: bytes) -> _WatchEvent:
     return event
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
-    """Split a stream into lines of any length; what follows the last newline is torn, not data."""
+async def _lines(
+    content: aiohttp.StreamReader, clock: Callable[[], float]
+) -> AsyncGenerator[tuple[bytes, float]]:
+    """Split a stream into lines of any length, each with the time at which it was whole.
+
+    What follows the last newline is torn, not data.
+    """
     parts: list[bytes] = []
     async for chunk in content.iter_any():
+        now = clock()
         head, *rest = chunk.split(b"\n")
         parts.append(head)
         for line in rest:
             whole = b"".join(parts)
             parts = [line]
             if whole:
-                yield whole
+                yield whole, now

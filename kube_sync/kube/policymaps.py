@@ -1,22 +1,30 @@
 """Policy ConfigMaps as the API server holds them.
 
-A ConfigMap is policy if it has at least one key that ends in `.rego`; its other keys are not, and
-a ConfigMap without such a key is ignored and does not count.
+In a policy namespace a ConfigMap is policy if it has at least one key that ends in `.rego`; its
+other keys are not. Where labels count, one that carries the label of policies is policy with every
+key, and one that carries the label of data is none, as for kube-mgmt. A ConfigMap that is not
+policy is ignored and does not count; one that is in both ways is held once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-import msgspec
+from kube_sync.kube.collection import Item
+from kube_sync.kube.configmaps import (
+    ALL_NAMESPACES,
+    CONFIGMAPS,
+    STATUS,
+    ConfigMap,
+    ConfigMaps,
+    read_configmap,
+)
+from kube_sync.objects import ObjectKey
+from kube_sync.settings import Labelled, Policies
 
-from kube_sync.kube.collection import Event, Item
-from kube_sync.objects import GroupVersionResource, ObjectKey
-
-CONFIGMAPS = GroupVersionResource("", "v1", "configmaps")
-# kube-mgmt's name, so that people and tools that read it go on working.
-STATUS = "openpolicyagent.org/kube-mgmt-status"
+__all__ = ["CONFIGMAPS", "STATUS", "PolicyMap", "PolicyMaps", "data_maps", "parse", "policy_maps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,72 +38,69 @@ class PolicyMap:
     born: str = ""  # creationTimestamp (RFC 3339, in UTC): sorts as text
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    annotations: dict[str, str] | None = None
-    creation_timestamp: str | None = None
+def parse(
+    item: Item, labelled: Labelled | None = None, elsewhere: Collection[str] = ()
+) -> PolicyMap | None:
+    """Return the policy in a ConfigMap, None if there is none.
 
-
-class _ConfigMap(msgspec.Struct):
-    metadata: _Metadata
-    data: dict[str, str] | None = None
-
-
-_configmaps = msgspec.json.Decoder(_ConfigMap)
-
-
-def parse(item: Item) -> PolicyMap | None:
-    """Return the policy in a ConfigMap, None if there is none."""
-    decoded = _configmaps.decode(item.body)
-    modules = {
-        f"{item.key}/{name}": source
-        for name, source in (decoded.data or {}).items()
-        if name.endswith(".rego")
-    }
-    if not modules:
+    `labelled` says which labels count; what lies in `elsewhere` is somebody else's to hold.
+    """
+    if item.key.namespace in elsewhere:
         return None
-    status = (decoded.metadata.annotations or {}).get(STATUS)
-    born = decoded.metadata.creation_timestamp or ""
-    return PolicyMap(item.key, item.version, modules, status, born)
+    found = read_configmap(item)
+    sources = found.data if _is_whole(found, labelled) else _rego(found)
+    if not sources or (labelled is not None and found.carries(labelled.data)):
+        return None
+    modules = {f"{item.key}/{name}": source for name, source in sources.items()}
+    return PolicyMap(item.key, item.version, modules, found.status, found.born)
 
 
-class PolicyMaps:
-    """The Store of one policy namespace."""
+class PolicyMaps(ConfigMaps[PolicyMap]):  # inherits nothing but what it holds policies with
+    """The Store of the policies of one namespace, or of all that carry the label."""
 
-    def __init__(self, namespace: str, news: Callable[[], None]) -> None:
-        self.namespace = namespace
-        self.listed = False
-        self._news = news
-        self._maps: dict[ObjectKey, PolicyMap] = {}
-        self._listing: dict[ObjectKey, PolicyMap] = {}
+    def __init__(
+        self,
+        namespace: str,
+        news: Callable[[], None],
+        labelled: Labelled | None = None,
+        *,
+        selector: str | None = None,
+        elsewhere: Collection[str] = (),
+    ) -> None:
+        read = partial(parse, labelled=labelled, elsewhere=elsewhere)
+        super().__init__(namespace, news, read, selector)
 
-    def __iter__(self) -> Iterator[PolicyMap]:
-        return iter(self._maps.values())
 
-    def __len__(self) -> int:
-        return len(self._maps)
+def policy_maps(policies: Policies, news: Callable[[], None]) -> list[PolicyMaps]:
+    """Return a Store for each place where policies may be, so that none is in two of them."""
+    labelled, own = policies.labelled, policies.namespaces
+    places = _places(labelled)
+    found = [
+        PolicyMaps(name, news, labelled if {name, ALL_NAMESPACES} & {*places} else None)
+        for name in own
+    ]
+    selector = labelled.policy
+    return found + [
+        PolicyMaps(name, news, labelled, selector=selector, elsewhere=own)
+        for name in places
+        if name not in own
+    ]
 
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        found = (parse(item) for item in items)
-        self._listing.update({policy.key: policy for policy in found if policy is not None})
 
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly the policies of the LIST."""
-        self._maps, self._listing = self._listing, {}
-        self.listed = known
-        self._news()
+def data_maps(policies: Policies, news: Callable[[], None]) -> list[ConfigMaps[ConfigMap]]:
+    """Return a Store for each place where ConfigMaps with data may be."""
+    labelled = policies.labelled
+    return [ConfigMaps(name, news, read_configmap, labelled.data) for name in _places(labelled)]
 
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
 
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is None:
-            return
-        policy = None if event.type == "DELETED" else parse(event.item)
-        if policy is None:
-            self._maps.pop(event.item.key, None)
-        else:
-            self._maps[policy.key] = policy
-        self._news()
+def _places(labelled: Labelled) -> tuple[str, ...]:
+    everywhere = ALL_NAMESPACES in labelled.namespaces
+    return (ALL_NAMESPACES,) if everywhere else tuple(dict.fromkeys(labelled.namespaces))
+
+
+def _is_whole(found: ConfigMap, labelled: Labelled | None) -> bool:
+    return labelled is not None and found.carries(labelled.policy)
+
+
+def _rego(found: ConfigMap) -> dict[str, str]:
+    return {name: source for name, source in found.data.items() if name.endswith(".rego")}

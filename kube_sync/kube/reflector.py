@@ -23,6 +23,7 @@ from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+_EVENTS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 # A watch that lived this long (seconds) was a good one, even if nothing happened in it.
 _LONG_ENOUGH = 5.0
 
@@ -81,6 +82,10 @@ class Reflector:
         self._clock = clock
         self._version: ResourceVersion | None = None
         self._why = "start"
+        # Looked up once: a label costs more than all else that is done for an event.
+        self._counted = {t: metrics.reflector_events.labels(name, t) for t in _EVENTS}
+        self._counted_other = metrics.reflector_events.labels(name, "other")
+        self._bytes = metrics.reflector_bytes.labels(name)
 
     async def run(self) -> NoReturn:
         """List once, then watch for ever; list again only when told Expired."""
@@ -110,6 +115,7 @@ class Reflector:
         try:
             async with aclosing(self._source.list()) as pages:
                 async for page in pages:
+                    self._bytes.inc(sum(len(item.body) for item in page.items))
                     await self._store.page(page.items)
                     version, objects = page.version, objects + len(page.items)
         except SyncError:
@@ -124,8 +130,9 @@ class Reflector:
         if event.type == "CONNECTED":
             self._report(None)
             return
-        metrics.reflector_events.labels(self._name, event.type).inc()
+        self._counted.get(event.type, self._counted_other).inc()
         if event.item is not None:
+            self._bytes.inc(len(event.item.body))
             self._store.apply(event)
         self._version = event.version
         self._backoff.progressed()

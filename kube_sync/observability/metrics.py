@@ -26,8 +26,27 @@ config_valid = Gauge(
 resource_known = Gauge(
     "kube_sync_resource_known", "1 while the API server knows the resource, else 0", ["resource"]
 )
+reflector_bytes = Counter(
+    "kube_sync_reflector_bytes_total",
+    "Bytes of objects received from the API server, as JSON",
+    ["resource"],
+)
+replication_lag_seconds = Histogram(
+    "kube_sync_replication_lag_seconds",
+    "Time from the arrival of a watch event to OPA's answer to the write that holds it; of several"
+    " events of one object from the first that OPA did not hold",
+    ["resource"],
+    buckets=_LATENCY,
+)
 replicated_objects = Gauge("kube_sync_replicated_objects", "Objects that OPA holds", ["resource"])
-pending_changes = Gauge("kube_sync_pending_changes", "Changes that OPA does not hold yet")
+replicated_bytes = Counter(
+    "kube_sync_replicated_bytes_total",
+    "Bytes of objects that OPA took, after projection",
+    ["resource"],
+)
+pending_changes = Gauge(
+    "kube_sync_pending_changes", "Changes that OPA does not hold yet", ["resource"]
+)
 opa_batch_operations = Histogram(
     "kube_sync_opa_batch_operations",
     "Operations in one PATCH",
@@ -39,9 +58,16 @@ opa_write_seconds = Histogram(
 opa_loads = Counter(
     "kube_sync_opa_loads_total", "Full loads of OPA, by what made them necessary", ["reason"]
 )
+opa_restarts = Counter(
+    "kube_sync_opa_restarts_total",
+    "OPAs that were found without what had been written: restarted, wiped or taken over",
+)
 policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OPA holds")
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]
+)
+lease_held = Gauge(
+    "kube_sync_lease_held", "Whether this process holds a Lease, or does without", ["lease"]
 )
 decision_evaluations = Counter(
     "kube_sync_decision_evaluations_total", "Decisions evaluated, by outcome", ["outcome"]

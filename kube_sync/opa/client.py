@@ -120,6 +120,15 @@ class OpaClient:
         with metrics.opa_write_seconds.labels("put").time():
             await self._request("PUT", "/v1/data" + paths.url(path), document)
 
+    async def ensure_data(self, path: DataPath) -> None:
+        """Put an empty object at `path` unless something is there; parents are created.
+
+        Raises SyncError, NotFound where a parent is no object. (OPA knows no other condition than
+        `If-None-Match: *`, and looks at data alone, not at what policies define.)
+        """
+        with metrics.opa_write_seconds.labels("ensure").time():
+            await self._request("PUT", "/v1/data" + paths.url(path), b"{}", unless_there=True)
+
     async def stream_data(self, path: DataPath, chunks: AsyncIterator[bytes]) -> None:
         """Replace everything at `path` by a document that arrives in pieces. Raises SyncError.
 
@@ -186,8 +195,10 @@ class OpaClient:
         body: bytes | AsyncIterator[bytes] | None = None,
         content_type: str = "application/json",
         timeout: aiohttp.ClientTimeout = _WRITE,  # noqa: ASYNC109 - aiohttp's own, by phases
+        *,
+        unless_there: bool = False,
     ) -> bytes:
-        headers = self._token.headers()
+        headers = self._token.headers() | ({"If-None-Match": "*"} if unless_there else {})
         if body is not None:
             headers["Content-Type"] = content_type
         with retriable(f"OPA {self._url}"):
@@ -195,7 +206,8 @@ class OpaClient:
                 method, self._url + path, data=body, headers=headers, timeout=timeout
             ) as response:
                 answer = await response.read()
-                if not 200 <= response.status < 300:  # noqa: PLR2004 - HTTP's own
+                there = unless_there and response.status == 304  # noqa: PLR2004 - HTTP's own
+                if not (there or 200 <= response.status < 300):  # noqa: PLR2004
                     raise self._failure(response.status, answer, response.headers)
                 return answer
 

@@ -3,7 +3,8 @@
 An epoch is everything that stands on one load of OPA: reflectors, writer, policies, decisions.
 When OPA is lost (restarted, wiped, taken over) the whole epoch is thrown away and the next one
 begins with a fresh LIST of everything, so no state of ours can disagree with an OPA that is new.
-Only two things outlive it: the last good policies, and the decisions that were made.
+Only this outlives it: the last good policies and data, the decisions that were made, and the Lease
+with the statuses that wait for it.
 """
 
 from __future__ import annotations
@@ -11,37 +12,45 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
-from collections.abc import Callable
-from typing import NoReturn
+import socket
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn
 
 import structlog
 
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
-from kube_sync.errors import EpochLost, first_of
+from kube_sync.errors import EpochLost, NotFound, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.patch import annotate
-from kube_sync.kube.policymaps import CONFIGMAPS, STATUS, PolicyMap, PolicyMaps
+from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
+from kube_sync.kube.lease import Lease
+from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.kube.reflector import Reflector
+from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
+from kube_sync.replicator import datamaps
+from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
+from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lastgood import LastGood
 from kube_sync.replicator.policies.loader import Compiler, Epoch, PolicyLoader
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.resources import Reconfigured, Resources
+from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-FIELD_MANAGER = "kube-sync-replicator"
+LEASE = "kube-sync-replicator"
+_RESERVED = frozenset({"kube_sync", "system"})  # and the root of what is replicated
 
 
 class Replicator:
@@ -63,15 +72,18 @@ class Replicator:
         self._hub = hub
         self._readiness = readiness
         self._roots = _roots(settings)  # changed in place: the loader looks at it each time
-        allow = settings.policies.allow
+        namespace, allow = settings.coordination.namespace, settings.policies.allow
+        self._lease = Lease(kube, namespace, LEASE, _identity(), news=self._held)
+        self._statuses = StatusWriter(kube, self._lease)
+        self._good = datamaps.LastGood()
         self._policies = PolicyLoader(
             opa,
             compiler,
             shelf,
-            LastGood(kube, settings.coordination.namespace),
-            self._annotate,
+            LastGood(kube, namespace, self._lease),
+            self._statuses.annotate,
             Guard(self._roots, frozenset(allow.packages), frozenset(allow.builtins)),
-            {BATCH_MODULE: batch_module(settings.replicate.root, settings.placement.path)},
+            _generated(settings),
             readiness,
         )
         shelf.wake = self._policies.wake
@@ -86,8 +98,19 @@ class Replicator:
         if self._resources is not None:
             self._resources.configure(settings)
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Run epochs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lease.run())
+            group.create_task(self._statuses.run())
+            group.create_task(self._epochs())
+
+    def _held(self) -> None:
+        """Write what is due, now that this is the replica that writes it."""
+        self._statuses.wake()
+        self._policies.wake()
+
+    async def _epochs(self) -> NoReturn:
         backoff = Backoff(longest=5.0)
         reason = "start"
         while True:
@@ -100,7 +123,9 @@ class Replicator:
             try:
                 await self._epoch(backoff)
             except* EpochLost as lost:
-                log.warning("opa_lost", error=str(first_of(lost)))
+                error = first_of(lost)
+                log.warning("opa_lost", error=str(error))
+                metrics.opa_restarts.inc(_found_empty(error))
                 reason = "lost"
             except* Reconfigured as changed:
                 log.info("load_begun_again", reason=str(first_of(changed)))
@@ -117,18 +142,45 @@ class Replicator:
         static = settings.policies.static
         tracker = Tracker(evaluator, self._hub, targets, mirrors, static=static)
         ledger = Ledger(self._opa, root, (mirror.name for mirror in mirrors))
-        writer = Writer(self._opa, instance, mirrors, self._readiness, tracker.written, ledger)
-        maps = [PolicyMaps(name, self._policies.wake) for name in settings.policies.namespaces]
+        policies = policy_maps(settings.policies, self._policies.wake)
+
+        def data_changed() -> None:
+            documents.wake()
+            writer.wake()
+
+        def data_written(name: str, keys: Collection[ObjectKey]) -> None:
+            tracker.written(name, keys)
+            self._policies.wake()  # one of them may have waited for the place
+
+        data = data_maps(settings.policies, data_changed)
+        documents = DataMaps(
+            self._opa, data, _RESERVED | {root}, self._statuses.want, data_written, self._good
+        )
+        writer = Writer(
+            self._opa,
+            instance,
+            mirrors,
+            self._readiness,
+            tracker.written,
+            ledger,
+            documents=documents,
+            audit=Audit(self._opa, root).check,
+        )
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)
         async with asyncio.TaskGroup() as group:
             group.create_task(writer.run())
             group.create_task(resources.run(writer, tracker))
-            for found in maps:
-                group.create_task(self._reflect(found))
+            for found in policies:
+                group.create_task(self._reflect("policies", found))
+            for held in data:
+                group.create_task(self._reflect("data ConfigMaps", held))
+            changed = tracker.policies_changed
             group.create_task(
                 self._policies.run(
-                    Epoch(maps, writer.loaded, applied, tracker.policies_changed, writer.stands)
+                    Epoch(
+                        policies, writer.loaded, applied, changed, writer.stands, documents.places
+                    )
                 )
             )
             group.create_task(tracker.run(applied))
@@ -140,15 +192,30 @@ class Replicator:
         for waker in self._wakers:
             waker()
 
-    async def _reflect(self, maps: PolicyMaps) -> NoReturn:
-        name = f"policies in {maps.namespace}"
-        source = KubeCollection(self._kube, CONFIGMAPS, namespace=maps.namespace)
+    async def _reflect(self, what: str, maps: ConfigMaps[Any]) -> NoReturn:
+        name = f"{what} in {maps.where}"
+        source = KubeCollection(
+            self._kube, CONFIGMAPS, namespace=maps.scope, label_selector=maps.selector
+        )
         await Reflector(name, source, maps, self._readiness.reporter(name)).run()
 
-    async def _annotate(self, policy: PolicyMap, status: str) -> None:
-        await annotate(
-            self._kube, CONFIGMAPS, policy.key, policy.version, {STATUS: status}, FIELD_MANAGER
-        )
+
+def _generated(settings: Settings) -> dict[str, str]:
+    root = settings.replicate.root
+    return {
+        BATCH_MODULE: batch_module(root, settings.placement.path),
+        AUDIT_MODULE: audit_module(root),
+    }
+
+
+def _found_empty(error: BaseException) -> bool:
+    """Whether OPA lacks what was written; else a first load broke off, in an OPA that may live."""
+    return isinstance(error.__cause__, NotFound)
+
+
+def _identity() -> str:
+    """Name this process apart from every other one, an earlier one of the same pod too."""
+    return f"{socket.gethostname()}_{secrets.token_hex(8)}"
 
 
 def _roots(settings: Settings) -> list[DataPath]:

@@ -38,6 +38,7 @@ class FirstLoad:
 
     def __init__(self) -> None:
         self.versions: dict[ObjectKey, str] = {}  # what the document holds
+        self.bytes = 0  # of the objects in it
         self.abandoned = False
         self._finished = False
         self._chunks: deque[bytes] = deque([b"{"])
@@ -68,6 +69,7 @@ class FirstLoad:
             parts += (self._separator, msgspec.json.encode(found.key.name), b":", found.body)
             self._separator = b","
             self.versions[found.key] = found.version
+            self.bytes += len(found.body)
         self._put(b"".join(parts))
         return late
 

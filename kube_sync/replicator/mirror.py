@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +39,7 @@ class Change:
 
     version: str
     body: bytes | None
+    arrived: float = 0.0  # the first event that OPA lacks, on the monotonic clock; 0 of a LIST
 
 
 Batch = dict[ObjectKey, Change]
@@ -53,6 +56,7 @@ class Mirror:
         *,
         scopes: Iterable[str] = (EVERYWHERE,),
         projection: Project = project,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`news` is called whenever there is something to write.
 
@@ -63,6 +67,9 @@ class Mirror:
         self._path = (*root, name)
         self._news = news
         self._project = projection
+        self._clock = clock
+        self._lag = metrics.replication_lag_seconds.labels(name)
+        self._bytes = metrics.replicated_bytes.labels(name)
         self._held: dict[ObjectKey, str] = {}
         self._sizes: Counter[str] = Counter()  # objects that OPA holds, by namespace
         self._pending: dict[ObjectKey, Change] = {}
@@ -73,6 +80,10 @@ class Mirror:
         self._missing: set[str] = set()  # where the last LIST did not find the kind
         self._loaded = False
         self._seen: dict[str, set[ObjectKey]] = {}  # by the LIST of a scope that is under way
+        # Counted when somebody reads it: it costs an event nothing. Weakly, since the metric
+        # outlives the epoch.
+        mine = weakref.ref(self)
+        metrics.pending_changes.labels(name).set_function(lambda: _pending_in(mine()))
 
     # As a Store
 
@@ -133,9 +144,10 @@ class Mirror:
         if event.item is None:
             return
         if event.type == "DELETED":
-            self._pending[event.item.key] = Change(event.version, None)
+            key = event.item.key
+            self._pending[key] = Change(event.version, None, self._since(key, event.arrived))
         else:
-            self._upsert(event.item)
+            self._upsert(event.item, event.arrived)
         self._news()
 
     # As the Writer's source
@@ -190,20 +202,26 @@ class Mirror:
         """Note that OPA holds the document of the first LIST, and nothing else."""
         self._loaded, self._first = True, None
         self._held = first.versions
+        self._bytes.inc(first.bytes)
         self._sizes = Counter(key.namespace for key in self._held)
 
     def written(self, batch: Batch) -> None:
         """Note that OPA holds `batch` now; a key that changed meanwhile stays pending."""
+        now, written = self._clock(), 0
         for key, change in batch.items():
+            if change.arrived:
+                self._lag.observe(now - change.arrived)
             # The same object, not an equal one: a newer change may say the same and still be due.
             if self._pending.get(key) is change:
                 del self._pending[key]
             if change.body is not None:
+                written += len(change.body)
                 if key not in self._held:
                     self._sizes[key.namespace] += 1
                 self._held[key] = change.version
             elif self._held.pop(key, None) is not None:
                 self._sizes[key.namespace] -= 1
+        self._bytes.inc(written)
 
     def _remove_all_but(self, seen: set[ObjectKey], scope: str) -> None:
         sent = self._first.versions if self._first else ()
@@ -239,11 +257,16 @@ class Mirror:
     def _put_off(self, late: Iterable[Loaded]) -> None:
         self._pending.update({found.key: Change(found.version, found.body) for found in late})
 
-    def _upsert(self, item: Item) -> None:
+    def _since(self, key: ObjectKey, arrived: float) -> float:
+        waiting = self._pending.get(key)
+        return arrived if waiting is None else waiting.arrived or arrived
+
+    def _upsert(self, item: Item, arrived: float = 0.0) -> None:
         if self._held.get(item.key) == item.version and item.key not in self._pending:
             return
         for found in self._read([item]):
-            self._pending[item.key] = Change(item.version, found.body)
+            since = self._since(item.key, arrived)
+            self._pending[item.key] = Change(item.version, found.body, since)
 
     def _read(self, items: Iterable[Item]) -> Iterator[Loaded]:
         for item in items:
@@ -267,6 +290,10 @@ class Mirror:
     def _at(self, key: ObjectKey) -> DataPath:
         inside = (key.namespace, key.name) if key.namespace else (key.name,)
         return (*self._path, *inside)
+
+
+def _pending_in(mirror: Mirror | None) -> int:
+    return 0 if mirror is None else mirror.pending
 
 
 def _add(path: DataPath, body: bytes) -> bytes:

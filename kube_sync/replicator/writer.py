@@ -3,8 +3,12 @@
 A load begins with PUT of `/kube_sync/epoch` = `{<instance>: "loading"}` and ends with a PATCH
 that replaces it by `"loaded"`. Every PATCH begins with `replace` of `/kube_sync/epoch/<instance>`,
 so an OPA that was restarted, wiped or taken over by another replicator refuses it (404), in the
-middle of a load too; a heartbeat finds the same without traffic. Then `run` raises EpochLost and
+middle of a load too; a heartbeat finds the same without traffic, and has what OPA holds audited,
+for it may have been changed by hand beside the epoch. Then `run` raises EpochLost and
 whoever owns the Writer starts a new epoch. (PUT alone proves nothing: it creates its parents.)
+
+A batch is applied once, whatever becomes of its answer: the Fence refuses a PATCH that arrives
+late, and says of one that was refused whether it is in already.
 
 Anything else that OPA answers is tried again, with the reason on the readiness page; what
 arrives meanwhile waits in the Mirrors, one body a key.
@@ -25,7 +29,9 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
+from kube_sync.opa.client import PolicyRejected
 from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.fence import Fence
 from kube_sync.replicator.firstload import FirstLoad
 from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.mirror import Batch, Mirror
@@ -62,8 +68,30 @@ class DataApi(Protocol):
         ...
 
 
+class Documents(Protocol):
+    """What else belongs to an epoch: each part of it may be refused without holding up the rest."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to write."""
+        ...
+
+    async def load(self, send: Send) -> None:
+        """Make OPA hold all of it, and nothing that an earlier epoch left."""
+        ...
+
+    async def write(self, send: Send) -> None:
+        """Make OPA hold what changed."""
+        ...
+
+
+# Sends operations as one PATCH of this epoch; returns when OPA has taken it, or raises
+# PolicyRejected or EpochLost.
+Send = Callable[[Sequence[bytes]], Awaitable[None]]
 # What was written: the collection's name and the keys that changed in it.
 Written = Callable[[str, Collection[ObjectKey]], None]
+# Raises EpochLost when OPA does not hold what was written.
+Audits = Callable[[Iterable[Mirror]], Awaitable[None]]
 
 
 class Writer:
@@ -78,8 +106,10 @@ class Writer:
         written: Written,
         ledger: Ledger,
         *,
+        documents: Documents | None = None,
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
+        audit: Audits | None = None,
     ) -> None:
         self._opa = opa
         self._instance = instance
@@ -87,8 +117,12 @@ class Writer:
         self._ledger = ledger
         self._readiness = readiness
         self._written = written
+        self._documents = documents
         self._backoff = backoff or Backoff(longest=5.0)
         self._heartbeat = heartbeat
+        self._audit = audit
+        self._fence = Fence(opa, instance)
+        self._state = "loading"
         self._news = asyncio.Event()
         self._looks: list[asyncio.Future[None]] = []
         self._patching = asyncio.Lock()  # what one PATCH stands on may not go in another
@@ -111,36 +145,20 @@ class Writer:
             await self._load()
             self.loaded.set()
             while True:
-                await self._flush()
-                await self._wait()
+                await self._write_until(self._clock() + self._heartbeat)
+                await self._beat()
         finally:
             for look in self._looks:
                 if not look.done():
                     look.set_exception(EpochLost("the epoch has ended"))
-
-    async def _wait(self) -> None:
-        """Wait for news; without, or when asked to, find out whether OPA holds the epoch."""
-        try:
-            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
-            async with asyncio.timeout(self._heartbeat):
-                await self._news.wait()
-            looks, idle = list(self._looks), False
-        except TimeoutError:
-            looks, idle = list(self._looks), True
-        self._news.clear()
-        if looks or idle:
-            await self._patch([self._epoch("loaded")])
-        for look in looks:
-            self._looks.remove(look)
-            if not look.done():
-                look.set_result(None)
 
     async def add(self, mirror: Mirror) -> None:
         """Load one more collection beside those that are in, and write what changes in it.
 
         Raises SyncError when OPA did not take the document: only another LIST has it.
         """
-        await self._patch([self._epoch("loaded"), self._ledger.enter(mirror.name)])
+        async with self._patching:
+            await self._patch([self._ledger.enter(mirror.name)])
         await self._send(mirror)
         self._mirrors.append(mirror)
         self._tell(mirror, tuple(mirror.keys()))
@@ -151,38 +169,67 @@ class Writer:
         async with self._patching:
             if mirror in self._mirrors:
                 self._mirrors.remove(mirror)
-            self._count()
 
     async def withdraw(self, name: str) -> None:
         """Remove a collection that was dropped from OPA. Raises EpochLost."""
         async with self._patching:
-            await self._insist(partial(self._remove, name, "loaded"))
+            await self._remove(name)
 
-    async def _remove(self, name: str, state: str) -> None:
-        """Remove a collection that may be there or not, in steps that can all be made again."""
-        epoch = self._epoch(state)
-        await self._opa.patch_data([epoch, self._ledger.enter(name)])
-        # OPA refuses to remove what is not there, as after an answer that was lost. The PATCH
-        # before proves that this is our OPA still.
-        await self._opa.put_data(self._ledger.path(name), b"{}")
-        await self._opa.patch_data([epoch, *self._ledger.strike(name)])
+    async def _remove(self, name: str) -> None:
+        """Remove a collection that may be there or not."""
+        await self._patch([self._ledger.enter(name)])
+        # OPA refuses to remove what is not there. The PATCH before proves that this is our OPA.
+        await self._insist(partial(self._opa.put_data, self._ledger.path(name), b"{}"))
+        await self._patch(self._ledger.strike(name))
 
-    async def _patch(self, operations: Sequence[bytes]) -> None:
+    async def _write_until(self, due: float) -> None:
+        """Write what changes until the next heartbeat; without a pause it comes all the same."""
+        while True:
+            # Before the batch: what comes while it is on its way is news again.
+            self._news.clear()
+            wrote = await self._flush()
+            if self._looks or self._clock() >= due:
+                return
+            if wrote:
+                continue
+            try:
+                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+                async with asyncio.timeout_at(due):
+                    await self._news.wait()
+            except TimeoutError:
+                return
+
+    async def _beat(self) -> None:
+        """Find out whether OPA holds the epoch, and what was written in it."""
+        looks = list(self._looks)
         async with self._patching:
-            await self._insist(partial(self._opa.patch_data, operations))
+            await self._insist(partial(self._opa.patch_data, [self._epoch()]))
+            if self._audit is not None:
+                await self._audit(self._mirrors)
+        for look in looks:
+            self._looks.remove(look)
+            if not look.done():
+                look.set_result(None)
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def _load(self) -> None:
         self._readiness.waiting("data", "the first load is under way")
         epoch = msgspec.json.encode({self._instance: "loading"})
         await self._insist(partial(self._opa.put_data, EPOCH, epoch))
+        await self._insist(partial(self._opa.patch_data, [self._epoch(), self._fence.raised()]))
         await self._insist(self._ledger.open)
         async with asyncio.TaskGroup() as group:
             for mirror in self._mirrors:
                 group.create_task(self._put(mirror))
         for name in self._ledger.stale:
-            await self._insist(partial(self._remove, name, "loading"))
+            await self._remove(name)
             log.info("collection_removed", resource=name, reason="not configured any more")
-        await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
+        if self._documents is not None:
+            await self._insist(partial(self._documents.load, self._offer))
+        self._state = "loaded"
+        await self._insist(partial(self._opa.patch_data, [self._epoch()]))
         self._readiness.met("data")
         log.info("opa_loaded", instance=self._instance)
 
@@ -220,23 +267,49 @@ class Writer:
                 sending.exception()  # so that nobody complains that it was never looked at
             raise
 
-    async def _flush(self) -> None:
-        while True:
-            # From the choice of a batch to its end: nothing of it may be dropped in between.
-            async with self._patching:
-                if not (batches := self._batches()):
-                    return
+    async def _flush(self) -> bool:
+        """Write one batch and what else there is; returns whether there was anything."""
+        # From the choice of a batch to its end: nothing of it may be dropped in between.
+        async with self._patching:
+            if batches := self._batches():
                 await self._write(batches)
+            return await self._write_documents() or bool(batches)
 
     async def _write(self, batches: list[tuple[Mirror, Batch]]) -> None:
-        operations = [self._epoch("loaded")]
-        for mirror, batch in batches:
-            operations += mirror.operations(batch)
+        operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
         # Only removals of what OPA never held: nothing to say.
-        if len(operations) > 1:
-            await self._insist(partial(self._opa.patch_data, operations))
+        if operations:
+            await self._patch(operations)
         for mirror, batch in batches:
             self._note(mirror, batch)
+
+    async def _write_documents(self) -> bool:
+        if self._documents is None or not self._documents.pending:
+            return False
+        await self._insist(partial(self._documents.write, self._offer))
+        return True
+
+    async def _offer(self, operations: Sequence[bytes]) -> None:
+        """Send what OPA may never take. Raises PolicyRejected then."""
+        await self._patch(operations, final=(EpochLost, PolicyRejected))
+
+    async def _patch(
+        self, operations: Sequence[bytes], final: tuple[type[SyncError], ...] = (EpochLost,)
+    ) -> None:
+        """Send one batch until OPA has taken it, once. Raises EpochLost."""
+        # The same operations again: the fence counts them as one.
+        await self._insist(partial(self._once, operations), final)
+
+    async def _once(self, operations: Sequence[bytes]) -> None:
+        """Send one batch; one that an earlier attempt brought in counts as sent."""
+        try:
+            await self._opa.patch_data([self._epoch(), *self._fence.step(), *operations])
+        except EpochLost:
+            if not await self._fence.let_through():
+                raise
+            metrics.opa_answers_lost.inc()
+            log.info("opa_answer_lost", operations=len(operations))
+        self._fence.passed()
 
     def _batches(self) -> list[tuple[Mirror, Batch]]:
         room = _KEYS_PER_PATCH
@@ -253,22 +326,22 @@ class Writer:
 
     def _tell(self, mirror: Mirror, keys: Collection[ObjectKey]) -> None:
         metrics.replicated_objects.labels(mirror.name).set(mirror.held)
-        self._count()
         self._written(mirror.name, keys)
 
-    def _count(self) -> None:
-        metrics.pending_changes.set(sum(mirror.pending for mirror in self._mirrors))
-
-    def _epoch(self, state: str) -> bytes:
+    def _epoch(self) -> bytes:
         path = paths.pointer((*EPOCH, self._instance))
-        return msgspec.json.encode({"op": "replace", "path": path, "value": state})
+        return msgspec.json.encode({"op": "replace", "path": path, "value": self._state})
 
-    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write until OPA has taken it. Raises EpochLost."""
+    async def _insist(
+        self,
+        write: Callable[[], Awaitable[None]],
+        final: tuple[type[SyncError], ...] = (EpochLost,),
+    ) -> None:
+        """Write until OPA has taken it. Raises what is `final`."""
         while True:
             try:
                 await write()
-            except EpochLost:
+            except final:
                 raise
             except SyncError as error:
                 self._readiness.waiting("opa", str(error))

@@ -153,9 +153,8 @@ class FakeApiServer:
         if address is None or not self._serves(address):
             # Not a Status: the real one never gets as far as that.
             return web.Response(status=404, text="404 page not found\n")
-        if address.name:
-            patch = recorded.method == "PATCH"
-            return self._patch(address, recorded) if patch else self._one(address)
+        if address.name or recorded.method == "POST":
+            return self._single(address, recorded)
         if recorded.query.get("watch") == "1":
             return await self._watch(request, recorded, address)
         return self._list(recorded, address)
@@ -238,6 +237,15 @@ class FakeApiServer:
             self._watchers[gvr] -= 1
         return response
 
+    def _single(self, address: _Address, recorded: Recorded) -> web.Response:
+        match recorded.method:
+            case "PATCH":
+                return self._patch(address, recorded)
+            case "POST" | "PUT":
+                return self._write(address, recorded)
+            case _:
+                return self._one(address)
+
     def _one(self, address: _Address) -> web.Response:
         found = self._objects[address.gvr].get(ObjectKey(address.namespace, address.name))
         if found is None:
@@ -267,6 +275,24 @@ class FakeApiServer:
             new["metadata"]["managedFields"] = [manager]
             self._store(address.gvr, key, new, "MODIFIED")
         return web.json_response(new)
+
+    def _write(self, address: _Address, recorded: Recorded) -> web.Response:
+        """Create an object (POST), or replace one at the resourceVersion that was read (PUT)."""
+        new = recorded.json()
+        wanted = new["metadata"]
+        key = ObjectKey(address.namespace, address.name or wanted["name"])
+        old = self._objects[address.gvr].get(key)
+        if recorded.method == "POST" and old is not None:
+            return status(409, "AlreadyExists", f'"{key.name}" already exists')
+        if recorded.method == "PUT":
+            if old is None:
+                return status(404, "NotFound", f'"{key.name}" not found')
+            version = old["metadata"]["resourceVersion"]
+            if wanted.get("resourceVersion", version) != version:
+                return status(409, "Conflict", f'"{key.name}": the object has been modified')
+        content = {n: v for n, v in new.items() if n not in ("apiVersion", "kind", "metadata")}
+        metadata = {n: v for n, v in wanted.items() if n in ("labels", "annotations")}
+        return web.json_response(self.put(address.gvr, key, metadata=metadata, **content))
 
     # The memory
 

@@ -108,6 +108,7 @@ class FakeOpa:
         self.data: Json = {}
         self.policies: dict[str, str] = {}
         self.config: Json = {}  # as `GET /v1/config` tells it
+        self.owned: list[Path] = []  # by bundles: writes there, or of a parent, are refused
         self.decide: Decide = lambda _object, _data: None
 
     def restart(self) -> None:
@@ -124,9 +125,9 @@ class FakeOpa:
         for operation in operations:
             if operation["op"] not in ("add", "remove", "replace"):
                 raise WriteRefusedError(400, "invalid_parameter", "bad patch operation")
-            transaction.write(
-                operation["op"], parse_pointer(operation["path"]), operation.get("value")
-            )
+            path = parse_pointer(operation["path"])
+            self._check_owner(path)
+            transaction.write(operation["op"], path, operation.get("value"))
         self.data = transaction.result()
 
     def put(self, path: Path, value: Any) -> None:
@@ -140,6 +141,12 @@ class FakeOpa:
                 raise WriteRefusedError(404, "resource_conflict", "storage_write_conflict")
         transaction.write("add", path, value)
         self.data = transaction.result()
+
+    def _check_owner(self, path: Path) -> None:
+        for owned in self.owned:
+            if path[: len(owned)] == owned or owned[: len(path)] == path:
+                message = f"path {'/'.join(path)} is owned by bundle"
+                raise WriteRefusedError(400, "invalid_parameter", message)
 
     async def _serve(self, _request: web.Request, recorded: Recorded) -> web.StreamResponse:
         raw = recorded.raw_path.partition("?")[0]
@@ -164,6 +171,10 @@ class FakeOpa:
             case "POST":
                 return self._query("/".join(path), recorded.json()["input"])
             case "PUT":
+                self._check_owner(path)
+                there = Transaction(self.data).read(path) is not _ABSENT
+                if there and recorded.headers.get("If-None-Match") == "*":
+                    return web.Response(status=304)
                 self.put(path, recorded.json())
                 return web.Response(status=204)
             case "PATCH":

@@ -38,11 +38,21 @@ class Api(Protocol):
         ...
 
 
-class LastGood:
-    """Reads and writes the record in one namespace."""
+class Leadership(Protocol):
+    """Whether this process is the one that acts."""
 
-    def __init__(self, client: Api, namespace: str) -> None:
+    @property
+    def held(self) -> bool:
+        """True as long as nobody else acts."""
+        ...
+
+
+class LastGood:
+    """Reads and, while this replica is the one that acts, writes the record in one namespace."""
+
+    def __init__(self, client: Api, namespace: str, leadership: Leadership) -> None:
         self._client = client
+        self._leadership = leadership
         self._namespace = namespace
         self._saved: bytes | None = None
         self._complained = False
@@ -64,8 +74,7 @@ class LastGood:
 
     async def save(self, good: Versions) -> None:
         """Write the record if it says something new; a failure is told, not raised."""
-        packed = _packed(good)
-        if packed == self._saved:
+        if not self._leadership.held or (packed := _packed(good)) == self._saved:
             return
         try:
             if len(packed) > _LARGEST:

@@ -89,6 +89,7 @@ class Epoch:
     applied: asyncio.Event  # set when the policies are, for the first time
     changed: Changed
     stands: Stands
+    places: Callable[[], Sequence[DataPath]]  # where data lies beside that of the guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class PolicyLoader:
         self._news = asyncio.Event()
         self._inspected: dict[str, Inspected | None] = {}  # by source; None: does not parse
         self._good: Versions | None = None  # None: not read yet
-        self._chosen: tuple[_Way, Mapping[ObjectKey, Candidate], Choice] | None = None
+        self._chosen: tuple[Modules, Mapping[ObjectKey, Candidate], Choice] | None = None
         self._bundle: Bundle | None = None
         self._in_force: Mapping[str, str | None] = {}
         self._told: str | None = None
@@ -186,7 +187,8 @@ class PolicyLoader:
     async def _reconcile(self, way: _Way, epoch: Epoch) -> bool:
         """Take one step; returns whether OPA holds what is chosen."""
         policies = {policy.key: policy for found in epoch.maps for policy in found}
-        choice = await self._choose(way, policies)
+        guard = replace(way.guard, data=[*way.guard.data, *epoch.places()])
+        choice = await self._choose(way, guard, policies)
         wanted = {i: s for modules in choice.modules.values() for i, s in modules.items()}
         in_force = await self._deliver(way, {**wanted, **self._generated}, epoch)
         if in_force is None:
@@ -197,23 +199,25 @@ class PolicyLoader:
             await self._tell(policy, choice, in_force)
         return True
 
-    async def _choose(self, way: _Way, policies: Mapping[ObjectKey, PolicyMap]) -> Choice:
+    async def _choose(
+        self, way: _Way, guard: Guard, policies: Mapping[ObjectKey, PolicyMap]
+    ) -> Choice:
         if self._good is None:
             self._good = await self._record.load()
         await self._inspect([p.modules for p in policies.values()], self._good.values())
         candidates = {
-            key: Candidate(policy.modules, policy.born, self._refusals(way, policy.modules))
+            key: Candidate(policy.modules, policy.born, self._refusals(guard, policy.modules))
             for key, policy in policies.items()
         }
-        if self._chosen is not None and self._chosen[:2] == (way, candidates):
+        if self._chosen is not None and self._chosen[:2] == (way.static, candidates):
             return self._chosen[2]
 
         async def check(modules: Modules) -> list[Cause]:
             return await self._compiler.check({**way.static, **self._generated, **modules})
 
-        good = {k: m for k, m in self._good.items() if not self._refusals(way, m)}
+        good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         choice = await choose(candidates, good, check)
-        self._chosen = way, candidates, choice
+        self._chosen = way.static, candidates, choice
         for key, causes in choice.failures.items():
             metrics.policy_loads.labels("rejected").inc()
             log.warning("policy_rejected", policy=str(key), error=str(OpaError(errors=causes)))
@@ -237,12 +241,12 @@ class PolicyLoader:
             found = await self._compiler.inspect(asked, suspects(asked))
             self._inspected |= {source: found.get(index) for index, source in asked.items()}
 
-    def _refusals(self, way: _Way, modules: Modules) -> tuple[Cause, ...]:
+    def _refusals(self, guard: Guard, modules: Modules) -> tuple[Cause, ...]:
         return tuple(
             forbidden(policy_id, finding)
             for policy_id, source in modules.items()
             if (found := self._inspected[source]) is not None
-            for finding in way.guard.findings(found)
+            for finding in guard.findings(found)
         )
 
     async def _deliver(self, way: _Way, modules: Modules, epoch: Epoch) -> InForce | None:

@@ -67,6 +67,24 @@ test_replicator_puts_data_nowhere_else if {
 	}
 }
 
+only_if_absent(path) := object.union(
+	request("PUT", path),
+	{"identity": "replicator-token", "headers": {"If-None-Match": ["*"]}},
+)
+
+test_replicator_puts_data_of_a_config_map_where_nothing_is if {
+	authz.allow with input as only_if_absent("v1/data/shop/limits") with data.system.access as access
+	not permitted("replicator-token", "PUT", "v1/data/shop/limits")
+	every path in {"v1/data/shop", "v1/data/shop/limits/a", "v1/policies/a/b", "v1/data//limits"} {
+		not authz.allow with input as only_if_absent(path) with data.system.access as access
+	}
+}
+
+test_nobody_else_puts_data_where_nothing_is if {
+	asked := object.union(only_if_absent("v1/data/shop/limits"), {"identity": "admission-token"})
+	not authz.allow with input as asked with data.system.access as access
+}
+
 # An encoded slash stays inside its segment, as in OPA's own reading of a data path.
 test_replicator_put_with_an_encoded_slash_is_no_root if {
 	not authz.allow with data.system.access as access with input as {

@@ -4,8 +4,9 @@ import json
 
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.kube.collection import Event, Item, ResourceVersion
-from kube_sync.kube.policymaps import PolicyMaps
+from kube_sync.kube.policymaps import PolicyMaps, policy_maps
 from kube_sync.objects import ObjectKey
+from kube_sync.settings import Labelled, Policies
 from tests.fakes.listing import Listing, listed
 
 VERSION = ResourceVersion("1")
@@ -100,3 +101,24 @@ def test_a_watch_that_is_back_counts_again() -> None:
     assert not gate.policy_may_exist
     gate.lost("policies")
     assert not gate.policy_may_exist
+
+
+def _labelled(name: str, label: str, **data: str) -> Item:
+    key, _, value = label.partition("=")
+    body = {"metadata": {"name": name, "labels": {key: value}}, "data": data}
+    return Item(ObjectKey("apps", name), "u", VERSION, json.dumps(body).encode())
+
+
+def test_labelled_policy_anywhere_counts_and_other_configmaps_do_not() -> None:
+    """Every namespace of a real cluster has kube-root-ca.crt: it must not close the door."""
+    policies = Policies(labelled=Labelled(namespaces=("*",)))
+    own, everywhere = policy_maps(policies, lambda: None)
+    gate = PolicyGate([own, everywhere], static=False)
+    listed(own, Listing([_configmap("kube-root-ca.crt", "ca.crt")], VERSION))
+    assert gate.policy_may_exist  # the labelled ones are not listed yet
+    data = _labelled("limits", "openpolicyagent.org/data=opa", **{"a.rego": "{}"})
+    listed(everywhere, Listing([data], VERSION))
+    assert not gate.policy_may_exist
+    policy = _labelled("rules", "openpolicyagent.org/policy=rego", main="package x")
+    everywhere.apply(Event("ADDED", VERSION, policy))
+    assert gate.policy_may_exist

@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
-from kube_sync.kube.policymaps import STATUS, PolicyMaps, parse
+from kube_sync.kube.policymaps import STATUS, PolicyMaps, data_maps, parse, policy_maps
 from kube_sync.objects import ObjectKey
+from kube_sync.settings import Labelled, Policies
 from tests.fakes.listing import Listing, at_once, listed
 
 
@@ -107,3 +109,89 @@ def test_list_that_breaks_off_changes_nothing() -> None:
     store.maps.abandon()
     listed(store.maps, Listing([item("a", **rego)], ResourceVersion("2")))
     assert store.names == ["a"]
+
+
+LABELLED = Labelled(namespaces=("apps",))
+POLICY = {"openpolicyagent.org/policy": "rego"}
+DATA = {"openpolicyagent.org/data": "opa"}
+
+
+def labelled(name: str, namespace: str, labels: dict[str, str], **data: str) -> Item:
+    body = msgspec.json.encode({"metadata": {"name": name, "labels": labels}, "data": data})
+    return Item(ObjectKey(namespace, name), "uid", ResourceVersion("1"), body)
+
+
+def test_every_key_of_a_labelled_configmap_is_a_module() -> None:
+    found = parse(labelled("p", "apps", POLICY, main="package p", **{"a.rego": ""}), LABELLED)
+    assert found is not None
+    assert found.modules == {"apps/p/main": "package p", "apps/p/a.rego": ""}
+
+
+def test_label_of_another_value_makes_no_policy() -> None:
+    other = {"openpolicyagent.org/policy": "off"}
+    assert parse(labelled("p", "apps", other, main="package p"), LABELLED) is None
+
+
+def test_label_does_not_count_where_labels_are_off() -> None:
+    found = parse(labelled("p", "policies", POLICY, main="x", **{"a.rego": ""}))
+    assert found is not None
+    assert set(found.modules) == {"policies/p/a.rego"}
+
+
+def test_data_configmap_is_no_policy_whatever_its_keys() -> None:
+    both = labelled("p", "apps", {**POLICY, **DATA}, **{"a.rego": "package p"})
+    assert parse(both, LABELLED) is None
+    assert parse(labelled("p", "apps", DATA, **{"a.rego": "package p"}), LABELLED) is None
+
+
+def test_certificate_of_every_namespace_is_no_policy() -> None:
+    assert parse(labelled("kube-root-ca.crt", "apps", {}, **{"ca.crt": "-----"}), LABELLED) is None
+
+
+def places(*namespaces: str, own: tuple[str, ...] = ("policies",)) -> list[PolicyMaps]:
+    policies = Policies(namespaces=own, labelled=Labelled(namespaces=namespaces))
+    return policy_maps(policies, lambda: None)
+
+
+def held(maps: list[PolicyMaps], *items: Item) -> list[list[str]]:
+    """Return the ids that each Store holds, when all of them are listed."""
+    for found in maps:
+        inside = [i for i in items if found.scope in (None, i.key.namespace)]
+        listed(found, Listing(inside, ResourceVersion("1")))
+    return [sorted(i for policy in found for i in policy.modules) for found in maps]
+
+
+def test_no_labels_count_while_no_namespace_is_named() -> None:
+    (found,) = places()
+    assert (found.scope, found.selector, found.where) == ("policies", None, "policies")
+    item = labelled("p", "policies", POLICY, main="package p")
+    assert held([found], item) == [[]]
+
+
+def test_labels_are_selected_in_each_namespace_that_is_named() -> None:
+    maps = places("apps", "shop", "apps")
+    assert [(found.scope, found.selector) for found in maps] == [
+        ("policies", None),
+        ("apps", "openpolicyagent.org/policy=rego"),
+        ("shop", "openpolicyagent.org/policy=rego"),
+    ]
+
+
+@pytest.mark.parametrize("namespaces", [("*",), ("policies", "apps"), ("*", "apps")])
+def test_policy_by_namespace_and_by_label_is_held_once(namespaces: tuple[str, ...]) -> None:
+    maps = places(*namespaces)
+    both = labelled("both", "policies", POLICY, main="package p", **{"a.rego": ""})
+    data = labelled("data", "policies", DATA, **{"a.rego": "{}"})
+    plain = labelled("plain", "policies", {}, **{"a.rego": "", "readme": ""})
+    other = labelled("other", "apps", POLICY, main="package o")
+    assert held(maps, both, data, plain, other) == [
+        ["policies/both/a.rego", "policies/both/main", "policies/plain/a.rego"],
+        ["apps/other/main"],
+    ]
+
+
+def test_all_namespaces_are_one_store() -> None:
+    maps = places("apps", "*", own=())
+    assert [(found.scope, found.where) for found in maps] == [(None, "all namespaces")]
+    (data,) = data_maps(Policies(labelled=Labelled(namespaces=("apps", "*"))), lambda: None)
+    assert (data.scope, data.selector) == (None, "openpolicyagent.org/data=opa")

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from kube_sync.certificates import write_certificates
-from kube_sync.errors import EpochLost, Misconfigured, Refused, Retriable, SyncError, Undecided
+from kube_sync.errors import (
+    EpochLost,
+    Misconfigured,
+    NotFound,
+    Refused,
+    Retriable,
+    SyncError,
+    Undecided,
+)
 from kube_sync.opa import client as client_module
 from kube_sync.opa import paths
 from kube_sync.opa.client import OpaClient, PolicyRejected, opa_client
@@ -260,3 +268,25 @@ async def test_only_the_configured_authority_is_trusted(tmp_path: Path) -> None:
         async with opa_client(Opa(url=opa.http.url, ca_file=str(tmp_path / "other/ca.crt"))) as c:
             with pytest.raises(Retriable, match="its certificate is not accepted"):
                 await c.policies()
+
+
+async def test_ensured_data_leaves_what_is_there(opa: FakeOpa, client: OpaClient) -> None:
+    opa.data = {"shop": {"theirs": 1, "limits": 2}}
+    await client.ensure_data(("shop", "limits"))
+    await client.ensure_data(("shop", "new"))
+    await client.ensure_data(("other", "new"))
+    assert opa.data == {"shop": {"theirs": 1, "limits": 2, "new": {}}, "other": {"new": {}}}
+
+
+async def test_ensured_data_below_what_is_no_object_is_not_found(
+    opa: FakeOpa, client: OpaClient
+) -> None:
+    opa.data = {"shop": 1}
+    with pytest.raises(NotFound):
+        await client.ensure_data(("shop", "limits"))
+
+
+async def test_not_modified_is_an_answer_to_nothing_else(opa: FakeOpa, client: OpaClient) -> None:
+    opa.http.fault(anything, answer(304))
+    with pytest.raises(Retriable):
+        await client.put_data(("a",), b"{}")

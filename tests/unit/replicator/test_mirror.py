@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from prometheus_client import REGISTRY
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
@@ -75,6 +77,56 @@ def loaded(*items: Item) -> Bench:
     listed(bench.mirror, listing(*items))
     bench.load()
     return bench
+
+
+class Lag:
+    """Takes the place of the histogram."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.seconds: list[float] = []
+        self.now = 100.0
+        mirror._clock = lambda: self.now
+        mirror._lag = self  # type: ignore[assignment] # it has the one method that is called
+
+    def observe(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def arrived(found: Item, at: float) -> Event:
+    return Event("MODIFIED", found.version, found, at)
+
+
+def test_lag_of_an_object_begins_with_the_first_event_that_opa_lacks() -> None:
+    bench = loaded(item("a"))
+    lag = Lag(bench.mirror)
+    bench.mirror.apply(arrived(item("a", "2"), 90.0))
+    bench.mirror.apply(arrived(item("a", "3"), 99.0))
+    bench.mirror.apply(Event("DELETED", ResourceVersion("4"), item("b"), 98.0))
+    bench.flush()
+    assert lag.seconds == [10.0, 2.0]
+    bench.mirror.apply(arrived(item("a", "5"), 99.5))
+    bench.flush()
+    assert lag.seconds[2:] == [0.5]
+
+
+def test_metric_of_what_is_pending_keeps_no_mirror_alive() -> None:
+    """An epoch's Mirrors go with it; the metric stays."""
+    mirror = Mirror("pending-things", ROOT, lambda: None)
+    mirror.apply(added(item("a")))
+    labels = {"resource": "pending-things"}
+    assert REGISTRY.get_sample_value("kube_sync_pending_changes", labels) == 1
+    del mirror
+    gc.collect()
+    assert REGISTRY.get_sample_value("kube_sync_pending_changes", labels) == 0
+
+
+def test_what_a_list_brought_has_no_lag() -> None:
+    """Nobody knows when it changed."""
+    bench = loaded(item("a"))
+    lag = Lag(bench.mirror)
+    listed(bench.mirror, listing(item("a", "2"), item("b")))
+    bench.flush()
+    assert lag.seconds == []
 
 
 def test_first_list_is_held_once_its_document_is_written() -> None:

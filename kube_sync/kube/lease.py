@@ -1,0 +1,218 @@
+"""Leader election by a coordination.k8s.io/v1 Lease, after client-go's `leaderelection`.
+
+Keeps true: of several candidates that reach the same API server at most one holds the Lease. A
+record counts as abandoned when it has not changed for its own duration *on our monotonic clock*,
+so that no other machine's wall clock can take the Lease away or keep it; every write is bound to
+the resourceVersion that was read; and a holder stops believing in itself well before anybody else
+may take over. It never ends but by cancellation, and then hands over at once.
+
+Where there can be no Lease at all (its namespace is missing, or the API server does not grant it)
+it counts as held, after one warning: for work that may be done twice, as writing a status is. An
+API server that cannot be reached changes nothing until the Lease runs out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import msgspec
+import structlog
+
+from kube_sync.errors import NotFound, Refused, Retriable, SyncError
+from kube_sync.kube.client import KubeClient
+from kube_sync.objects import GroupVersionResource
+from kube_sync.observability import metrics
+from kube_sync.runtime.backoff import Backoff
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
+
+# client-go's own numbers, in seconds.
+_DURATION = 15
+_RENEW_WITHIN = 10.0  # shorter than the duration: a request may be on its way when it ends
+_INTERVAL = 5.0  # between two turns; the back-off takes half to the whole of it
+_TURN = 4.0  # for one read and one write
+_RELEASE = 2.0  # a shutdown must not wait for an API server that is away
+
+
+class _Record(msgspec.Struct, omit_defaults=True):
+    """The spec of a Lease; what it does not know here is kept as it was."""
+
+    holderIdentity: str | None = None  # noqa: N815 - as on the wire
+    leaseDurationSeconds: int | None = None  # noqa: N815
+    acquireTime: str | None = None  # noqa: N815
+    renewTime: str | None = None  # noqa: N815
+    leaseTransitions: int | None = None  # noqa: N815
+
+
+class _Metadata(msgspec.Struct):
+    resourceVersion: str = ""  # noqa: N815
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Record = msgspec.field(default_factory=_Record)
+
+
+class Lease:
+    """One candidate for one Lease."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        news: Callable[[], None] = lambda: None,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`identity` is of this process alone; `news` is called when `held` becomes true."""
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._news = news
+        self._backoff = backoff or Backoff(_INTERVAL, _INTERVAL)
+        self._clock = clock
+        self._now = now
+        self._seen: tuple[str, _Record] | None = None  # the last record, with its version
+        self._seen_at = 0.0  # when it was first seen as it is
+        self._held_until: float | None = None
+        self._without: str | None = None  # why there can be no Lease
+        self._told = False
+
+    @property
+    def held(self) -> bool:
+        """Whether this process may act as the one that holds the Lease, now."""
+        if self._without is not None:
+            return True
+        return self._held_until is not None and self._clock() < self._held_until
+
+    async def run(self) -> NoReturn:
+        """Take and renew the Lease until cancelled, then release it."""
+        try:
+            while True:
+                await self._try()
+                self._tell()
+                await self._backoff.wait()
+        finally:
+            metrics.lease_held.labels(self._name).set(0)
+            if self._without is None:
+                await self._release()
+
+    async def _try(self) -> None:
+        try:
+            # Less than it takes to run out: a request that hangs must not eat up all tries.
+            async with asyncio.timeout(_TURN):
+                await self._turn()
+        except (Refused, NotFound) as error:
+            self._do_without(str(error))
+        except (SyncError, TimeoutError) as error:
+            # A Conflict too: somebody else was first, and the next turn shows who.
+            log.info("lease_not_renewed", lease=self._name, error=str(error) or "no answer in time")
+        else:
+            if self._without is not None:
+                log.info("lease_can_be_had", lease=self._name)
+                self._without = None
+
+    async def _turn(self) -> None:
+        # Counted from before the request: nobody can have seen its effect earlier than that.
+        started = self._clock()
+        found = await self._read()
+        if found is None:
+            await self._write("POST", "", self._renewed(_Record()))
+        elif self._may_take(found.spec):
+            await self._write("PUT", found.metadata.resourceVersion, self._renewed(found.spec))
+        else:
+            self._held_until = None
+            return
+        self._held_until = started + _RENEW_WITHIN
+
+    async def _read(self) -> _Lease | None:
+        path = LEASES.path(self._namespace, self._name)
+        try:
+            body = await self._client.request("GET", path)
+        except NotFound:
+            return None
+        try:
+            found = msgspec.json.decode(body, type=_Lease)
+        except msgspec.DecodeError as error:
+            msg = f"what answers is no Lease: {error}"
+            raise Retriable(msg) from error
+        seen = (found.metadata.resourceVersion, found.spec)
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, self._clock()
+        return found
+
+    def _other_holds(self) -> bool:
+        return self._seen is not None and not self._may_take(self._seen[1])
+
+    def _may_take(self, record: _Record) -> bool:
+        if not record.holderIdentity or record.holderIdentity == self._identity:
+            return True
+        return self._clock() >= self._seen_at + (record.leaseDurationSeconds or _DURATION)
+
+    def _renewed(self, old: _Record) -> _Record:
+        ours, now = old.holderIdentity == self._identity, _micro_time(self._now())
+        transitions = old.leaseTransitions or 0
+        return _Record(
+            holderIdentity=self._identity,
+            leaseDurationSeconds=_DURATION,
+            acquireTime=old.acquireTime if ours else now,
+            renewTime=now,
+            leaseTransitions=transitions + (not ours and old != _Record()),
+        )
+
+    async def _write(self, method: str, version: str, record: _Record) -> None:
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+        if version:
+            metadata["resourceVersion"] = version
+        group_version = f"{LEASES.group}/{LEASES.version}"
+        body = {"apiVersion": group_version, "kind": "Lease", "metadata": metadata, "spec": record}
+        path = LEASES.path(self._namespace, None if method == "POST" else self._name)
+        await self._client.request(method, path, body=msgspec.json.encode(body))
+
+    async def _release(self) -> None:
+        """Leave the Lease to whoever comes first; it is read again, since a write may be lost."""
+        self._held_until = None
+        try:
+            async with asyncio.timeout(_RELEASE):
+                found = await self._read()
+                if found is not None and found.spec.holderIdentity == self._identity:
+                    found.spec.holderIdentity = ""
+                    found.spec.renewTime = _micro_time(self._now())
+                    await self._write("PUT", found.metadata.resourceVersion, found.spec)
+                    log.info("lease_released", lease=self._name)
+        except (SyncError, TimeoutError) as error:
+            log.info("lease_not_released", lease=self._name, error=str(error) or "no answer")
+
+    def _do_without(self, reason: str) -> None:
+        if self._other_holds():
+            # There is a Lease, and who holds it lives: a token, perhaps, that is being replaced.
+            log.info("lease_not_renewed", lease=self._name, error=reason)
+            return
+        if self._without is None:
+            log.warning("no_lease_counts_as_held", lease=self._name, reason=reason)
+        self._without = reason
+
+    def _tell(self) -> None:
+        """Say so when the Lease is held since this turn, or is not any more."""
+        before, self._told = self._told, self.held
+        metrics.lease_held.labels(self._name).set(self._told)
+        if self._told and not before:
+            log.info("lease_held", lease=self._name, identity=self._identity)
+            self._news()
+        elif before and not self._told:
+            log.warning("lease_lost", lease=self._name, identity=self._identity)
+
+
+def _micro_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

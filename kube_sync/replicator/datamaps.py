@@ -1,0 +1,249 @@
+"""ConfigMaps that hold JSON data, as `data.<namespace>.<name>.<key>`, as kube-mgmt loads them.
+
+Keeps true: a ConfigMap's document is replaced whole, its good keys with the last good value of each
+that is broken; what OPA refuses is told on the ConfigMap and holds up no other; and only what was
+written here is ever removed. For that OPA itself holds an index of them,
+`/kube_sync/datamaps/<namespace>/<name>` (one key, with its slash), which changes in the same
+transaction: what was deleted while no replicator ran is removed by the next one. A refused document
+is sent again when its ConfigMap changes, or when OPA is loaded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.errors import NotFound, Retriable
+from kube_sync.kube.configmaps import ConfigMap, ConfigMaps
+from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
+from kube_sync.opa import paths
+from kube_sync.opa.client import OpaError, PolicyRejected
+from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.status import status_of
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+INDEX: DataPath = ("kube_sync", "datamaps")
+NAME = "data-configmaps"  # in metrics, and to whoever is told what was written
+
+_ADOPTED = b""  # in place of a digest: an earlier epoch wrote it
+Values = Mapping[str, bytes]
+
+
+class DataApi(Protocol):
+    """The part of OPA that is needed beside a Writer's PATCH."""
+
+    async def get_data(self, path: DataPath) -> bytes | None:
+        """Return the document at `path`, None where there is none."""
+        ...
+
+    async def put_data(self, path: DataPath, document: bytes) -> None:
+        """Replace everything at `path`; parents are created."""
+        ...
+
+    async def ensure_data(self, path: DataPath) -> None:
+        """Put an empty object at `path` unless something is there."""
+        ...
+
+
+# Sends operations as one PATCH of the epoch; returns when OPA has taken it, raises PolicyRejected
+# when it never will.
+Send = Callable[[Sequence[bytes]], Awaitable[None]]
+Written = Callable[[str, Collection[ObjectKey]], None]
+Want = Callable[[ConfigMap, str], None]
+
+
+@dataclass(slots=True)
+class LastGood:
+    """The values of each ConfigMap that OPA took last; it outlives the epochs."""
+
+    values: dict[ObjectKey, Values] = field(default_factory=dict)
+
+
+class DataMaps:
+    """Brings the ConfigMaps of all `stores` into OPA, in one epoch."""
+
+    def __init__(
+        self,
+        opa: DataApi,
+        stores: Sequence[ConfigMaps[ConfigMap]],
+        reserved: Collection[str],
+        want: Want,
+        written: Written,
+        good: LastGood | None = None,
+    ) -> None:
+        """`reserved` are the namespaces whose place in OPA is taken; `want` writes a status."""
+        self._opa = opa
+        self._stores = stores
+        self._reserved = frozenset(reserved)
+        self._want = want
+        self._written = written
+        self._good = (good or LastGood()).values
+        self._held: dict[ObjectKey, bytes] = {}  # digest of what OPA holds
+        self._done: dict[ObjectKey, str] = {}  # the version that was dealt with
+        self._news = asyncio.Event()
+        self.pending = False
+
+    def wake(self) -> None:
+        """Say that a ConfigMap may have changed."""
+        self.pending = True
+        self._news.set()
+
+    def places(self) -> list[DataPath]:
+        """Return where data lies that was written here."""
+        return [_path(key) for key in self._held]
+
+    async def load(self, send: Send) -> None:
+        """Once all are listed, make OPA hold them, and nothing that an earlier epoch left.
+
+        Raises SyncError; then it may be called again.
+        """
+        await self._adopt()
+        while not all(store.listed for store in self._stores):
+            self._news.clear()
+            await self._news.wait()
+        await self.write(send)
+
+    async def write(self, send: Send) -> None:
+        """Make OPA hold what the ConfigMaps say now. Raises SyncError."""
+        self.pending = False
+        wanted = {found.key: found for store in self._stores for found in store}
+        for key in [key for key in {*self._held, *self._done} if key not in wanted]:
+            await self._forget(key, send)
+        for found in wanted.values():
+            if self._done.get(found.key) != found.version:
+                await self._bring(found, send)
+        metrics.replicated_objects.labels(NAME).set(len(self._held))
+
+    async def _adopt(self) -> None:
+        """Learn what an earlier epoch wrote, and make sure that there is an index."""
+        body = await self._opa.get_data(INDEX)
+        try:
+            index = msgspec.json.decode(body or b"{}", type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            msg = f"what answers is not OPA, or not its index of data: {error}"
+            raise Retriable(msg) from error
+        if body is None and self._stores:
+            await self._opa.put_data(INDEX, b"{}")
+        keys = (ObjectKey(*entry.split("/", 1)) for entry in index if "/" in entry)
+        # What is reserved now was not when it was written: by now it is somebody else's.
+        self._held = {key: _ADOPTED for key in keys if key.namespace not in self._reserved}
+        self._done.clear()
+
+    async def _bring(self, found: ConfigMap, send: Send) -> None:
+        values, failures = await self._values(found)
+        if found.key.namespace in self._reserved:
+            message = f"data.{found.key.namespace} is reserved"
+            values, failures = {}, [_failure("reserved", message, str(found.key))]
+        try:
+            await self._put(found.key, values, send)
+        except PolicyRejected as error:
+            failures.append(error.error)
+        except NotFound as error:
+            failures.append(_failure("resource_conflict", str(error), str(found.key)))
+        self._done[found.key] = found.version
+        for failure in failures:
+            log.warning("data_not_loaded", configmap=str(found.key), error=str(failure))
+        if (status := status_of(failures)) != found.status:
+            self._want(found, status)
+
+    async def _put(self, key: ObjectKey, values: Values, send: Send) -> None:
+        if not values:
+            if key in self._held:
+                await self._remove(key, send)
+            return
+        document = _document(values)
+        digest = hashlib.blake2b(document, digest_size=16).digest()
+        if self._held.get(key) == digest:
+            return
+        # A PATCH creates no parents, and one that it made could be somebody's: OPA alone can tell.
+        await self._opa.ensure_data(_path(key))
+        await send([_add(_path(key), document), _add(_entry(key), b"true")])
+        self._held[key], self._good[key] = digest, values
+        self._note(key, len(document))
+
+    async def _forget(self, key: ObjectKey, send: Send) -> None:
+        if key in self._held:
+            try:
+                await self._remove(key, send)
+            except (PolicyRejected, NotFound) as error:
+                # Somebody else's by now: it is not ours to remove.
+                log.warning("data_not_removed", configmap=str(key), error=str(error))
+                self._held.pop(key, None)
+        self._good.pop(key, None)
+        self._done.pop(key, None)
+
+    async def _remove(self, key: ObjectKey, send: Send) -> None:
+        # Removing what is not there would fail the PATCH, and read as an OPA that was lost.
+        await self._opa.ensure_data(_path(key))
+        await self._opa.ensure_data(_entry(key))
+        await send([_removal(_path(key)), _removal(_entry(key))])
+        del self._held[key]
+        self._note(key, 0)
+
+    async def _values(self, found: ConfigMap) -> tuple[Values, list[OpaError]]:
+        """Return what OPA is to hold, and what is wrong with the rest."""
+        values: dict[str, bytes] = {}
+        failures: list[OpaError] = []
+        for name, text in found.data.items():
+            if (reason := _why_no_json(text)) is None:
+                values[name] = text.encode()
+                continue
+            failures.append(_failure("invalid_json", reason, f"{found.key}/{name}"))
+            if (good := await self._last_good(found.key, name)) is not None:
+                values[name] = good
+        return values, failures
+
+    async def _last_good(self, key: ObjectKey, name: str) -> bytes | None:
+        """Return the value in force of a key; an earlier process's is in OPA alone."""
+        if key in self._good or self._held.get(key) != _ADOPTED:
+            return self._good.get(key, {}).get(name)
+        return await self._opa.get_data((*_path(key), name))
+
+    def _note(self, key: ObjectKey, size: int) -> None:
+        metrics.replicated_bytes.labels(NAME).inc(size)
+        self._written(NAME, [key])
+
+
+def _why_no_json(text: str) -> str | None:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        return f"not JSON: {error}"
+    except RecursionError:
+        return "not JSON that OPA takes: nested too deeply"
+    return None
+
+
+def _document(values: Values) -> bytes:
+    members = (msgspec.json.encode(name) + b":" + text for name, text in sorted(values.items()))
+    return b"{" + b",".join(members) + b"}"
+
+
+def _failure(code: str, message: str, file: str) -> OpaError:
+    cause = {"code": code, "message": message, "location": {"file": file}}
+    return OpaError(code, f"{file}: {message}", [cause])
+
+
+def _path(key: ObjectKey) -> DataPath:
+    return key.namespace, key.name
+
+
+def _entry(key: ObjectKey) -> DataPath:
+    return (*INDEX, str(key))
+
+
+def _add(path: DataPath, value: bytes) -> bytes:
+    where = msgspec.json.encode(paths.pointer(path))
+    return b'{"op":"add","path":' + where + b',"value":' + value + b"}"
+
+
+def _removal(path: DataPath) -> bytes:
+    return msgspec.json.encode({"op": "remove", "path": paths.pointer(path)})

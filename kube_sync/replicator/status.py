@@ -1,0 +1,126 @@
+"""The outcome of a ConfigMap, as an annotation on it: written by one replica of several.
+
+Keeps true: only the replica that holds the Lease writes, so that replicas with OPAs of their own
+do not write over each other; what is wanted meanwhile is remembered, the newest for each ConfigMap,
+and written when the Lease is held. A status is news for people: it never steers nor delays what is
+in force, and whoever wants one does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.errors import Conflict, NotFound, Retriable, SyncError
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.patch import annotate
+from kube_sync.kube.policymaps import CONFIGMAPS, STATUS
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.client import OpaError
+from kube_sync.runtime.backoff import Backoff
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+FIELD_MANAGER = "kube-sync-replicator"
+OK = '{"status":"ok"}'
+
+
+class Leadership(Protocol):
+    """Whether this process is the one that acts."""
+
+    @property
+    def held(self) -> bool:
+        """True as long as nobody else acts."""
+        ...
+
+
+class Subject(Protocol):
+    """A ConfigMap as it was read."""
+
+    @property
+    def key(self) -> ObjectKey:
+        """Where it is."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion that the status is about."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    version: str
+    status: str
+
+
+class StatusWriter:
+    """Brings wanted statuses onto ConfigMaps while the Lease is held."""
+
+    def __init__(
+        self, client: KubeClient, leadership: Leadership, *, backoff: Backoff | None = None
+    ) -> None:
+        self._client = client
+        self._leadership = leadership
+        self._backoff = backoff or Backoff()
+        self._news = asyncio.Event()
+        self._due: dict[ObjectKey, _Wanted] = {}
+
+    async def annotate(self, subject: Subject, status: str) -> None:
+        """Want this status on a ConfigMap, in place of any that was wanted before."""
+        self.want(subject, status)
+
+    def want(self, subject: Subject, status: str) -> None:
+        """Want this status on a ConfigMap, in place of any that was wanted before."""
+        self._due[subject.key] = _Wanted(subject.version, status)
+        self._news.set()
+
+    def wake(self) -> None:
+        """Look again whether the Lease is held."""
+        self._news.set()
+
+    async def run(self) -> NoReturn:
+        """Write what is due until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._due and self._leadership.held:
+                await self._write(*next(iter(self._due.items())))
+
+    async def _write(self, key: ObjectKey, wanted: _Wanted) -> None:
+        annotations = {STATUS: wanted.status}
+        try:
+            await annotate(
+                self._client, CONFIGMAPS, key, wanted.version, annotations, FIELD_MANAGER
+            )
+        except Retriable as error:
+            log.warning("status_not_written", configmap=str(key), error=str(error))
+            await self._backoff.wait(error.retry_after)
+            return
+        except (Conflict, NotFound):
+            # It changed or went meanwhile: its next version gets a status of its own.
+            log.info("status_out_of_date", configmap=str(key))
+        except SyncError as error:
+            log.warning("status_not_written", configmap=str(key), error=str(error))
+        self._backoff.progressed()
+        # The same one, not an equal one: a newer one may have been wanted meanwhile.
+        if self._due.get(key) is wanted:
+            del self._due[key]
+
+
+def status_of(failures: Sequence[OpaError]) -> str:
+    """Return the annotation's text: all went well, or every cause with file and message."""
+    if not failures:
+        return OK
+    causes = [cause for failure in failures for cause in failure.errors or [_cause(failure)]]
+    error = OpaError(failures[0].code, failures[0].message, causes)
+    return msgspec.json.encode({"status": "error", "error": error}).decode()
+
+
+def _cause(failure: OpaError) -> dict[str, str]:
+    return {"message": str(failure)}

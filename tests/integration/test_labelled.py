@@ -1,0 +1,170 @@
+"""Policies and data from labelled ConfigMaps, on the real servers, with exactly their roles."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.kube.client import kube_client
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import opa_client
+from kube_sync.replicator.agent import Replicator
+from kube_sync.settings import (
+    Kubernetes,
+    Labelled,
+    Opa,
+    Placement,
+    Policies,
+    Replicate,
+    Resource,
+    Settings,
+)
+from tests.integration.test_pair import ROOT, STATUS, eventually
+from tools.servers.http import request
+from tools.servers.secured_opa import RunningOpa
+from tools.servers.stack import RunningStack
+
+MANIFESTS = ROOT / "manifests/labelled"
+POLICY = {"openpolicyagent.org/policy": "rego"}
+DATA = {"openpolicyagent.org/data": "opa"}
+
+
+@pytest.fixture(autouse=True)
+def rights(stack: RunningStack) -> Iterator[None]:
+    """The roles that all namespaces need, as long as the test lasts."""
+    stack.apply(MANIFESTS)
+    yield
+    stack.kubectl("delete", "--kustomize", str(MANIFESTS))
+
+
+class World:
+    def __init__(self, stack: RunningStack, opa: RunningOpa, namespace: str) -> None:
+        self.stack = stack
+        self.opa = opa
+        self.namespace = namespace
+
+    def put(self, name: str, labels: dict[str, str], namespace: str = "", **data: str) -> None:
+        where = namespace or self.namespace
+        metadata = {"name": name, "namespace": where, "labels": labels}
+        found = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        self.stack.kubectl(
+            "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(found)
+        )
+
+    def delete(self, name: str) -> None:
+        self.stack.kubectl("delete", "configmap", name, f"--namespace={self.namespace}")
+
+    def status(self, name: str) -> Any:
+        arguments = ("get", "configmap", name, f"--namespace={self.namespace}", "--output=json")
+        metadata = json.loads(self.stack.kubectl(*arguments))["metadata"]
+        return json.loads((metadata.get("annotations") or {}).get(STATUS, "null"))
+
+    def ask(self, method: str, path: str, body: str | None = None) -> Any:
+        token = self.opa.token_files["replicator"].read_text(encoding="utf-8")
+        url = self.opa.url + path
+        answer = request(method, url, ca_file=self.opa.ca_file, token=token, body=body)
+        return json.loads(answer.body or b"{}").get("result")
+
+    def data(self, path: str = "") -> Any:
+        return self.ask("GET", f"/v1/data/{self.namespace}{path}")
+
+    def modules(self) -> set[str]:
+        ids = {policy["id"] for policy in self.ask("GET", "/v1/policies")}
+        return {i for i in ids if i.startswith(f"{self.namespace}/")}
+
+    @asynccontextmanager
+    async def replicating(self, *namespaces: str) -> AsyncGenerator[Readiness]:
+        settings = Settings(
+            kubernetes=Kubernetes(kubeconfig=str(self.stack.kubeconfigs["replicator"])),
+            opa=Opa(self.opa.url, str(self.opa.token_files["replicator"]), str(self.opa.ca_file)),
+            replicate=Replicate(resources=(Resource("apps", "v1", "replicasets"),)),
+            policies=Policies(labelled=Labelled(namespaces=namespaces)),
+            placement=Placement(resources=()),
+        )
+        readiness = Readiness()
+        readiness.waiting("policies", "not begun")
+        async with kube_client(settings.kubernetes) as kube, opa_client(settings.opa) as client:
+            replicator = Replicator(settings, kube, client, DecisionHub("test"), readiness)
+            task = asyncio.create_task(replicator.run())
+            try:
+                await eventually(lambda: readiness.reasons, {})
+                yield readiness
+            finally:
+                if task.done():
+                    task.result()
+                task.cancel()
+                await asyncio.wait([task])
+
+
+async def test_labelled_configmaps_become_policies_and_data(
+    stack: RunningStack, opa: RunningOpa, namespace: str
+) -> None:
+    world = World(stack, opa, namespace)
+    world.put("kube-root-ca.crt", {}, **{"ca.crt": "-----BEGIN CERTIFICATE-----"})
+    source = f'package labelled\nx := data["{namespace}"].limits.cpu.max'
+    world.put("rules", POLICY, main=source)
+    world.put("limits", DATA, cpu='{"max": 4}', **{"odd.name-1_x": '["~1/%2F"]'})
+    async with world.replicating("*"):
+        await eventually(lambda: world.status("rules"), {"status": "ok"})
+        await eventually(lambda: world.status("limits"), {"status": "ok"})
+        assert world.modules() == {f"{namespace}/rules/main"}
+        assert world.data() == {"limits": {"cpu": {"max": 4}, "odd.name-1_x": ["~1/%2F"]}}
+        assert world.ask("GET", "/v1/data/labelled/x") == 4
+        assert world.status("kube-root-ca.crt") is None
+        world.put("limits", DATA, cpu='{"max": 5')
+        await eventually(lambda: (world.status("limits") or {}).get("status"), "error")
+        await eventually(lambda: world.data("/limits"), {"cpu": {"max": 4}})
+        world.delete("limits")
+        await eventually(world.data, {})
+        world.delete("rules")
+        await eventually(world.modules, set())
+
+
+async def test_data_of_others_stays_and_what_was_deleted_meanwhile_goes(
+    stack: RunningStack, opa: RunningOpa, namespace: str
+) -> None:
+    world = World(stack, opa, namespace)
+    theirs = [
+        {"op": "add", "path": f"/{namespace}", "value": {"theirs": 1}},
+        {"op": "add", "path": "/unrelated", "value": 2},
+    ]
+    world.ask("PATCH", "/v1/data", json.dumps(theirs))
+    world.put("limits", DATA, a="1", b="2")
+    world.put("kept", DATA, a="1")
+    async with world.replicating(namespace):
+        await eventually(lambda: world.data("/limits"), {"a": 1, "b": 2})
+    world.delete("limits")
+    async with world.replicating(namespace):
+        assert world.data() == {"theirs": 1, "kept": {"a": 1}}
+        assert world.ask("GET", "/v1/data/unrelated") == 2
+        opa.server.kill()
+        opa.server.start()
+        await eventually(world.data, {"kept": {"a": 1}})
+
+
+async def test_data_where_a_rule_lives_is_refused_and_delays_no_other(
+    stack: RunningStack, opa: RunningOpa
+) -> None:
+    namespace = f"ruled{secrets.token_hex(4)}"  # a package cannot begin with a dash in it
+    stack.kubectl("create", "namespace", namespace)
+    world = World(stack, opa, namespace)
+    world.put("rules", POLICY, main=f"package {namespace}.taken\nx := 1")
+    async with world.replicating(namespace) as readiness:
+        await eventually(lambda: world.status("rules"), {"status": "ok"})
+        world.put("taken", DATA, x="2")
+        world.put("limits", DATA, a="1")
+        await eventually(lambda: world.data("/limits"), {"a": 1})
+        await eventually(lambda: "conflict" in json.dumps(world.status("taken")), expected=True)
+        assert world.data("/taken/x") == 1
+        assert readiness.reasons == {}
+        world.put("taken", DATA, y="2")
+        await eventually(lambda: world.status("taken"), {"status": "ok"})
+        await eventually(lambda: world.data("/taken"), {"x": 1, "y": 2})
+    stack.kubectl("delete", "configmaps", "--all", f"--namespace={namespace}")

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.lease import LEASES, Lease
+from tests.fakes.apiserver import FakeApiServer, fake_apiserver, status
+from tests.fakes.clients import key, kube_of
+from tests.fakes.http import Proceed, answer, hang
+from tests.unit.async_tools import Waits, running, until
+
+WHERE = key("leader", "system")
+
+
+class Clock:
+    """Everybody's monotonic clock."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Candidate:
+    """One process that wants the Lease, turned by the test."""
+
+    def __init__(self, client: KubeClient, clock: Clock, name: str) -> None:
+        self.skew = timedelta()
+        self.news = 0
+        self.name = name
+        self.waits = Waits()
+        self.lease = Lease(
+            client,
+            "system",
+            "leader",
+            name,
+            news=self._heard,
+            backoff=self.waits.backoff(5.0, 5.0),
+            clock=clock,
+            now=lambda: datetime.now(UTC) + self.skew,
+        )
+
+    def _heard(self) -> None:
+        self.news += 1
+
+    async def turn(self) -> bool:
+        await self.lease._try()
+        self.lease._tell()
+        return self.lease.held
+
+
+class World:
+    def __init__(self, api: FakeApiServer, client: KubeClient) -> None:
+        self.api = api
+        self.clock = Clock()
+        self.a, self.b = (Candidate(client, self.clock, name) for name in "ab")
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self.api.get(LEASES, WHERE)["spec"]
+        return spec
+
+    @property
+    def holders(self) -> list[str]:
+        return [c.name for c in (self.a, self.b) if c.lease.held]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncGenerator[World]:
+    async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
+        api.define(LEASES, "Lease")
+        yield World(api, client)
+
+
+async def test_first_candidate_holds_and_the_second_does_not(world: World) -> None:
+    assert await world.a.turn()
+    assert not await world.b.turn()
+    assert world.holders == ["a"]
+    assert world.spec["holderIdentity"] == "a"
+    assert world.spec["leaseDurationSeconds"] == 15
+    assert world.spec["leaseTransitions"] == 0
+    assert (world.a.news, world.b.news) == (1, 0)
+
+
+async def test_holder_that_renews_is_never_replaced(world: World) -> None:
+    await world.a.turn()
+    acquired = world.spec["acquireTime"]
+    for _ in range(20):
+        world.clock.seconds += 4
+        assert await world.a.turn()
+        assert not await world.b.turn()
+    assert world.spec["acquireTime"] == acquired
+    assert world.spec["renewTime"] > acquired
+    assert world.a.news == 1
+
+
+async def test_holder_that_is_gone_is_replaced_after_the_duration(world: World) -> None:
+    await world.a.turn()
+    await world.b.turn()
+    world.clock.seconds += 14.9
+    assert not await world.b.turn()
+    world.clock.seconds += 0.2
+    assert await world.b.turn()
+    assert world.spec["leaseTransitions"] == 1
+    assert world.holders == ["b"]
+
+
+async def test_duration_begins_when_the_record_was_last_seen_to_change(world: World) -> None:
+    """However old the Lease is: a new process has no way to know on its own clock."""
+    await world.a.turn()
+    world.clock.seconds += 1000
+    assert not await world.b.turn()
+    world.clock.seconds += 15
+    assert await world.b.turn()
+
+
+async def test_holder_stops_before_anybody_may_take_over(world: World) -> None:
+    await world.a.turn()
+    await world.b.turn()
+    world.clock.seconds += 10
+    assert world.holders == []
+    world.clock.seconds += 5
+    await world.b.turn()
+    assert world.holders == ["b"]
+    await world.a.turn()
+    assert world.holders == ["b"]
+
+
+@pytest.mark.parametrize("skew", [timedelta(days=-400), timedelta(days=400)])
+async def test_clock_jump_of_the_other_has_no_effect(world: World, skew: timedelta) -> None:
+    await world.a.turn()
+    world.a.skew = skew
+    await world.a.turn()
+    assert not await world.b.turn()
+    world.clock.seconds += 14.9
+    assert not await world.b.turn()
+    world.clock.seconds += 0.2
+    assert await world.b.turn()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_both_that_write_at_once_do_not_both_hold(world: World, method: str) -> None:
+    """The second one's write is refused: the Lease exists, or is another version by now."""
+    if method == "PUT":
+        await world.a.turn()
+        await world.b.turn()
+        world.clock.seconds += 16
+    met = asyncio.Barrier(2)
+
+    async def together(_request: web.Request, proceed: Proceed) -> web.StreamResponse:
+        await met.wait()
+        return await proceed()
+
+    world.api.http.fault(lambda r: r.method == method, together, times=2)
+    held = await asyncio.gather(world.a.turn(), world.b.turn())
+    assert sorted(held) == [False, True]
+    assert world.holders == [world.spec["holderIdentity"]]
+
+
+async def test_unreachable_api_server_changes_nothing_until_expiry(world: World) -> None:
+    await world.a.turn()
+    world.api.http.fault(lambda _r: True, answer(503), times=99)
+    assert await world.a.turn()
+    assert not await world.b.turn()
+    world.clock.seconds += 10
+    with capture_logs() as logs:
+        assert not await world.a.turn()
+    assert "lease_lost" in {line["event"] for line in logs}
+    world.api.http.faults.clear()
+    assert await world.a.turn()
+    assert world.a.news == 2
+
+
+async def test_api_server_that_does_not_answer_is_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_sync.kube.lease._TURN", 0.01)
+    world.api.http.fault(lambda _r: True, hang())
+    assert not await world.a.turn()
+    monkeypatch.undo()
+    assert await world.a.turn()
+
+
+async def test_answer_that_is_no_lease_changes_nothing(world: World) -> None:
+    await world.a.turn()
+    world.api.http.fault(lambda _r: True, answer(200, b"<html>"))
+    assert await world.a.turn()
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "reason"), [("POST", 404, "NotFound"), ("GET", 403, "Forbidden")]
+)
+async def test_lease_that_cannot_be_had_counts_as_held_and_says_so_once(
+    world: World, method: str, code: int, reason: str
+) -> None:
+    async def refuse(_request: web.Request, _proceed: Proceed) -> web.StreamResponse:
+        return status(code, reason, 'namespaces "system" not found')
+
+    world.api.http.fault(lambda r: r.method == method, refuse, times=4)
+    with capture_logs() as logs:
+        assert await world.a.turn()
+        assert await world.a.turn()
+        assert await world.b.turn()
+        world.clock.seconds += 100
+        assert await world.a.turn()
+    warnings = [line for line in logs if line["event"] == "no_lease_counts_as_held"]
+    assert len(warnings) == 2  # one for each
+    assert 'namespaces "system" not found' in warnings[0]["reason"]
+    # Somebody installs what was missing.
+    assert await world.a.turn()
+    assert not await world.b.turn()
+    assert world.holders == ["a"]
+
+
+async def test_refused_candidate_waits_for_the_holder_that_it_has_seen(world: World) -> None:
+    """A token that is being replaced must not make two of them speak."""
+    await world.a.turn()
+    await world.b.turn()
+    world.api.http.fault(lambda _r: True, answer(401, b"Unauthorized"), times=2)
+    assert not await world.b.turn()
+    world.clock.seconds += 15
+    assert await world.b.turn()
+
+
+async def test_cancelled_holder_hands_over_at_once(world: World) -> None:
+    async with running(world.a.lease.run()):
+        await until(lambda: world.a.lease.held and world.a.waits.seconds)
+        assert not await world.b.turn()
+    assert not world.a.lease.held
+    assert world.spec["holderIdentity"] == ""
+    assert await world.b.turn()
+    assert world.spec["leaseTransitions"] == 1
+    assert world.a.waits.seconds[0] == 5.0
+
+
+async def test_cancelled_candidate_leaves_the_holder_alone(world: World) -> None:
+    await world.a.turn()
+    async with running(world.b.lease.run()):
+        await until(lambda: world.b.waits.seconds)
+    assert world.spec["holderIdentity"] == "a"
+
+
+async def test_shutdown_does_not_depend_on_the_api_server(world: World) -> None:
+    async with running(world.a.lease.run()):
+        await until(lambda: world.a.lease.held)
+        world.api.http.fault(lambda _r: True, answer(503), times=99)
+    assert not world.a.lease.held
+
+
+async def test_process_without_a_lease_releases_none(world: World) -> None:
+    world.api.undefine(LEASES)
+    async with running(world.a.lease.run()):
+        await until(lambda: world.a.lease.held)
+        seen = len(world.api.http.requests)
+        world.a.waits.seconds.clear()
+    assert all(r.method != "PUT" for r in world.api.http.requests[seen:])

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from kube_sync.kube.policymaps import STATUS
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.client import OpaError
+from kube_sync.replicator.status import OK, StatusWriter, status_of
+from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
+from tests.fakes.clients import CONFIGMAPS, key, kube_of
+from tests.fakes.http import answer, held
+from tests.unit.async_tools import Waits, running, until
+
+
+@dataclass
+class Leadership:
+    held: bool = True
+
+
+@dataclass
+class Subject:
+    key: ObjectKey
+    version: str
+
+
+class Bench:
+    def __init__(self, api: FakeApiServer, writer: StatusWriter, waits: Waits) -> None:
+        self.api = api
+        self.writer = writer
+        self.waits = waits
+        self.leadership = Leadership()
+        writer._leadership = self.leadership
+
+    def configmap(self, name: str) -> Subject:
+        version = self.api.put(CONFIGMAPS, key(name))["metadata"]["resourceVersion"]
+        return Subject(key(name), version)
+
+    def status(self, name: str) -> str | None:
+        annotations = self.api.get(CONFIGMAPS, key(name))["metadata"].get("annotations") or {}
+        found: str | None = annotations.get(STATUS)
+        return found
+
+    @property
+    def patches(self) -> int:
+        return sum(map(patches(CONFIGMAPS), self.api.http.requests))
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncGenerator[Bench]:
+    async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
+        api.define(CONFIGMAPS, "ConfigMap")
+        waits = Waits()
+        bench = Bench(api, StatusWriter(client, Leadership(), backoff=waits.backoff()), waits)
+        async with running(bench.writer.run()):
+            yield bench
+
+
+async def test_holder_writes_what_is_wanted(bench: Bench) -> None:
+    await bench.writer.annotate(bench.configmap("p"), OK)
+    await until(lambda: bench.status("p") == OK)
+    assert bench.patches == 1
+
+
+async def test_without_the_lease_nothing_is_written_until_it_is_held(bench: Bench) -> None:
+    bench.leadership.held = False
+    subject = bench.configmap("p")
+    bench.writer.want(subject, "old")
+    bench.writer.want(subject, "new")
+    bench.writer.want(bench.configmap("q"), OK)
+    await until(lambda: not bench.writer._news.is_set())
+    assert bench.patches == 0
+    bench.leadership.held = True
+    bench.writer.wake()
+    await until(lambda: (bench.status("p"), bench.status("q")) == ("new", OK))
+    assert bench.patches == 2
+
+
+@pytest.mark.parametrize("code", [404, 409])
+async def test_configmap_that_changed_or_went_is_left_to_its_next_version(
+    bench: Bench, code: int
+) -> None:
+    bench.api.http.fault(patches(CONFIGMAPS), answer(code))
+    bench.writer.want(bench.configmap("p"), OK)
+    bench.writer.want(bench.configmap("q"), OK)
+    await until(lambda: bench.status("q") == OK)
+    assert bench.patches == 2
+    assert bench.waits.seconds == []
+
+
+async def test_refused_status_is_told_and_delays_no_other(bench: Bench) -> None:
+    bench.api.http.fault(patches(CONFIGMAPS), answer(403, b"no"))
+    with capture_logs() as logs:
+        bench.writer.want(bench.configmap("p"), OK)
+        bench.writer.want(bench.configmap("q"), OK)
+        await until(lambda: bench.status("q") == OK)
+    assert [line["configmap"] for line in logs if line["event"] == "status_not_written"] == [
+        "default/p"
+    ]
+
+
+async def test_unreachable_api_server_is_asked_again(bench: Bench) -> None:
+    bench.api.http.fault(patches(CONFIGMAPS), answer(503), times=2)
+    bench.writer.want(bench.configmap("p"), OK)
+    await until(lambda: bench.status("p") == OK)
+    assert bench.waits.seconds == [0.1, 0.2]
+
+
+async def test_status_that_is_wanted_during_a_write_is_written_too(bench: Bench) -> None:
+    gate = asyncio.Event()
+    fault = bench.api.http.fault(patches(CONFIGMAPS), held(gate))
+    subject = bench.configmap("p")
+    bench.writer.want(subject, OK)
+    await fault.met.wait()
+    bench.writer.want(Subject(subject.key, str(int(subject.version) + 1)), "newer")
+    gate.set()
+    await until(lambda: bench.status("p") == "newer")
+
+
+def test_status_of_no_failure_is_ok() -> None:
+    assert status_of([]) == OK
+
+
+def test_status_of_failures_names_every_cause() -> None:
+    where = {"message": "bad", "location": {"file": "a/b/c"}}
+    text = status_of([OpaError("invalid", "first", [where]), OpaError("x", "second")])
+    assert json.loads(text) == {
+        "status": "error",
+        "error": {"code": "invalid", "message": "first", "errors": [where, {"message": "second"}]},
+    }
