@@ -33,6 +33,9 @@ opa_write_seconds = Histogram(
 opa_loads = Counter(
     "kube_sync_opa_loads_total", "Full loads of OPA, by what made them necessary", ["reason"]
 )
+opa_answers_lost = Counter(
+    "kube_sync_opa_answers_lost_total", "Batches that OPA took although its answer never came"
+)
 policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OPA holds")
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]

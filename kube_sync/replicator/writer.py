@@ -6,6 +6,9 @@ so an OPA that was restarted, wiped or taken over by another replicator refuses 
 middle of a load too; a heartbeat finds the same without traffic. Then `run` raises EpochLost and
 whoever owns the Writer starts a new epoch. (PUT alone proves nothing: it creates its parents.)
 
+A batch is applied once, whatever becomes of its answer: the Fence refuses a PATCH that arrives
+late, and says of one that was refused whether it is in already.
+
 Anything else that OPA answers is tried again, with the reason on the readiness page; what
 arrives meanwhile waits in the Mirrors, one body a key.
 """
@@ -26,6 +29,7 @@ from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.fence import Fence
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.runtime.backoff import Backoff
 
@@ -54,6 +58,10 @@ class DataApi(Protocol):
         """Apply all operations or none; EpochLost when a path is not there."""
         ...
 
+    async def get_data(self, path: DataPath) -> bytes | None:
+        """Return the document at `path`, None where there is none."""
+        ...
+
 
 # What was written: the collection's name and the keys that changed in it.
 Written = Callable[[str, Collection[ObjectKey]], None]
@@ -80,6 +88,7 @@ class Writer:
         self._written = written
         self._backoff = backoff or Backoff(longest=5.0)
         self._heartbeat = heartbeat
+        self._fence = Fence(opa, instance)
         self._news = asyncio.Event()
         self.loaded = asyncio.Event()
 
@@ -108,7 +117,8 @@ class Writer:
         async with asyncio.TaskGroup() as group:
             for mirror in self._mirrors:
                 group.create_task(self._put(mirror))
-        await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
+        end = [self._epoch("loaded"), self._fence.raised()]
+        await self._insist(partial(self._opa.patch_data, end))
         self._readiness.met("data")
         log.info("opa_loaded", instance=self._instance)
 
@@ -130,14 +140,24 @@ class Writer:
 
     async def _flush(self) -> None:
         while batches := self._batches():
-            operations = [self._epoch("loaded")]
-            for mirror, batch in batches:
-                operations += mirror.operations(batch)
+            operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
             # Only removals of what OPA never held: nothing to say.
-            if len(operations) > 1:
-                await self._insist(partial(self._opa.patch_data, operations))
+            if operations:
+                await self._insist(partial(self._send, operations))
             for mirror, batch in batches:
                 self._note(mirror, batch)
+
+    async def _send(self, operations: Sequence[bytes]) -> None:
+        """Send one batch; one that an earlier attempt brought in counts as sent."""
+        batch = [self._epoch("loaded"), *self._fence.step(), *operations]
+        try:
+            await self._opa.patch_data(batch)
+        except EpochLost:
+            if not await self._fence.let_through():
+                raise
+            metrics.opa_answers_lost.inc()
+            log.info("opa_answer_lost", operations=len(operations))
+        self._fence.passed()
 
     def _batches(self) -> list[tuple[Mirror, Batch]]:
         room = _KEYS_PER_PATCH
