@@ -7,7 +7,7 @@ Slices are small, because one long query followed by one write stalls every clie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -53,18 +53,28 @@ class _Answer(msgspec.Struct):
 class Evaluator:
     """One placement decision, one OPA."""
 
-    def __init__(self, opa: DecisionApi, root: str, path: str, epoch: str) -> None:
+    def __init__(
+        self,
+        opa: DecisionApi,
+        root: str,
+        path: str,
+        epoch: str,
+        *,
+        beside: Mapping[str, str] | None = None,
+    ) -> None:
         """`root` is where the data lies, `path` the decision's, as in `io/k8s/federation/…`.
 
-        Only data that was loaded whole in `epoch` is decided on.
+        Only data that was loaded whole in `epoch` is decided on. `beside` are other generated
+        modules, source by id, that are installed too.
         """
         self._epoch = epoch
         self._opa = opa
-        self._source = batch_module(root, path)
+        self._modules = {_MODULE: batch_module(root, path), **(beside or {})}
 
     async def install(self) -> None:
-        """Load the generated module. Raises SyncError."""
-        await self._opa.put_policy(_MODULE, self._source)
+        """Load the generated modules. Raises SyncError."""
+        for policy_id, source in self._modules.items():
+            await self._opa.put_policy(policy_id, source)
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]

@@ -28,6 +28,7 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.policyloader import PolicyLoader
 from kube_sync.replicator.projection import keeping, project
@@ -83,11 +84,15 @@ class Replicator:
         settings, instance = self._settings, secrets.token_hex(8)
         root = settings.replicate.root
         mirrors = {r: self._mirror(r) for r in settings.replicate.resources}
-        evaluator = Evaluator(self._opa, root, settings.placement.path, instance)
+        beside = {AUDIT_MODULE: audit_module(root)}
+        evaluator = Evaluator(self._opa, root, settings.placement.path, instance, beside=beside)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         static = settings.policies.static
         tracker = Tracker(evaluator, self._hub, targets, mirrors.values(), static=static)
-        writer = Writer(self._opa, instance, mirrors.values(), self._readiness, tracker.written)
+        audit, told = Audit(self._opa, root), tracker.written
+        writer = Writer(
+            self._opa, instance, mirrors.values(), self._readiness, told, audit=audit.check
+        )
         maps = [PolicyMaps(name, self._policies.wake) for name in settings.policies.namespaces]
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)

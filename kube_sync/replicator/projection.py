@@ -67,6 +67,11 @@ def keeping(paths: Iterable[Path]) -> Project:
     return kept
 
 
+def keeps_version(projection: Project) -> bool:
+    """Tell whether `metadata.resourceVersion` comes through."""
+    return b'"probe"' in projection(b'{"metadata":{"resourceVersion":"probe"}}')
+
+
 def _tidy(whole: _Fields, *, managed: bool, applied: bool) -> None:
     """Take the bookkeeping out, each part unless it is wanted."""
     metadata = _decoder.decode(whole["metadata"])

@@ -3,7 +3,8 @@
 A load begins with PUT of `/kube_sync/epoch` = `{<instance>: "loading"}` and ends with a PATCH
 that replaces it by `"loaded"`. Every PATCH begins with `replace` of `/kube_sync/epoch/<instance>`,
 so an OPA that was restarted, wiped or taken over by another replicator refuses it (404), in the
-middle of a load too; a heartbeat finds the same without traffic. Then `run` raises EpochLost and
+middle of a load too; a heartbeat finds the same without traffic, and has what OPA holds audited,
+for it may have been changed by hand beside the epoch. Then `run` raises EpochLost and
 whoever owns the Writer starts a new epoch. (PUT alone proves nothing: it creates its parents.)
 
 A batch is applied once, whatever becomes of its answer: the Fence refuses a PATCH that arrives
@@ -65,6 +66,8 @@ class DataApi(Protocol):
 
 # What was written: the collection's name and the keys that changed in it.
 Written = Callable[[str, Collection[ObjectKey]], None]
+# Raises EpochLost when OPA does not hold what was written.
+Audits = Callable[[Iterable[Mirror]], Awaitable[None]]
 
 
 class Writer:
@@ -80,6 +83,7 @@ class Writer:
         *,
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
+        audit: Audits | None = None,
     ) -> None:
         self._opa = opa
         self._instance = instance
@@ -88,6 +92,7 @@ class Writer:
         self._written = written
         self._backoff = backoff or Backoff(longest=5.0)
         self._heartbeat = heartbeat
+        self._audit = audit
         self._fence = Fence(opa, instance)
         self._news = asyncio.Event()
         self.loaded = asyncio.Event()
@@ -101,14 +106,27 @@ class Writer:
         await self._load()
         self.loaded.set()
         while True:
+            await self._write_until(self._clock() + self._heartbeat)
+            await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
+            if self._audit is not None:
+                await self._audit(self._mirrors)
+
+    async def _write_until(self, due: float) -> None:
+        """Write what changes until the next heartbeat; without a pause it comes all the same."""
+        while True:
             await self._flush()
+            if self._clock() >= due:
+                return
             try:
                 # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
-                async with asyncio.timeout(self._heartbeat):
+                async with asyncio.timeout_at(due):
                     await self._news.wait()
             except TimeoutError:
-                await self._insist(partial(self._opa.patch_data, [self._epoch("loaded")]))
+                return
             self._news.clear()
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def _load(self) -> None:
         self._readiness.waiting("data", "the first load is under way")

@@ -7,6 +7,7 @@ import copy
 import random
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,9 @@ class World:
                 collection.setdefault(where.namespace, {})[where.name] = body
         return wanted
 
+    def wipe_beside_the_epoch(self) -> None:
+        self.opa.data.pop("kubernetes", None)
+
     async def until_equal(self) -> None:
         await until(lambda: self.equal and self.epoch_state == ["loaded"] and not self.hub.held)
 
@@ -145,6 +149,10 @@ async def running(world: World, tmp_path: Path) -> AsyncGenerator[World]:
         yield world
 
 
+def audits(recorded: Recorded) -> bool:
+    return recorded.path.endswith("/audit/versions")
+
+
 def posts(recorded: Recorded) -> bool:
     return recorded.path.endswith("/batch/decisions")
 
@@ -191,7 +199,7 @@ async def test_idle_world_is_left_alone(running: World) -> None:
     beats = len(running.opa.http.requests)
     await running.opa.http.until_next(heartbeat)
     await running.opa.http.until_next(heartbeat)
-    assert all(map(heartbeat, running.opa.http.requests[beats:]))
+    assert all(heartbeat(r) or audits(r) for r in running.opa.http.requests[beats:])
 
 
 async def test_opa_restarted_while_idle_is_loaded_again(running: World) -> None:
@@ -206,6 +214,66 @@ async def test_opa_wiped_while_idle_is_loaded_again(running: World) -> None:
     running.opa.wipe()
     await until(lambda: running.epochs == 2)
     await running.until_equal()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        (),
+        ("clusters",),
+        ("replicasets",),
+        ("replicasets", "default"),
+        ("clusters", "fleet", "east"),
+    ],
+    ids="/".join,
+)
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+async def test_data_wiped_by_hand_beside_the_epoch_is_loaded_again(
+    running: World, path: tuple[str, ...], how: str
+) -> None:
+    """Nothing changes, so no write would ever be refused."""
+    whole = ("kubernetes", *path)
+    if how == "removed":
+        running.opa.patch([{"op": "remove", "path": "/" + "/".join(whole)}])
+    else:
+        running.opa.put(whole, {})
+    await until(lambda: running.epochs == 2)
+    await running.until_equal()
+
+
+async def test_object_overwritten_by_hand_is_loaded_again(running: World) -> None:
+    stale = running.opa.data["kubernetes"]["replicasets"]["default"]["a"]
+    running.replicasets("a")
+    await running.until_equal()
+    running.opa.put(("kubernetes", "replicasets", "default", "a"), stale)
+    await until(lambda: running.epochs == 2)
+    await running.until_equal()
+
+
+async def test_data_wiped_by_hand_is_noticed_while_other_objects_change(running: World) -> None:
+    """Something to write at every moment: the heartbeat must not wait for a pause."""
+    running.opa.put(("kubernetes", "clusters"), {})
+    for number in count():
+        if running.epochs == 2:
+            break
+        running.api.put(REPLICASETS, key("a"), spec={"replicas": number})
+        await running.opa.http.until_next(lambda _: True)
+    await running.until_equal()
+
+
+async def test_audit_accuses_nobody_while_objects_come_and_go(running: World) -> None:
+    for number in range(20):
+        for name in "abcdef":
+            if (number + ord(name)) % 3:
+                running.replicasets(name)
+            elif key(name) in running.api.objects(REPLICASETS):
+                running.api.delete(REPLICASETS, key(name))
+        if number % 5 == 0:
+            running.api.compact()
+            running.api.http.cut()
+        await running.opa.http.until_next(audits)
+    await running.until_equal()
+    assert running.epochs == 1
 
 
 @pytest.mark.parametrize("collection", ["clusters", "replicasets"])
@@ -449,7 +517,7 @@ def _do_something(world: World, chance: random.Random) -> None:
             if chance.random() < 0.5:
                 world.api.compact()
         case 6:
-            world.opa.restart() if chance.random() < 0.5 else world.opa.wipe()
+            chance.choice([world.opa.restart, world.opa.wipe, world.wipe_beside_the_epoch])()
         case 7:
             world.opa.http.fault(patched, chance.choice([lose_answer(), answer(503)]))
         case 8:

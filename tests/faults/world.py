@@ -218,8 +218,13 @@ class World:
 
     async def wipe_opa(self) -> None:
         """Empty OPA by hand."""
-        for path in (*(f"kubernetes/{name}" for name in _APIS), "kube_sync/epoch"):
-            await self.bare.put(path, b"{}")
+        await self.wipe_data()
+        await self.bare.put("kube_sync/epoch", b"{}")
+
+    async def wipe_data(self) -> None:
+        """Empty the collections by hand, and leave what says that they are loaded."""
+        for name in _APIS:
+            await self.bare.put(f"kubernetes/{name}", b"{}")
 
     async def kill_opa(self) -> None:
         await asyncio.to_thread(self.stack.opa.kill)

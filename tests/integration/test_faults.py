@@ -179,6 +179,15 @@ async def test_opa_wiped_by_hand_is_loaded_again(world: World, *, busy: bool) ->
     await world.settled()
 
 
+async def test_data_wiped_by_hand_beside_the_epoch_is_loaded_again(world: World) -> None:
+    """Nothing changes, and the epoch says that all is well: only the audit finds it."""
+    loads = await world.metric(_LOADS)
+    await world.wipe_data()
+    await until("the wipe is noticed", lambda: world.more(_LOADS, loads))
+    await world.settled()
+    assert await world.metric("kube_sync_audit_differences_total") == 1
+
+
 async def test_api_server_killed_and_restarted_loses_nothing(world: World) -> None:
     async with world.churning():
         await world.kill_apiserver()
@@ -220,6 +229,7 @@ _KINDS = {
     "410 in the stream": 6,
     "lost answer": 6,
     "wipe": 6,
+    "wipe beside the epoch": 4,
     "compact": 4,
     "kill opa": 2,
     "kill the api server": 1,
@@ -272,6 +282,8 @@ async def _fault(  # noqa: C901, PLR0912 - one case a kind
             one.inner.swallow(chance.choice((b"PATCH ", b"PUT ", b"GET ")), 1)
         case "wipe":
             await world.wipe_opa()
+        case "wipe beside the epoch":
+            await world.wipe_data()
         case "compact":
             await world.compact_etcd()
         case _:

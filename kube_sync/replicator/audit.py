@@ -1,0 +1,179 @@
+"""Whether OPA still holds what was written: a few keys of every collection, again and again.
+
+The epoch proves that OPA is the one that was loaded, not that nobody wrote to it by hand. So each
+turn asks a generated module for the resourceVersions of up to a hundred keys, in rotation over
+all of them. Keeps true: it never accuses falsely. It runs in the Writer's own task, so no write of
+ours is on its way, and what a Mirror says OPA holds does not change while the question is out; an
+OPA without the module, or with one for another root, says nothing, and nothing follows from that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.errors import EpochLost, SyncError
+from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+AUDIT_MODULE = "kube_sync/replicator/audit"
+_VERSIONS = "kube_sync/audit/versions"
+_KEYS = 100  # in one question, over all collections
+# Nobody waits for the answer, but the next change waits for the question to end.
+_SECONDS = 2.0
+_COLLECTION = ObjectKey("", "")  # stands for the collection itself, where it is empty
+
+
+class QueryApi(Protocol):
+    """The part of OPA that answers."""
+
+    async def query(self, path: str, body: bytes) -> bytes | None:
+        """Ask for a document; None when it is undefined."""
+        ...
+
+
+class Audited(Protocol):
+    """What OPA should hold of one collection."""
+
+    name: str
+
+    @property
+    def loaded(self) -> bool:
+        """Whether OPA holds the collection."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """How many objects OPA holds."""
+        ...
+
+    def keys(self) -> Iterator[ObjectKey]:
+        """Every object that OPA holds."""
+        ...
+
+    def holds(self, key: ObjectKey) -> str | None:
+        """Return the resourceVersion that OPA has of an object; None: not the object."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    collection: Audited
+    key: ObjectKey
+    version: str
+
+    @property
+    def still_holds(self) -> bool:
+        """Whether OPA should hold now what it should have held when it was asked."""
+        if not self.collection.loaded:
+            return False
+        return self.key == _COLLECTION or self.collection.holds(self.key) == self.version
+
+
+class Audit:
+    """Asks after a part of what OPA holds, another one each time."""
+
+    def __init__(self, opa: QueryApi, root: str) -> None:
+        self._opa = opa
+        self._root = root
+        self._rest: dict[str, Iterator[ObjectKey]] = {}  # by collection, those not asked after yet
+
+    async def check(self, collections: Iterable[Audited]) -> None:
+        """Compare a sample of each. Raises EpochLost when OPA holds something else."""
+        loaded = [collection for collection in collections if collection.loaded]
+        share = max(1, _KEYS // max(1, len(loaded)))
+        samples = [found for collection in loaded for found in self._of(collection, share)]
+        answer = await self._ask(samples)
+        if answer is None:
+            return
+        try:
+            found = msgspec.json.decode(answer, type=dict[str, str])
+        except msgspec.DecodeError as error:  # nothing that the module says
+            log.warning("audit_not_understood", error=str(error))
+            return
+        for index, sample in enumerate(samples):
+            self._compare(sample, found.get(str(index)))
+
+    def _compare(self, sample: _Sample, found: str | None) -> None:
+        name, key = sample.collection.name, sample.key
+        if found == sample.version or not sample.still_holds:
+            return
+        metrics.audit_differences.labels(name).inc()
+        log.warning("opa_differs", collection=name, key=str(key), missing=found is None)
+        msg = f"OPA does not hold {name} as it was written: somebody else changed it"
+        raise EpochLost(msg)
+
+    async def _ask(self, samples: Sequence[_Sample]) -> bytes | None:
+        items = [[s.collection.name, s.key.namespace, s.key.name] for s in samples]
+        body = msgspec.json.encode({"input": {"root": self._root, "items": items}})
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return await self._opa.query(_VERSIONS, body)
+        except (SyncError, TimeoutError) as error:
+            # Whether OPA is there is the heartbeat's to find out.
+            log.info("audit_unanswered", error=str(error) or type(error).__name__)
+            return None
+
+    def _of(self, collection: Audited, share: int) -> list[_Sample]:
+        """Take the next keys of one collection, from the first again after the last."""
+        if not collection.held:
+            return [_Sample(collection, _COLLECTION, "")]
+        keys = list(islice(self._rest.get(collection.name, iter(())), share))
+        if not keys:
+            # A copy: keys come and go before the last of them is asked after.
+            self._rest[collection.name] = iter(list(collection.keys()))
+            keys = list(islice(self._rest[collection.name], share))
+        held = ((key, collection.holds(key)) for key in keys)
+        return [_Sample(collection, key, version) for key, version in held if version is not None]
+
+
+def audit_module(root: str) -> str:
+    """Return the Rego module that tells the resourceVersions of objects below `root`.
+
+    `input.items` are [collection, namespace, name], the namespace "" for what lies in none; the
+    answer is {index: resourceVersion}, "" for an object without one. An empty name asks for the
+    collection itself, "" if it is there.
+    """
+    name = msgspec.json.encode(root).decode()
+    data = f"data[{name}]"
+    return f"""package kube_sync.audit
+
+# No answer where the replicator has another root than this was made for.
+versions := object.union(_present, _versions) if input.root == {name}
+
+# One field each, so that OPA reads no whole object.
+_versions[index] := {data}[collection][namespace][name].metadata.resourceVersion if {{
+	some index, [collection, namespace, name] in input.items
+	namespace != ""
+}}
+
+_versions[index] := {data}[collection][name].metadata.resourceVersion if {{
+	some index, [collection, "", name] in input.items
+	name != ""
+}}
+
+_present[index] := "" if {{
+	some index, [collection, namespace, name] in input.items
+	namespace != ""
+	{data}[collection][namespace][name].metadata.name
+}}
+
+_present[index] := "" if {{
+	some index, [collection, "", name] in input.items
+	name != ""
+	{data}[collection][name].metadata.name
+}}
+
+_present[index] := "" if {{
+	some index, [collection, "", ""] in input.items
+	{data}[collection]
+}}
+"""
