@@ -114,16 +114,19 @@ class Writer:
     async def _write_until(self, due: float) -> None:
         """Write what changes until the next heartbeat; without a pause it comes all the same."""
         while True:
-            await self._flush()
+            # Before the batch: what comes while it is on its way is news again.
+            self._news.clear()
+            wrote = await self._flush()
             if self._clock() >= due:
                 return
+            if wrote:
+                continue
             try:
                 # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
                 async with asyncio.timeout_at(due):
                     await self._news.wait()
             except TimeoutError:
                 return
-            self._news.clear()
 
     def _clock(self) -> float:
         return asyncio.get_running_loop().time()
@@ -156,14 +159,16 @@ class Writer:
             self._tell(mirror, first.versions.keys())
             return
 
-    async def _flush(self) -> None:
-        while batches := self._batches():
-            operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
-            # Only removals of what OPA never held: nothing to say.
-            if operations:
-                await self._insist(partial(self._send, operations))
-            for mirror, batch in batches:
-                self._note(mirror, batch)
+    async def _flush(self) -> bool:
+        """Write one batch; returns whether there was one."""
+        batches = self._batches()
+        operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
+        # Only removals of what OPA never held: nothing to say.
+        if operations:
+            await self._insist(partial(self._send, operations))
+        for mirror, batch in batches:
+            self._note(mirror, batch)
+        return bool(batches)
 
     async def _send(self, operations: Sequence[bytes]) -> None:
         """Send one batch; one that an earlier attempt brought in counts as sent."""
