@@ -217,6 +217,11 @@ class Delayed:
             request.transport.abort()
         return web.Response()
 
+    @property
+    def asked(self) -> bool:
+        """Whether there was a request."""
+        return self._proceed is not None
+
     async def arrive(self) -> int:
         """Do what was asked; returns the status that nobody reads."""
         assert self._proceed is not None, "nothing was asked yet"
