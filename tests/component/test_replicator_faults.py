@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import re
+import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import kube_sync
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import StatusRecord
 from kube_sync.kube.policymaps import STATUS
@@ -55,6 +58,11 @@ class World:
         self.hub = DecisionHub("test")
         self.readiness = Readiness()
         self.odd: set[str] = set()  # names of objects that cannot be replicated
+
+    @property
+    def requests(self) -> list[Recorded]:
+        """What the API server was asked."""
+        return self.api.http.requests
 
     def replicasets(self, *names: str) -> None:
         for name in names:
@@ -121,11 +129,13 @@ async def world() -> AsyncGenerator[World]:
 
 
 @asynccontextmanager
-async def replicating(world: World, tmp_path: Path) -> AsyncGenerator[None]:
+async def replicating(
+    world: World, tmp_path: Path, user: dict[str, Any] | None = None
+) -> AsyncGenerator[None]:
     """Run the replicator beside the block; what it raises fails the test."""
     settings = Settings(policies=Policies(namespaces=(POLICIES,)))
     async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(kube_of(world.api, tmp_path))
+        kube = await stack.enter_async_context(kube_of(world.api, tmp_path, user))
         opa = await stack.enter_async_context(opa_of(world.opa))
         replicator = Replicator(settings, kube, opa, world.hub, world.readiness)
         task = asyncio.create_task(replicator.run())
@@ -484,6 +494,78 @@ async def test_undecodable_object_in_a_watch_delays_nobody(running: World) -> No
     await running.until_equal()
     assert "late" in running.opa.data["kubernetes"]["replicasets"]["default"]
     assert sum(map(lists(REPLICASETS), running.api.http.requests)) == 1
+
+
+@pytest.mark.parametrize("user", ["tokenFile", "exec"])
+async def test_rotated_token_is_picked_up_without_a_restart(
+    world: World, tmp_path: Path, user: str
+) -> None:
+    token = tmp_path / "token"
+    users: dict[str, dict[str, Any]] = {
+        "tokenFile": {"tokenFile": str(token)},
+        "exec": {"exec": credential_plugin(tmp_path / "plugin", token)},
+    }
+    write_token(token, "first")
+    world.api.token = "first"
+    async with replicating(world, tmp_path, users[user]):
+        await world.until_equal()
+        write_token(token, "second")
+        world.api.token = "second"
+        world.api.http.cut()
+        world.replicasets("new")
+        await world.until_equal()
+        assert any(r.headers.get("Authorization") == "Bearer second" for r in world.requests)
+    assert world.epochs == 1
+
+
+def write_token(file: Path, token: str) -> None:
+    file.write_text(token, encoding="utf-8")
+
+
+def credential_plugin(file: Path, token: Path) -> dict[str, Any]:
+    """Write what a kubeconfig runs for a token (client.authentication.k8s.io/v1)."""
+    credential = (
+        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+        f'"status":{{"token":"$(cat {token})"}}}}'
+    )
+    quoted = credential.replace('"', '\\"')
+    file.write_text(f'#!/bin/sh\nprintf %s "{quoted}"\n', encoding="utf-8")
+    file.chmod(0o700)
+    version = "client.authentication.k8s.io/v1"
+    return {"apiVersion": version, "command": str(file), "interactiveMode": "Never"}
+
+
+async def test_clock_that_jumps_changes_nothing(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for the time of day, aiohttp and kubernetes_asyncio too, is told another year.
+
+    It proves that nothing waits, gives up or believes anything by the wall clock; the monotonic
+    clock, which a jump does not touch, is left alone. `datetime.now` cannot be changed like this:
+    test_time_of_day_is_asked_for_nowhere reads the sources instead.
+    """
+    jump, clock = 0.0, time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + jump)
+    async with replicating(world, tmp_path):
+        await world.until_equal()
+        for number, hours in enumerate((5, -30, 24 * 365, 0, -24 * 365)):
+            jump = hours * 3600.0
+            world.api.http.cut()
+            world.replicasets(f"new{number}")
+            world.api.put(REPLICASETS, key("a"), spec={"replicas": number})
+            await world.until_equal()
+            world.opa.restart()
+            await world.opa.http.until_next(puts("/v1/data/kube_sync/epoch"))
+            await world.until_equal()
+    assert world.epochs == 6
+
+
+def test_time_of_day_is_asked_for_nowhere() -> None:
+    """But for how long a certificate is valid, and the time stamps of the logs."""
+    asks = re.compile(r"time\.time\(|\btime\.time\b|datetime|from time import")
+    sources = Path(kube_sync.__file__).parent.rglob("*.py")
+    found = {file.name for file in sources if asks.search(file.read_text(encoding="utf-8"))}
+    assert found == {"certificates.py"}
 
 
 @pytest.mark.parametrize("seed", range(6))
