@@ -1,4 +1,7 @@
-"""`make bench`: first sync and one event, as ratios against a bare client in the same run."""
+"""`make bench`: first sync, events, a relist and start-up, beside a bare client's in the same run.
+
+Each figure is a median of `--runs`.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,65 @@ import argparse
 import asyncio
 import json
 import statistics
+import tempfile
 import time
 from contextlib import aclosing
 from pathlib import Path
 
-from benchmarks import world
+from benchmarks import startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
+from tests.faults.relist import operations_of_a_relist
+from tests.faults.world import faulty_world, until
 from tools.servers.console import step
 from tools.servers.stack import RunningStack
 
 _BURST = 5000
+_CHANGED = 10  # of all that are listed again
 RESULTS = Path(__file__).resolve().parents[1] / "build/benchmarks.json"
 
 
 async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
     """Measure everything once on one set of servers."""
+    with step(f"start-up, {runs} times"):
+        found = await asyncio.to_thread(_start_up, runs)
     with world.stack() as stack:
         async with bare_client(stack) as bare:
             with step(f"creating {objects} ReplicaSets"):
                 await world.create_replica_sets(bare, objects)
             with step(f"first sync, {runs} times, between runs of the floor"):
-                found = await _first_syncs(stack, bare, runs)
+                found |= await _first_syncs(stack, bare, runs)
             with step(f"one event, {events} times, and by a bare watch-and-PUT loop"):
                 found |= await _events(stack, bare, events)
             with step("a burst of changes"):
                 found |= await _burst(stack, bare, objects, _BURST)
+            with step(f"a relist of {objects} with {_CHANGED} changed"):
+                found |= await _relist(stack, bare, objects)
     return found
+
+
+def _start_up(runs: int) -> dict[str, float]:
+    return {
+        "start-up, until the first request (s)": statistics.median(
+            startup.start_up() for _ in range(runs)
+        ),
+        "start-up, kubernetes_asyncio alone (s)": statistics.median(
+            startup.library_import() for _ in range(runs)
+        ),
+    }
+
+
+async def _relist(stack: RunningStack, bare: Bare, objects: int) -> dict[str, float]:
+    await _fresh_opa(stack)
+    changed = [(world.NAMESPACE, name) for name in world.names(min(objects, _CHANGED))]
+    with tempfile.TemporaryDirectory() as folder:
+        async with faulty_world(stack, bare, Path(folder), seed=0) as running:
+            await until("the replicator is ready", running.ready)
+            operations = await operations_of_a_relist(running, changed)
+    return {
+        "relist, objects": objects,
+        "relist, changed": len(changed),
+        "relist, operations to OPA": operations,
+    }
 
 
 async def _first_syncs(stack: RunningStack, bare: Bare, runs: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ in the server's place; without, a cut falls anywhere, in a TLS record or a hands
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -201,3 +202,16 @@ class FaultProxy:
         else:
             link.answered = True
             link.client.write(reply.answer)
+
+
+def reply(code: int, *headers: str) -> bytes:
+    """Return a whole answer with a Status, for `FaultProxy.reply`."""
+    reason = json.dumps({"kind": "Status", "code": code, "message": "a fault"})
+    lines = [
+        f"HTTP/1.1 {code} Fault",
+        "Content-Type: application/json",
+        f"Content-Length: {len(reason)}",
+        "Connection: close",
+        *headers,
+    ]
+    return "\r\n".join([*lines, "", reason]).encode()

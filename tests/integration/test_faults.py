@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bare import bare_client
-from tests.faults.world import Way, World, faulty_world, fill, seeded, until
+from tests.faults.proxy import reply
+from tests.faults.relist import operations_of_a_relist
+from tests.faults.world import REPLICASETS, Way, World, faulty_world, fill, seeded, until
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 
@@ -58,18 +60,6 @@ async def world(servers: RunningStack, tmp_path: Path) -> AsyncGenerator[World]:
         await running.objects.clear()
 
 
-def status(code: int, *headers: str) -> bytes:
-    reason = json.dumps({"kind": "Status", "code": code, "message": "a fault"})
-    lines = [
-        f"HTTP/1.1 {code} Fault",
-        "Content-Type: application/json",
-        f"Content-Length: {len(reason)}",
-        "Connection: close",
-        *headers,
-    ]
-    return "\r\n".join([*lines, "", reason]).encode()
-
-
 def way(world: World, name: str) -> Way:
     return world.kube if name == "kube" else world.opa
 
@@ -110,7 +100,7 @@ async def test_slow_network_loses_nothing(world: World, *, cut: bool) -> None:
 @pytest.mark.parametrize("name", ["kube", "opa"])
 async def test_bursts_of_refusals_are_waited_out(world: World, name: str) -> None:
     for code, headers in ((429, ["Retry-After: 1"]), (500, []), (503, [])):
-        way(world, name).answer(status(code, *headers), times=3)
+        way(world, name).answer(reply(code, *headers), times=3)
         await world.objects.some(10)
         await until("refused", lambda: way(world, name).inner.replied)
         await world.settled()
@@ -120,9 +110,10 @@ async def test_answers_lost_after_opa_took_the_batch_cost_no_load(world: World) 
     """Nobody told the replicator that OPA holds them: the fence does."""
     loads, lost = await world.metric(_LOADS), await world.metric(_LOST)
     async with world.churning():
-        for count in range(3):
-            world.opa.inner.swallow(b"PATCH ", times=2)  # its retry's too
-            await until("it is found written", partial(world.more, _LOST, lost + count))
+        while not await world.more(_LOST, lost + 2):  # it may be a heartbeat's
+            world.opa.inner.swallow(b"PATCH ", times=1)
+            await until("an answer is lost", lambda: world.opa.inner.replied)
+            await until("OPA answers", world.ready)
     await world.settled()
     assert await world.metric(_LOADS) == loads
 
@@ -137,7 +128,7 @@ async def test_410_in_mid_stream_lists_again(world: World) -> None:
 
 
 async def test_410_as_an_answer_lists_again(world: World) -> None:
-    world.kube.answer(status(410), times=2, wanted=b"watch=1")
+    world.kube.answer(reply(410), times=2, wanted=b"watch=1")
     await until("refused", lambda: world.kube.inner.replied)
     await world.objects.some(10)
     await world.settled()
@@ -215,6 +206,14 @@ async def test_etcd_compacted_while_disconnected_lists_again(world: World) -> No
     assert await world.metric('kube_sync_reflector_lists_total{reason="expired"') >= 1
 
 
+async def test_relist_with_ten_changes_sends_ten_operations(world: World) -> None:
+    """As many as changed, however many are listed."""
+    held = (await world.held())[REPLICASETS]
+    names = [(where, name) for where, inside in held.items() for name in inside]
+    assert await operations_of_a_relist(world, names[:10]) == 10
+    await world.settled()
+
+
 # Weights: a server that starts again takes seconds, the rest milliseconds.
 _KINDS = {
     "cut": 30,
@@ -273,9 +272,9 @@ async def _fault(  # noqa: C901, PLR0912 - one case a kind
             one.outer.refusing = True
             one.outer.cut()
         case "429" | "500" | "503":
-            one.answer(status(int(kind), *_retry_after(chance)), 1 + chance.randrange(3))
+            one.answer(reply(int(kind), *_retry_after(chance)), 1 + chance.randrange(3))
         case "410":
-            world.kube.answer(status(410), 1, b"watch=1")
+            world.kube.answer(reply(410), 1, b"watch=1")
         case "410 in the stream":
             world.kube.inner.inject(chance.choice((b"replicasets", b"clusters")), _EXPIRED)
         case "lost answer":
