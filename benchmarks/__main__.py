@@ -64,9 +64,9 @@ def _start_up(runs: int) -> dict[str, float]:
 
 async def _relist(stack: RunningStack, bare: Bare, objects: int) -> dict[str, float]:
     await _fresh_opa(stack)
-    # Seeded anew: the same marks a second time would change nothing.
     changed = [(world.NAMESPACE, name) for name in world.names(min(objects, _CHANGED))]
     with tempfile.TemporaryDirectory() as folder:
+        # Seeded anew: the same marks a second time would change nothing.
         async with faulty_world(stack, bare, Path(folder), seed=time.time_ns()) as running:
             await until("the replicator is ready", running.ready)
             operations = await operations_of_a_relist(running, changed)
