@@ -69,7 +69,8 @@ def keeping(paths: Iterable[Path]) -> Project:
 
 def keeps_version(projection: Project) -> bool:
     """Tell whether `metadata.resourceVersion` comes through."""
-    return b'"probe"' in projection(b'{"metadata":{"resourceVersion":"probe"}}')
+    kept = _decoder.decode(projection(b'{"metadata":{"resourceVersion":"1"}}'))
+    return "resourceVersion" in _decoder.decode(kept.get("metadata", b"{}"))
 
 
 def _tidy(whole: _Fields, *, managed: bool, applied: bool) -> None:
