@@ -186,7 +186,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(defaults, name, value)
 
 
-async def _tell(story: list[Step], folder: Path) -> None:
+async def _tell(story: list[Step], folder: Path, *, loaded: bool) -> None:
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(fake_apiserver())
         opa = await stack.enter_async_context(fake_opa())
@@ -197,6 +197,8 @@ async def _tell(story: list[Step], folder: Path) -> None:
         task = asyncio.create_task(replicator.run())
         try:
             async with asyncio.timeout(_PATIENCE):
+                if loaded:  # or the first load is in the middle of it
+                    await opa.http.until(told.equal)
                 for step in story:
                     await told.do(step)
                 await told.calm()
@@ -209,7 +211,7 @@ async def _tell(story: list[Step], folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("brisk")
-@given(story=steps)
+@given(story=steps, loaded=st.booleans())
 @settings(
     max_examples=50,
     deadline=None,
@@ -218,6 +220,9 @@ async def _tell(story: list[Step], folder: Path) -> None:
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_any_story_ends_in_an_equal_opa(story: list[Step]) -> None:
+def test_any_story_ends_in_an_equal_opa(
+    story: list[Step],
+    loaded: bool,  # noqa: FBT001 - a case of the test
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_tell(story, Path(folder)))
+        asyncio.run(_tell(story, Path(folder), loaded=loaded))
