@@ -69,14 +69,14 @@ _FAULTS = (
 steps = st.lists(
     st.builds(
         Step,
-        st.sampled_from(("put", "put", "delete")) | st.sampled_from(_FAULTS),
+        st.sampled_from((*_FAULTS, *["put", "put", "delete"] * 4)),
         st.sampled_from(tuple(_KINDS)),
         st.builds(ObjectKey, st.sampled_from(_SPACES), st.sampled_from(_NAMES)),
         st.integers(1, 3),
         st.booleans(),
     ),
-    min_size=5,
-    max_size=25,
+    min_size=10,
+    max_size=30,
 )
 
 
@@ -213,7 +213,7 @@ async def _tell(story: list[Step], folder: Path, *, loaded: bool) -> None:
 @pytest.mark.usefixtures("brisk")
 @given(story=steps, loaded=st.booleans())
 @settings(
-    max_examples=50,
+    max_examples=60,
     deadline=None,
     derandomize=True,  # a run of CI says the same twice
     database=None,
