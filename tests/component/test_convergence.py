@@ -66,6 +66,8 @@ _FAULTS = (
     "late batch",
     "late batch arrives",
 )
+# Nothing changes after it, so nothing but the replicator's own care finds it.
+_LAST = ("data wiped", "late batch arrives", "opa wiped", "cut")
 steps = st.lists(
     st.builds(
         Step,
@@ -186,7 +188,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(defaults, name, value)
 
 
-async def _tell(story: list[Step], folder: Path, *, loaded: bool) -> None:
+async def _tell(story: list[Step], last: Step, folder: Path, *, loaded: bool) -> None:
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(fake_apiserver())
         opa = await stack.enter_async_context(fake_opa())
@@ -203,6 +205,9 @@ async def _tell(story: list[Step], folder: Path, *, loaded: bool) -> None:
                     await told.do(step)
                 await told.calm()
                 await opa.http.until(lambda: told.equal() or task.done())
+                await told.do(last)
+                await told.calm()
+                await opa.http.until(lambda: told.equal() or task.done())
         finally:
             if task.done():
                 task.result()
@@ -211,9 +216,9 @@ async def _tell(story: list[Step], folder: Path, *, loaded: bool) -> None:
 
 
 @pytest.mark.usefixtures("brisk")
-@given(story=steps, loaded=st.booleans())
+@given(story=steps, last=st.sampled_from(_LAST), loaded=st.booleans())
 @settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     derandomize=True,  # a run of CI says the same twice
     database=None,
@@ -222,7 +227,9 @@ async def _tell(story: list[Step], folder: Path, *, loaded: bool) -> None:
 )
 def test_any_story_ends_in_an_equal_opa(
     story: list[Step],
+    last: str,
     loaded: bool,  # noqa: FBT001 - a case of the test
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_tell(story, Path(folder), loaded=loaded))
+        end = Step(last, "clusters", ObjectKey("default", "a"), 1, pause=False)
+        asyncio.run(_tell(story, end, Path(folder), loaded=loaded))
