@@ -1,4 +1,7 @@
-"""`make bench`: first sync and one event, as ratios against a bare client in the same run."""
+"""`make bench`: first sync, events, a relist and start-up, beside a bare client's in the same run.
+
+Each figure is a median of `--runs`.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,75 @@ import argparse
 import asyncio
 import json
 import statistics
+import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from benchmarks import world
+from benchmarks import startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.policies import MODULES, measure_policies
+from tests.faults.relist import operations_of_a_relist
+from tests.faults.world import faulty_world, until
 from tools.servers.console import step
 from tools.servers.stack import RunningStack
 
 _BURST = 5000
+_CHANGED = 10  # of all that are listed again
 RESULTS = Path(__file__).resolve().parents[1] / "build/benchmarks.json"
 
 
 async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
     """Measure everything once on one set of servers."""
+    with step(f"start-up, {runs} times"):
+        found = await asyncio.to_thread(_start_up, runs)
     with world.stack() as stack:
         async with bare_client(stack) as bare:
             with step(f"creating {objects} ReplicaSets"):
                 await world.create_replica_sets(bare, objects)
             with step(f"first sync, {runs} times, between runs of the floor"):
-                found = await _first_syncs(stack, bare, runs)
-            with step(f"one event, {events} times, and by a bare watch-and-PUT loop"):
-                found |= await _events(stack, bare, events)
-            with step("a burst of changes"):
-                found |= await _burst(stack, bare, objects, _BURST)
+                found |= await _first_syncs(stack, bare, runs)
+            with step(f"{events} events, {runs} times, and by a bare watch-and-PUT loop"):
+                found |= _medians([await _events(stack, bare, events) for _ in range(runs)])
+            with step(f"a burst of changes, {runs} times"):
+                found |= _medians([await _burst(stack, bare, objects, _BURST) for _ in range(runs)])
+            with step(f"a relist of {objects} with {_CHANGED} changed, {runs} times"):
+                found |= _medians([await _relist(stack, bare, objects) for _ in range(runs)])
             with step(f"{MODULES} policy modules, by PUT and as one set"):
                 found |= await measure_policies(stack, bare, runs)
     return found
+
+
+def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the median of each figure; that of a ratio is taken of the runs' own ratios."""
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def _start_up(runs: int) -> dict[str, float]:
+    return {
+        "start-up, until the first request (s)": statistics.median(
+            startup.start_up() for _ in range(runs)
+        ),
+        "start-up, kubernetes_asyncio alone (s)": statistics.median(
+            startup.library_import() for _ in range(runs)
+        ),
+    }
+
+
+async def _relist(stack: RunningStack, bare: Bare, objects: int) -> dict[str, float]:
+    await world.fresh_opa(stack)
+    changed = [(world.NAMESPACE, name) for name in world.names(min(objects, _CHANGED))]
+    with tempfile.TemporaryDirectory() as folder:
+        # Seeded anew: the same marks a second time would change nothing.
+        async with faulty_world(stack, bare, Path(folder), seed=time.time_ns()) as running:
+            await until("the replicator is ready", running.ready)
+            operations = await operations_of_a_relist(running, changed)
+    return {
+        "relist, objects": objects,
+        "relist, changed": len(changed),
+        "relist, operations to OPA": operations,
+    }
 
 
 async def _first_syncs(stack: RunningStack, bare: Bare, runs: int) -> dict[str, float]:
@@ -80,10 +123,11 @@ async def _burst(stack: RunningStack, bare: Bare, objects: int, changes: int) ->
     """Change many objects as fast as the API server takes it."""
     await world.fresh_opa(stack)
     gate, names = asyncio.Semaphore(world.AT_ONCE), world.names(min(objects, changes))
+    mark = f"burst-{time.time_ns()}"
 
     async def change(name: str) -> None:
         async with gate:
-            await world.annotate(bare, name, "burst")
+            await world.annotate(bare, name, mark)
 
     async with world.replicator(stack) as server:
         before = world.cpu_seconds(server)
@@ -91,7 +135,7 @@ async def _burst(stack: RunningStack, bare: Bare, objects: int, changes: int) ->
         answered = time.perf_counter()
         # Any of the last ones may be the last: those in flight together.
         for name in names[-world.AT_ONCE :]:
-            while await bare.get(_mark(name)) != "burst":
+            while await bare.get(_mark(name)) != mark:
                 pass
         late = time.perf_counter() - answered
         await asyncio.sleep(1)  # what is left to do after the last write counts as well

@@ -62,6 +62,14 @@ opa_restarts = Counter(
     "kube_sync_opa_restarts_total",
     "OPAs that were found without what had been written: restarted, wiped or taken over",
 )
+opa_answers_lost = Counter(
+    "kube_sync_opa_answers_lost_total", "Batches that OPA took although its answer never came"
+)
+audit_differences = Counter(
+    "kube_sync_audit_differences_total",
+    "Objects that OPA no longer held as they were written, by collection",
+    ["resource"],
+)
 policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OPA holds")
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]

@@ -25,7 +25,7 @@ from kube_sync.observability import metrics
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.firstload import FirstLoad, Loaded
-from kube_sync.replicator.projection import Project, project
+from kube_sync.replicator.projection import Project, keeps_version, project
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -70,6 +70,7 @@ class Mirror:
         self._clock = clock
         self._lag = metrics.replication_lag_seconds.labels(name)
         self._bytes = metrics.replicated_bytes.labels(name)
+        self._versioned = keeps_version(projection)
         self._held: dict[ObjectKey, str] = {}
         self._sizes: Counter[str] = Counter()  # objects that OPA holds, by namespace
         self._pending: dict[ObjectKey, Change] = {}
@@ -175,6 +176,14 @@ class Mirror:
     def keys(self) -> Iterator[ObjectKey]:
         """Every object that OPA holds."""
         return iter(self._held)
+
+    def holds(self, key: ObjectKey) -> str | None:
+        """Return the resourceVersion that OPA has of an object, "" where it is projected away.
+
+        None where OPA does not hold the object.
+        """
+        version = self._held.get(key)
+        return version if self._versioned or version is None else ""
 
     def batch(self, limit: int | None = None) -> Batch:
         """Return up to `limit` keys whose wanted state OPA does not hold, oldest first."""

@@ -67,6 +67,12 @@ def keeping(paths: Iterable[Path]) -> Project:
     return kept
 
 
+def keeps_version(projection: Project) -> bool:
+    """Tell whether `metadata.resourceVersion` comes through."""
+    kept = _decoder.decode(projection(b'{"metadata":{"resourceVersion":"1"}}'))
+    return "resourceVersion" in _decoder.decode(kept.get("metadata", b"{}"))
+
+
 def _tidy(whole: _Fields, *, managed: bool, applied: bool) -> None:
     """Take the bookkeeping out, each part unless it is wanted."""
     metadata = _decoder.decode(whole["metadata"])

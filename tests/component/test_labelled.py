@@ -15,9 +15,11 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.configmaps import STATUS
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Labelled, Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
+from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Recorded, answer
 from tests.fakes.opa import FakeOpa, fake_opa
 from tests.unit.async_tools import until
@@ -68,7 +70,9 @@ class World:
             kube = await stack.enter_async_context(kube_of(self.api, self.folder))
             opa = await stack.enter_async_context(opa_of(self.opa))
             self.readiness = Readiness()
-            replicator = Replicator(settings, kube, opa, DecisionHub("test"), self.readiness)
+            replicator = Replicator(
+                settings, kube, opa, DecisionHub("test"), self.readiness, FakeCompiler(), Shelf()
+            )
             task = asyncio.create_task(replicator.run())
             try:
                 yield

@@ -197,7 +197,7 @@ async def test_resource_that_went_is_withdrawn_and_no_longer_asked_for(world: Wo
         (of(REPLICASETS, field_selector="metadata.name=b"), {"n1": ["b"], "n2": ["b"]}),
         (of(REPLICASETS, namespaces=("n2",)), {"n2": ["a", "b"]}),
         (of(REPLICASETS, ignore_namespaces=("n2",)), {"n1": ["a", "b"]}),
-        (of(CONFIGMAPS, "replicasets"), {"n1": ["c"], "n2": ["c"]}),
+        (of(CONFIGMAPS, "replicasets", namespaces=("n1", "n2")), {"n1": ["c"], "n2": ["c"]}),
     ],
 )
 async def test_changed_resource_is_exchanged_without_a_moment_of_being_empty(
@@ -429,7 +429,8 @@ async def test_what_an_earlier_configuration_left_is_removed_at_the_load(world: 
             "other root": {"configmaps": True},
         }
     read = [r.path for r in world.opa.http.requests if r.method == "GET" and "/data" in r.path]
-    assert set(read) == {f"{LEDGER}/kubernetes", "/v1/data/kube_sync/modules"}
+    ours = "/v1/data/kube_sync"
+    assert set(read) == {f"{LEDGER}/kubernetes", f"{ours}/modules", f"{ours}/datamaps"}
 
 
 async def test_leftovers_are_removed_before_the_load_counts_as_done(world: World) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import re
+import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kube_sync
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import StatusRecord
 from kube_sync.kube.policymaps import STATUS
@@ -57,6 +61,11 @@ class World:
         self.readiness = Readiness()
         self.odd: set[str] = set()  # names of objects that cannot be replicated
 
+    @property
+    def requests(self) -> list[Recorded]:
+        """What the API server was asked."""
+        return self.api.http.requests
+
     def replicasets(self, *names: str) -> None:
         for name in names:
             self.api.put(REPLICASETS, key(name), spec={"replicas": 1})
@@ -78,6 +87,9 @@ class World:
                 body["metadata"].get("annotations", {}).pop(LAST_APPLIED, None)
                 collection.setdefault(where.namespace, {})[where.name] = body
         return wanted
+
+    def wipe_beside_the_epoch(self) -> None:
+        self.opa.data.pop("kubernetes", None)
 
     async def until_equal(self) -> None:
         await until(lambda: self.equal and self.epoch_state == ["loaded"] and not self.hub.held)
@@ -119,11 +131,13 @@ async def world() -> AsyncGenerator[World]:
 
 
 @asynccontextmanager
-async def replicating(world: World, tmp_path: Path) -> AsyncGenerator[None]:
+async def replicating(
+    world: World, tmp_path: Path, user: dict[str, Any] | None = None
+) -> AsyncGenerator[None]:
     """Run the replicator beside the block; what it raises fails the test."""
     settings = Settings(policies=Policies(namespaces=(POLICIES,)))
     async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(kube_of(world.api, tmp_path))
+        kube = await stack.enter_async_context(kube_of(world.api, tmp_path, user))
         opa = await stack.enter_async_context(opa_of(world.opa))
         replicator = Replicator(
             settings, kube, opa, world.hub, world.readiness, FakeCompiler(), Shelf()
@@ -147,6 +161,10 @@ async def running(world: World, tmp_path: Path) -> AsyncGenerator[World]:
         await world.until_equal()
         await world.api.watched(REPLICASETS, CLUSTERS, CONFIGMAPS)
         yield world
+
+
+def audits(recorded: Recorded) -> bool:
+    return recorded.path.endswith("/audit/versions")
 
 
 def posts(recorded: Recorded) -> bool:
@@ -195,7 +213,7 @@ async def test_idle_world_is_left_alone(running: World) -> None:
     beats = len(running.opa.http.requests)
     await running.opa.http.until_next(heartbeat)
     await running.opa.http.until_next(heartbeat)
-    assert all(map(heartbeat, running.opa.http.requests[beats:]))
+    assert all(heartbeat(r) or audits(r) for r in running.opa.http.requests[beats:])
 
 
 async def test_opa_restarted_while_idle_is_loaded_again(running: World) -> None:
@@ -210,6 +228,66 @@ async def test_opa_wiped_while_idle_is_loaded_again(running: World) -> None:
     running.opa.wipe()
     await until(lambda: running.epochs == 2)
     await running.until_equal()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        (),
+        ("clusters",),
+        ("replicasets",),
+        ("replicasets", "default"),
+        ("clusters", "fleet", "east"),
+    ],
+    ids="/".join,
+)
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+async def test_data_wiped_by_hand_beside_the_epoch_is_loaded_again(
+    running: World, path: tuple[str, ...], how: str
+) -> None:
+    """Nothing changes, so no write would ever be refused."""
+    whole = ("kubernetes", *path)
+    if how == "removed":
+        running.opa.patch([{"op": "remove", "path": "/" + "/".join(whole)}])
+    else:
+        running.opa.put(whole, {})
+    await until(lambda: running.epochs == 2)
+    await running.until_equal()
+
+
+async def test_object_overwritten_by_hand_is_loaded_again(running: World) -> None:
+    stale = running.opa.data["kubernetes"]["replicasets"]["default"]["a"]
+    running.replicasets("a")
+    await running.until_equal()
+    running.opa.put(("kubernetes", "replicasets", "default", "a"), stale)
+    await until(lambda: running.epochs == 2)
+    await running.until_equal()
+
+
+async def test_data_wiped_by_hand_is_noticed_while_other_objects_change(running: World) -> None:
+    """Something to write at every moment: the heartbeat must not wait for a pause."""
+    running.opa.put(("kubernetes", "clusters"), {})
+    for number in count():
+        if running.epochs == 2:
+            break
+        running.api.put(REPLICASETS, key("a"), spec={"replicas": number})
+        await running.opa.http.until_next(lambda _: True)
+    await running.until_equal()
+
+
+async def test_audit_accuses_nobody_while_objects_come_and_go(running: World) -> None:
+    for number in range(20):
+        for name in "abcdef":
+            if (number + ord(name)) % 3:
+                running.replicasets(name)
+            elif key(name) in running.api.objects(REPLICASETS):
+                running.api.delete(REPLICASETS, key(name))
+        if number % 5 == 0:
+            running.api.compact()
+            running.api.http.cut()
+        await running.opa.http.until_next(audits)
+    await running.until_equal()
+    assert running.epochs == 1
 
 
 @pytest.mark.parametrize("collection", ["clusters", "replicasets"])
@@ -422,6 +500,78 @@ async def test_undecodable_object_in_a_watch_delays_nobody(running: World) -> No
     assert sum(map(lists(REPLICASETS), running.api.http.requests)) == 1
 
 
+@pytest.mark.parametrize("user", ["tokenFile", "exec"])
+async def test_rotated_token_is_picked_up_without_a_restart(
+    world: World, tmp_path: Path, user: str
+) -> None:
+    token = tmp_path / "token"
+    users: dict[str, dict[str, Any]] = {
+        "tokenFile": {"tokenFile": str(token)},
+        "exec": {"exec": credential_plugin(tmp_path / "plugin", token)},
+    }
+    write_token(token, "first")
+    world.api.token = "first"
+    async with replicating(world, tmp_path, users[user]):
+        await world.until_equal()
+        write_token(token, "second")
+        world.api.token = "second"
+        world.api.http.cut()
+        world.replicasets("new")
+        await world.until_equal()
+        assert any(r.headers.get("Authorization") == "Bearer second" for r in world.requests)
+    assert world.epochs == 1
+
+
+def write_token(file: Path, token: str) -> None:
+    file.write_text(token, encoding="utf-8")
+
+
+def credential_plugin(file: Path, token: Path) -> dict[str, Any]:
+    """Write what a kubeconfig runs for a token (client.authentication.k8s.io/v1)."""
+    credential = (
+        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+        f'"status":{{"token":"$(cat {token})"}}}}'
+    )
+    quoted = credential.replace('"', '\\"')
+    file.write_text(f'#!/bin/sh\nprintf %s "{quoted}"\n', encoding="utf-8")
+    file.chmod(0o700)
+    version = "client.authentication.k8s.io/v1"
+    return {"apiVersion": version, "command": str(file), "interactiveMode": "Never"}
+
+
+async def test_clock_that_jumps_changes_nothing(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for the time of day, aiohttp and kubernetes_asyncio too, is told another year.
+
+    It proves that nothing waits, gives up or believes anything by the wall clock; the monotonic
+    clock, which a jump does not touch, is left alone. `datetime.now` cannot be changed like this:
+    test_time_of_day_is_asked_for_nowhere reads the sources instead.
+    """
+    jump, clock = 0.0, time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + jump)
+    async with replicating(world, tmp_path):
+        await world.until_equal()
+        for number, hours in enumerate((5, -30, 24 * 365, 0, -24 * 365)):
+            jump = hours * 3600.0
+            world.api.http.cut()
+            world.replicasets(f"new{number}")
+            world.api.put(REPLICASETS, key("a"), spec={"replicas": number})
+            await world.until_equal()
+            world.opa.restart()
+            await world.opa.http.until_next(puts("/v1/data/kube_sync/epoch"))
+            await world.until_equal()
+    assert world.epochs == 6
+
+
+def test_time_of_day_is_asked_for_nowhere() -> None:
+    """But for how long a certificate is valid, what a Lease tells people, and the logs."""
+    asks = re.compile(r"time\.time\(|\btime\.time\b|datetime|from time import")
+    sources = Path(kube_sync.__file__).parent.rglob("*.py")
+    found = {file.name for file in sources if asks.search(file.read_text(encoding="utf-8"))}
+    assert found == {"certificates.py", "lease.py"}
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_random_faults_end_in_an_equal_opa(running: World, seed: int) -> None:
     """Whatever failed, and in whatever order, when nothing moves any more both are the same."""
@@ -453,7 +603,7 @@ def _do_something(world: World, chance: random.Random) -> None:
             if chance.random() < 0.5:
                 world.api.compact()
         case 6:
-            world.opa.restart() if chance.random() < 0.5 else world.opa.wipe()
+            chance.choice([world.opa.restart, world.opa.wipe, world.wipe_beside_the_epoch])()
         case 7:
             world.opa.http.fault(patched, chance.choice([lose_answer(), answer(503)]))
         case 8:

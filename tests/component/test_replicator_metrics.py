@@ -14,10 +14,12 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime.httpserver import serving
 from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
+from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import held
 from tests.fakes.opa import FakeOpa, fake_opa, patched
 from tests.unit.async_tools import until
@@ -84,7 +86,9 @@ async def world(read: Read, tmp_path: Path) -> AsyncGenerator[World]:
         for name in "ab":
             api.put(REPLICASETS, key(name))
         async with kube_of(api, tmp_path) as kube, opa_of(fake) as opa:
-            replicator = Replicator(settings, kube, opa, DecisionHub("test"), Readiness())
+            replicator = Replicator(
+                settings, kube, opa, DecisionHub("test"), Readiness(), FakeCompiler(), Shelf()
+            )
             task = asyncio.create_task(replicator.run())
             world = World(api, fake, read)
             await world.until_held("a", "b")

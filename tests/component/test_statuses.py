@@ -16,9 +16,11 @@ from kube_sync.kube.lease import LEASES
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import LEASE, Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Placement, Policies, Replicate, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key, kube_of, opa_of
+from tests.fakes.compiler import FakeCompiler
 from tests.fakes.opa import FakeOpa, fake_opa
 from tests.unit.async_tools import until
 
@@ -46,7 +48,9 @@ async def replicating(api: FakeApiServer, folder: Path) -> AsyncGenerator[FakeOp
         fake = await stack.enter_async_context(fake_opa())
         kube = await stack.enter_async_context(kube_of(api, folder))
         opa = await stack.enter_async_context(opa_of(fake))
-        replicator = Replicator(settings, kube, opa, DecisionHub("test"), Readiness())
+        replicator = Replicator(
+            settings, kube, opa, DecisionHub("test"), Readiness(), FakeCompiler(), Shelf()
+        )
         task = asyncio.create_task(replicator.run())
         try:
             yield fake

@@ -136,9 +136,10 @@ class FakeApiServer:
         """Wait until each of these is being watched."""
         await self.http.until(lambda: all(self._watchers.get(gvr, 0) > 0 for gvr in gvrs))
 
-    def kubeconfig(self, path: Path) -> str:
+    def kubeconfig(self, path: Path, user: Json | None = None) -> str:
         """Write a kubeconfig for this server; returns its path."""
-        write_kubeconfig(path, self.http.url, {"token": self.token} if self.token else {})
+        token = {"token": self.token} if self.token else {}
+        write_kubeconfig(path, self.http.url, token if user is None else user)
         return str(path)
 
     # What the server answers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -24,9 +25,11 @@ def key(name: str, namespace: str = "default") -> ObjectKey:
 
 
 @asynccontextmanager
-async def kube_of(api: FakeApiServer, folder: Path) -> AsyncGenerator[KubeClient]:
-    """Connect to a fake API server, as a kubeconfig says."""
-    kubeconfig = api.kubeconfig(folder / "kubeconfig")
+async def kube_of(
+    api: FakeApiServer, folder: Path, user: dict[str, Any] | None = None
+) -> AsyncGenerator[KubeClient]:
+    """Connect to a fake API server, as a kubeconfig says; `user` is who we are in it."""
+    kubeconfig = api.kubeconfig(folder / "kubeconfig", user)
     async with kube_client(Kubernetes(kubeconfig=kubeconfig)) as client:
         yield client
 

@@ -22,7 +22,7 @@ class FakeCompiler:
     async def check(self, modules: Modules) -> list[Cause]:
         """Return what is wrong with them together."""
         self.checked.append(dict(modules))
-        return compile_errors(dict(modules))
+        return compile_errors({i.removeprefix("static/"): s for i, s in modules.items()})
 
     async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
         """Return their packages; text without one does not parse."""

@@ -204,6 +204,30 @@ def lose_answer() -> Handler:
     return handle
 
 
+class Delayed:
+    """A request whose sender gives up, and that is done all the same, whenever the test says."""
+
+    def __init__(self) -> None:
+        self._proceed: Proceed | None = None
+
+    async def handle(self, request: web.Request, proceed: Proceed) -> web.StreamResponse:
+        """Break the connection, as a Handler."""
+        self._proceed = proceed
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response()
+
+    @property
+    def asked(self) -> bool:
+        """Whether there was a request."""
+        return self._proceed is not None
+
+    async def arrive(self) -> int:
+        """Do what was asked; returns the status that nobody reads."""
+        assert self._proceed is not None, "nothing was asked yet"
+        return (await self._proceed()).status
+
+
 def stream(*chunks: bytes, cut: bool = False, status: int = 200) -> Handler:
     """Send these bytes as a body that seems to go on, then end it, or cut the connection."""
 

@@ -187,7 +187,23 @@ class FakeOpa:
         # The generated module of kube_sync answers only once it is loaded.
         if path == "kube_sync/batch/decisions" and self._holds("kube_sync.batch"):
             return self._decisions(asked)
+        if path == "kube_sync/audit/versions" and self._holds("kube_sync.audit"):
+            for_root = f'if input.root == "{asked["root"]}"' in "".join(self.policies.values())
+            return _result(self._versions(asked["items"])) if for_root else web.json_response({})
         return web.json_response({})
+
+    def _versions(self, items: list[list[str]]) -> Json:
+        """Answer as the audit's module does."""
+        found: Json = {}
+        for index, item in enumerate(items):
+            value: Any = self.data.get("kubernetes", {})
+            for part in filter(None, item):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None and not item[2]:
+                found[str(index)] = ""
+            elif isinstance(value, dict) and "name" in value.get("metadata", {}):
+                found[str(index)] = value["metadata"].get("resourceVersion", "")
+        return found
 
     def _holds(self, package: str) -> bool:
         line = f"package {package}"

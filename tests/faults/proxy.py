@@ -8,6 +8,7 @@ in the server's place; without, a cut falls anywhere, in a TLS record or a hands
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,7 @@ class _Link:
     server: asyncio.StreamWriter
     request: bytes = b""  # the first line of the newest
     answered: bool = False  # in the server's place: what else comes is dropped
+    swallowed: bool = False  # what the server answers does not come through
     last: bytes = b""  # bytes that went to the client
 
     def abort(self) -> None:
@@ -37,7 +39,7 @@ class _Link:
 @dataclass(slots=True)
 class _Reply:
     wanted: bytes  # in the first line of the request
-    answer: bytes
+    answer: bytes | None  # None: the server's own, which is swallowed
     times: int
 
 
@@ -101,6 +103,10 @@ class FaultProxy:
         """Answer the next requests whose first line holds `wanted` in the server's place."""
         self._replies.append(_Reply(wanted, answer, times))
 
+    def swallow(self, wanted: bytes, times: int) -> None:
+        """Let the server answer the next requests whose first line holds `wanted`, then cut."""
+        self._replies.append(_Reply(wanted, None, times))
+
     @property
     def replied(self) -> bool:
         """Whether every reply asked for was given."""
@@ -150,16 +156,17 @@ class FaultProxy:
         while data := await reader.read(1 << 16):
             if data.startswith(_METHODS):
                 link.request = data.partition(b"\r\n")[0]
-                if answer := self._answer(link.request):
-                    link.answered = True
-                    link.client.write(answer)
+                if reply := self._due(link.request):
+                    self._meet(link, reply)
             if not link.answered:
                 await self._pass(data, link.server)
         link.server.close()
 
     async def _answers(self, link: _Link, source: asyncio.StreamReader) -> None:
         while data := await source.read(1 << 16):
-            if not link.answered:
+            if link.swallowed:
+                link.abort()
+            elif not link.answered:
                 link.last = (link.last + data)[-len(_END_OF_CHUNK) :]
                 await self._pass(data, link.client)
         link.client.close()
@@ -182,9 +189,29 @@ class FaultProxy:
         writer.write(data)
         await writer.drain()
 
-    def _answer(self, request: bytes) -> bytes | None:
+    def _due(self, request: bytes) -> _Reply | None:
         for reply in self._replies:
             if reply.times and reply.wanted in request:
                 reply.times -= 1
-                return reply.answer
+                return reply
         return None
+
+    def _meet(self, link: _Link, reply: _Reply) -> None:
+        if reply.answer is None:
+            link.swallowed = True
+        else:
+            link.answered = True
+            link.client.write(reply.answer)
+
+
+def reply(code: int, *headers: str) -> bytes:
+    """Return a whole answer with a Status, for `FaultProxy.reply`."""
+    reason = json.dumps({"kind": "Status", "code": code, "message": "a fault"})
+    lines = [
+        f"HTTP/1.1 {code} Fault",
+        "Content-Type: application/json",
+        f"Content-Length: {len(reason)}",
+        "Connection: close",
+        *headers,
+    ]
+    return "\r\n".join([*lines, "", reason]).encode()

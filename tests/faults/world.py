@@ -122,7 +122,10 @@ class Objects:
         self.alive.add((kind, where, name))
 
     async def change(self) -> None:
-        kind, where, name = self.chance.choice(sorted(self.alive))
+        await self.mark(*self.chance.choice(sorted(self.alive)))
+
+    async def mark(self, kind: str, where: str, name: str) -> None:
+        """Change one label."""
         mark = {"metadata": {"labels": {"mark": str(self.chance.randrange(10**6))}}}
         await self.bare.kube("PATCH", _path(kind, where, name), mark, "merge-patch+json")
 
@@ -198,8 +201,8 @@ class World:
         """Take all faults back; in the end OPA holds what is there, and nobody was restarted."""
         self.kube.calm()
         self.opa.calm()
-        await until("OPA equals the API server", self._equal)
-        await until("the replicator is ready", self._ready)
+        await until("OPA equals the API server", self.equal)
+        await until("the replicator is ready", self.ready)
         assert await self.held() == await self._read_one_by_one()
 
     async def held(self) -> Any:
@@ -218,8 +221,13 @@ class World:
 
     async def wipe_opa(self) -> None:
         """Empty OPA by hand."""
-        for path in (*(f"kubernetes/{name}" for name in _APIS), "kube_sync/epoch"):
-            await self.bare.put(path, b"{}")
+        await self.wipe_data()
+        await self.bare.put("kube_sync/epoch", b"{}")
+
+    async def wipe_data(self) -> None:
+        """Empty the collections by hand, and leave what says that they are loaded."""
+        for name in _APIS:
+            await self.bare.put(f"kubernetes/{name}", b"{}")
 
     async def kill_opa(self) -> None:
         await asyncio.to_thread(self.stack.opa.kill)
@@ -245,11 +253,13 @@ class World:
         assert answer.status == 200, answer.body
         return json.loads(answer.body)
 
-    async def _ready(self) -> bool:
+    async def ready(self) -> bool:
+        """Tell whether the replicator says that it is."""
         answer = await asyncio.to_thread(get, self.replicator.url + "/readyz")
         return answer.status == 200
 
-    async def _equal(self) -> bool:
+    async def equal(self) -> bool:
+        """Compare what OPA holds with a LIST; the replicator must not have ended."""
         assert self.replicator.alive(), f"the replicator ended: {self.replicator.logs()}"
         with suppress(aiohttp.ClientError, TimeoutError):
             return bool(await self.held() == await self._listed())

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bare import bare_client
-from tests.faults.world import Way, World, faulty_world, fill, seeded, until
+from tests.faults.proxy import reply
+from tests.faults.relist import operations_of_a_relist
+from tests.faults.world import REPLICASETS, Way, World, faulty_world, fill, seeded, until
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 
@@ -24,6 +26,7 @@ SEED = int(os.environ.get("KUBE_SYNC_SEED") or secrets.randbelow(10**6))
 _OBJECTS = 300
 _COMPARE_EVERY = 20  # faults
 _LOADS, _LISTS = "kube_sync_opa_loads_total", "kube_sync_reflector_lists_total"
+_LOST = "kube_sync_opa_answers_lost_total"
 _EXPIRED = (
     json.dumps(
         {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
@@ -55,18 +58,6 @@ async def world(servers: RunningStack, tmp_path: Path) -> AsyncGenerator[World]:
         await running.settled()
         yield running
         await running.objects.clear()
-
-
-def status(code: int, *headers: str) -> bytes:
-    reason = json.dumps({"kind": "Status", "code": code, "message": "a fault"})
-    lines = [
-        f"HTTP/1.1 {code} Fault",
-        "Content-Type: application/json",
-        f"Content-Length: {len(reason)}",
-        "Connection: close",
-        *headers,
-    ]
-    return "\r\n".join([*lines, "", reason]).encode()
 
 
 def way(world: World, name: str) -> Way:
@@ -109,10 +100,22 @@ async def test_slow_network_loses_nothing(world: World, *, cut: bool) -> None:
 @pytest.mark.parametrize("name", ["kube", "opa"])
 async def test_bursts_of_refusals_are_waited_out(world: World, name: str) -> None:
     for code, headers in ((429, ["Retry-After: 1"]), (500, []), (503, [])):
-        way(world, name).answer(status(code, *headers), times=3)
+        way(world, name).answer(reply(code, *headers), times=3)
         await world.objects.some(10)
         await until("refused", lambda: way(world, name).inner.replied)
         await world.settled()
+
+
+async def test_answers_lost_after_opa_took_the_batch_cost_no_load(world: World) -> None:
+    """Nobody told the replicator that OPA holds them: the fence does."""
+    loads, lost = await world.metric(_LOADS), await world.metric(_LOST)
+    async with world.churning():
+        while not await world.more(_LOST, lost + 2):  # it may be a heartbeat's
+            world.opa.inner.swallow(b"PATCH ", times=1)
+            await until("an answer is lost", lambda: world.opa.inner.replied)
+            await until("OPA answers", world.ready)
+    await world.settled()
+    assert await world.metric(_LOADS) == loads
 
 
 async def test_410_in_mid_stream_lists_again(world: World) -> None:
@@ -125,7 +128,7 @@ async def test_410_in_mid_stream_lists_again(world: World) -> None:
 
 
 async def test_410_as_an_answer_lists_again(world: World) -> None:
-    world.kube.answer(status(410), times=2, wanted=b"watch=1")
+    world.kube.answer(reply(410), times=2, wanted=b"watch=1")
     await until("refused", lambda: world.kube.inner.replied)
     await world.objects.some(10)
     await world.settled()
@@ -167,6 +170,15 @@ async def test_opa_wiped_by_hand_is_loaded_again(world: World, *, busy: bool) ->
     await world.settled()
 
 
+async def test_data_wiped_by_hand_beside_the_epoch_is_loaded_again(world: World) -> None:
+    """Nothing changes, and the epoch says that all is well: only the audit finds it."""
+    loads = await world.metric(_LOADS)
+    await world.wipe_data()
+    await until("the wipe is noticed", lambda: world.more(_LOADS, loads))
+    await world.settled()
+    assert await world.metric("kube_sync_audit_differences_total") == 1
+
+
 async def test_api_server_killed_and_restarted_loses_nothing(world: World) -> None:
     async with world.churning():
         await world.kill_apiserver()
@@ -194,6 +206,14 @@ async def test_etcd_compacted_while_disconnected_lists_again(world: World) -> No
     assert await world.metric('kube_sync_reflector_lists_total{reason="expired"') >= 1
 
 
+async def test_relist_with_ten_changes_sends_ten_operations(world: World) -> None:
+    """As many as changed, however many are listed."""
+    held = (await world.held())[REPLICASETS]
+    names = [(where, name) for where, inside in held.items() for name in inside]
+    assert await operations_of_a_relist(world, names[:10]) == 10
+    await world.settled()
+
+
 # Weights: a server that starts again takes seconds, the rest milliseconds.
 _KINDS = {
     "cut": 30,
@@ -206,7 +226,9 @@ _KINDS = {
     "503": 6,
     "410": 6,
     "410 in the stream": 6,
+    "lost answer": 6,
     "wipe": 6,
+    "wipe beside the epoch": 4,
     "compact": 4,
     "kill opa": 2,
     "kill the api server": 1,
@@ -232,7 +254,7 @@ async def test_random_faults_end_in_an_equal_opa(world: World) -> None:
         raise AssertionError(msg) from error
 
 
-async def _fault(  # noqa: C901 - one case a kind
+async def _fault(  # noqa: C901, PLR0912 - one case a kind
     world: World, chance: random.Random, kind: str
 ) -> None:
     """Do one thing wrong while objects change; what lasts is taken back."""
@@ -250,13 +272,17 @@ async def _fault(  # noqa: C901 - one case a kind
             one.outer.refusing = True
             one.outer.cut()
         case "429" | "500" | "503":
-            one.answer(status(int(kind), *_retry_after(chance)), 1 + chance.randrange(3))
+            one.answer(reply(int(kind), *_retry_after(chance)), 1 + chance.randrange(3))
         case "410":
-            world.kube.answer(status(410), 1, b"watch=1")
+            world.kube.answer(reply(410), 1, b"watch=1")
         case "410 in the stream":
             world.kube.inner.inject(chance.choice((b"replicasets", b"clusters")), _EXPIRED)
+        case "lost answer":
+            one.inner.swallow(chance.choice((b"PATCH ", b"PUT ", b"GET ")), 1)
         case "wipe":
             await world.wipe_opa()
+        case "wipe beside the epoch":
+            await world.wipe_data()
         case "compact":
             await world.compact_etcd()
         case _:

@@ -15,7 +15,9 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
+from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import (
     Kubernetes,
     Labelled,
@@ -27,6 +29,7 @@ from kube_sync.settings import (
     Settings,
 )
 from tests.integration.test_pair import ROOT, STATUS, eventually
+from tools.servers.binaries import ensure_binary
 from tools.servers.http import request
 from tools.servers.secured_opa import RunningOpa
 from tools.servers.stack import RunningStack
@@ -91,7 +94,15 @@ class World:
         readiness = Readiness()
         readiness.waiting("policies", "not begun")
         async with kube_client(settings.kubernetes) as kube, opa_client(settings.opa) as client:
-            replicator = Replicator(settings, kube, client, DecisionHub("test"), readiness)
+            replicator = Replicator(
+                settings,
+                kube,
+                client,
+                DecisionHub("test"),
+                readiness,
+                ScratchOpa(str(ensure_binary("opa"))),
+                Shelf(),
+            )
             task = asyncio.create_task(replicator.run())
             try:
                 await eventually(lambda: readiness.reasons, {})

@@ -99,6 +99,7 @@ class _Way:
     guard: Guard
     static: Modules
     puts: Puts | None  # None: by bundle
+    bundle: str | None
 
 
 class PolicyLoader:
@@ -131,6 +132,8 @@ class PolicyLoader:
         self._inspected: dict[str, Inspected | None] = {}  # by source; None: does not parse
         self._good: Versions | None = None  # None: not read yet
         self._chosen: tuple[Modules, Mapping[ObjectKey, Candidate], Choice] | None = None
+        self._way: _Way | None = None  # in the present epoch
+        self._explained: Choice | None = None  # with what OPA held when it failed
         self._bundle: Bundle | None = None
         self._in_force: Mapping[str, str | None] = {}
         self._told: str | None = None
@@ -149,12 +152,13 @@ class PolicyLoader:
             self._readiness.waiting("policies", "the policy ConfigMaps are not listed yet")
             self._news.clear()
             await self._news.wait()
-        way: _Way | None = None
+        self._way = None
         while True:
             self._news.clear()
             try:
-                way = way or await self._find_way([found.namespace for found in epoch.maps])
-                if await self._reconcile(way, epoch):
+                if self._way is None:
+                    self._way = await self._find_way([found.namespace for found in epoch.maps])
+                if await self._reconcile(self._way, epoch):
                     self._readiness.met("policies")
                     epoch.applied.set()
             except SyncError as error:
@@ -168,13 +172,19 @@ class PolicyLoader:
         """Learn how OPA gets its policies, and what it holds that did not come from here."""
         bundle = await self._opa.bundle_from(RESOURCE)
         held = await self._opa.policies()
+        puts = None
         if bundle is None:
             puts = Puts(self._opa, namespaces)
             await puts.adopt(held)
-            own = [found for found in held if not puts.is_ours(found.id)]
-        else:
-            puts, own = None, [found for found in held if not found.id.startswith(f"{bundle}/")]
-        log.info("policies_go_by", way="put" if puts else "bundle", loaded_by_itself=len(own))
+        log.info("policies_go_by", way="put" if puts else "bundle")
+        return await self._way_beside(bundle, puts, held)
+
+    async def _way_beside(
+        self, bundle: str | None, puts: Puts | None, held: Iterable[LoadedPolicy]
+    ) -> _Way:
+        """Take into account what OPA got from elsewhere."""
+        ours = puts.is_ours if puts else lambda policy_id: policy_id.startswith(f"{bundle}/")
+        own = [found for found in held if not ours(found.id)]
         static = {f"static/{found.id}": found.raw for found in own}
         if causes := await self._compiler.check({**static, **self._generated}):
             # They are in force all the same: OPA may run with options that we do not know.
@@ -182,13 +192,18 @@ class PolicyLoader:
             static = {}
         packages = sorted({found.package for found in own})
         guard = replace(self._guard, own=packages, by_bundle=puts is None)
-        return _Way(guard, static, puts)
+        return _Way(guard, static, puts, bundle)
 
     async def _reconcile(self, way: _Way, epoch: Epoch) -> bool:
         """Take one step; returns whether OPA holds what is chosen."""
         policies = {policy.key: policy for found in epoch.maps for policy in found}
-        guard = replace(way.guard, data=[*way.guard.data, *epoch.places()])
-        choice = await self._choose(way, guard, policies)
+        choice = await self._choose(way, epoch, policies)
+        if choice.failures and choice is not self._explained:
+            # They may need what OPA has got from elsewhere since.
+            self._way = way = await self._way_beside(
+                way.bundle, way.puts, await self._opa.policies()
+            )
+            choice = self._explained = await self._choose(way, epoch, policies)
         wanted = {i: s for modules in choice.modules.values() for i, s in modules.items()}
         in_force = await self._deliver(way, {**wanted, **self._generated}, epoch)
         if in_force is None:
@@ -200,8 +215,9 @@ class PolicyLoader:
         return True
 
     async def _choose(
-        self, way: _Way, guard: Guard, policies: Mapping[ObjectKey, PolicyMap]
+        self, way: _Way, epoch: Epoch, policies: Mapping[ObjectKey, PolicyMap]
     ) -> Choice:
+        guard = replace(way.guard, data=[*way.guard.data, *epoch.places()])
         if self._good is None:
             self._good = await self._record.load()
         await self._inspect([p.modules for p in policies.values()], self._good.values())

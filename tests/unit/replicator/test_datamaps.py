@@ -15,6 +15,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.datamaps import NAME, DataMaps, LastGood
+from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.writer import Writer
 from tests.fakes.http import Recorded, answer, lose_answer
 from tests.fakes.listing import Listing, listed
@@ -55,6 +56,7 @@ class Bench:
             [],
             self.readiness,
             self._written,
+            Ledger(self.client, "kubernetes", []),
             documents=self.maps,
             backoff=self.waits.backoff(),
             heartbeat=_NEVER,
@@ -136,12 +138,12 @@ async def test_all_is_written_before_the_epoch_counts_as_loaded(bench: Bench) ->
     async with running(bench.writer.run()):
         await bench.opa.http.until(lambda: any(map(puts("/v1/data/kube_sync"), bench.requests)))
         for _ in range(5):
-            await bench.client.policy_ids()
-        assert not any(map(patched, bench.requests))  # not listed yet
+            await bench.client.policies()
+        assert bench.opa.data.keys() == {"kube_sync"}  # not listed yet
         bench.relist()
         await bench.settled()
     patches = [request for request in bench.requests if patched(request)]
-    assert [marks_loaded(request) for request in patches] == [False, False, True]
+    assert [marks_loaded(request) for request in patches] == [False, False, False, True]
 
 
 async def test_dropped_key_goes_alone(bench: Bench) -> None:

@@ -42,24 +42,31 @@ class Api:
         return self.held or b""
 
 
+class Leader:
+    """A replica that acts, or does not."""
+
+    def __init__(self, *, held: bool = True) -> None:
+        self.held = held
+
+
 @pytest.fixture
 def api() -> Api:
     return Api()
 
 
 async def test_what_was_saved_is_loaded_by_the_next_process(api: Api) -> None:
-    await LastGood(api, "kube-sync").save(GOOD)
-    assert await LastGood(api, "kube-sync").load() == GOOD
+    await LastGood(api, "kube-sync", Leader()).save(GOOD)
+    assert await LastGood(api, "kube-sync", Leader()).load() == GOOD
     manifest = json.loads(api.held or b"")
     assert manifest["metadata"] == {"name": "kube-sync-last-good", "namespace": "kube-sync"}
 
 
 async def test_nothing_on_record_is_nothing_good(api: Api) -> None:
-    assert await LastGood(api, "kube-sync").load() == {}
+    assert await LastGood(api, "kube-sync", Leader()).load() == {}
 
 
 async def test_record_that_says_the_same_is_not_written_again(api: Api) -> None:
-    record = LastGood(api, "kube-sync")
+    record = LastGood(api, "kube-sync", Leader())
     await record.save(GOOD)
     assert api.methods == ["PUT", "POST"]
     await record.save(dict(reversed(GOOD.items())))
@@ -71,13 +78,13 @@ async def test_record_that_says_the_same_is_not_written_again(api: Api) -> None:
 async def test_another_replica_that_was_first_is_no_failure(api: Api) -> None:
     api.raced = True
     with capture_logs() as logs:
-        await LastGood(api, "kube-sync").save(GOOD)
+        await LastGood(api, "kube-sync", Leader()).save(GOOD)
     assert logs == []
 
 
 async def test_without_rights_nothing_is_kept_and_that_is_said_once(api: Api) -> None:
     api.failure = Refused("403 configmaps is forbidden")
-    record = LastGood(api, "kube-sync")
+    record = LastGood(api, "kube-sync", Leader())
     with capture_logs() as logs:
         assert await record.load() == {}
         await record.save(GOOD)
@@ -87,7 +94,7 @@ async def test_without_rights_nothing_is_kept_and_that_is_said_once(api: Api) ->
     assert "403" in said["error"]
     api.failure = None
     await record.save(GOOD)
-    assert await LastGood(api, "kube-sync").load() == GOOD
+    assert await LastGood(api, "kube-sync", Leader()).load() == GOOD
 
 
 async def test_api_server_that_is_away_is_asked_again_before_anything_is_forgotten(
@@ -96,13 +103,15 @@ async def test_api_server_that_is_away_is_asked_again_before_anything_is_forgott
     """Taken for nothing on record, the first faulty edit would take its policy away."""
     api.failure = Retriable("503")
     with pytest.raises(Retriable):
-        await LastGood(api, "kube-sync").load()
+        await LastGood(api, "kube-sync", Leader()).load()
 
 
 async def test_record_that_is_too_big_is_not_sent(api: Api) -> None:
     noise = random.Random(1).randbytes(1_200_000).hex()  # noqa: S311 - not a secret
     with capture_logs() as logs:
-        await LastGood(api, "kube-sync").save({ObjectKey("ns", "p"): {"ns/p/a.rego": noise}})
+        await LastGood(api, "kube-sync", Leader()).save(
+            {ObjectKey("ns", "p"): {"ns/p/a.rego": noise}}
+        )
     assert api.methods == []
     assert "more than a ConfigMap takes" in logs[0]["error"]
 
@@ -118,10 +127,18 @@ async def test_record_that_is_too_big_is_not_sent(api: Api) -> None:
 async def test_record_that_cannot_be_read_is_told_and_ignored(api: Api, body: bytes) -> None:
     api.held = body
     with capture_logs() as logs:
-        assert await LastGood(api, "kube-sync").load() == {}
+        assert await LastGood(api, "kube-sync", Leader()).load() == {}
     assert logs[0]["event"] == "last_good_policies_unreadable"
 
 
 async def test_record_without_its_key_is_empty(api: Api) -> None:
     api.held = b"{}"
-    assert await LastGood(api, "kube-sync").load() == {}
+    assert await LastGood(api, "kube-sync", Leader()).load() == {}
+
+
+async def test_replica_that_does_not_act_reads_the_record_only(api: Api) -> None:
+    other = LastGood(api, "kube-sync", Leader(held=False))
+    await other.save(GOOD)
+    assert api.methods == []
+    await LastGood(api, "kube-sync", Leader()).save(GOOD)
+    assert await other.load() == GOOD

@@ -74,6 +74,7 @@ class Bench:
         self.versions = 0
         self.idle = asyncio.Event()
         self.compiler = FakeCompiler()
+        self.places: list[tuple[str, ...]] = []
         self.kept = Kept()
         self.loader = self.new_loader()
         self.maps = PolicyMaps(NAMESPACE, self._wake)
@@ -136,7 +137,9 @@ class Bench:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        epoch = Epoch([self.maps], self.loaded, self.applied, self._changed, self._stands)
+        epoch = Epoch(
+            [self.maps], self.loaded, self.applied, self._changed, self._stands, lambda: self.places
+        )
         async with running(self.loader.run(epoch)):
             yield
 
@@ -537,3 +540,16 @@ async def test_own_policies_that_do_not_compile_here_are_left_out_of_the_questio
     async with bench.applied_once():
         assert bench.status == {"p": OK}
         assert "static/etc/own.rego" not in bench.compiler.checked[-1]
+
+
+async def test_policy_where_a_data_config_map_lies_waits_for_the_place(bench: Bench) -> None:
+    """In a bundle it would make OPA refuse the whole set."""
+    bench.places = [("team", "limits")]
+    bench.put("p", **{"a.rego": "package team.limits.more"})
+    async with bench.applied_once():
+        assert bench.modules == {}
+        assert "where replicated data lies" in error_of(bench, "p")["message"]
+        bench.places = []
+        bench._wake()
+        await bench.until_idle()
+        assert bench.modules == {"p/a.rego": "package team.limits.more"}

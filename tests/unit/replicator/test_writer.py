@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from kube_sync.errors import EpochLost, Retriable, first_of
 from kube_sync.kube.collection import Event, Item, ResourceVersion
@@ -17,12 +16,13 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.writer import Writer
-from tests.fakes.http import Recorded, answer, hang, held, lose_answer
+from tests.fakes.http import Delayed, Recorded, answer, hang, held, lose_answer
 from tests.fakes.listing import Listing, listed
 from tests.fakes.opa import FakeOpa, heartbeat, patched, puts, writes
 from tests.unit.async_tools import PATIENCE, Waits, until
 
 _NEVER = 3600.0
+PROTOCOL = 3  # operations of a batch that are not about objects: the epoch, and two of the fence
 
 
 def item(name: str, version: str = "1", namespace: str = "default") -> Item:
@@ -105,6 +105,10 @@ def beating(opa: FakeOpa, client: OpaClient) -> Bench:
     return Bench(opa, client, beat=0.001)
 
 
+def read(recorded: Recorded) -> bool:
+    return recorded.method == "GET"
+
+
 async def lost(task: asyncio.Task[Any]) -> None:
     with pytest.raises(EpochLost):
         await task
@@ -114,6 +118,7 @@ async def test_load_is_framed_by_the_epoch(bench: Bench, opa: FakeOpa) -> None:
     async with bench.loaded("a", "b"):
         assert bench.steps() == [
             "PUT /v1/data/kube_sync/epoch",
+            "PATCH /v1/data",
             "GET /v1/data/kube_sync/collections/kubernetes",
             "PUT /v1/data/kube_sync/collections/kubernetes",
             "PUT /v1/data/kubernetes/things",
@@ -123,6 +128,7 @@ async def test_load_is_framed_by_the_epoch(bench: Bench, opa: FakeOpa) -> None:
         assert opa.http.requests[0].json() == {"me": "loading"}
         assert opa.data["kube_sync"] == {
             "epoch": {"me": "loaded"},
+            "fence": {"me": {"0": True}},
             "collections": {"kubernetes": {"things": True, "others": True}},
         }
         assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
@@ -179,7 +185,11 @@ async def test_change_is_one_patch_that_begins_with_the_epoch(bench: Bench, opa:
         bench.add("b")
         operations = (await request).json()
         assert operations[0] == {"op": "replace", "path": "/kube_sync/epoch/me", "value": "loaded"}
-        assert [o["path"] for o in operations[1:]] == ["/kubernetes/things/default/b"]
+        assert [(o["op"], o["path"]) for o in operations[1:]] == [
+            ("remove", "/kube_sync/fence/me/0"),
+            ("add", "/kube_sync/fence/me/1"),
+            ("add", "/kubernetes/things/default/b"),
+        ]
         await bench.until_written()
         assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
         assert bench.told[-1] == ("things", {"b"})
@@ -200,7 +210,7 @@ async def test_what_arrives_during_a_request_goes_out_as_one_patch(
         gate.set()
         await bench.until_written()
         (request,) = opa.http.requests[seen:]
-        assert len(request.json()) == 3
+        assert len(request.json()) == PROTOCOL + 2
         assert opa.data["kubernetes"]["things"]["default"]["b"]["version"] == "8"
 
 
@@ -213,7 +223,8 @@ async def test_many_changes_are_split_into_bounded_patches(bench: Bench, opa: Fa
         listed(bench.others, listing(*names))
         await until(lambda: not bench.things.pending and not bench.others.pending)
         sizes = [len(request.json()) for request in opa.http.requests[seen:]]
-        assert sizes == [102, 102, 101]  # with the epoch, and a new namespace each
+        # A new namespace each.
+        assert sizes == [PROTOCOL + 101, PROTOCOL + 101, PROTOCOL + 100]
         assert len(opa.data["kubernetes"]["others"]["default"]) == 150
 
 
@@ -319,21 +330,99 @@ async def test_change_during_a_retry_is_not_lost(bench: Bench, opa: FakeOpa) -> 
         assert opa.data["kubernetes"]["things"]["default"]["a"]["version"] == "newer"
 
 
-async def test_addition_whose_answer_was_lost_is_written_again(bench: Bench, opa: FakeOpa) -> None:
-    """Nobody can tell whether OPA took it; the namespace was its first, and is added twice."""
-    async with bench.loaded():
+@pytest.mark.parametrize("change", ["addition", "removal"])
+async def test_batch_whose_answer_was_lost_is_found_written(
+    bench: Bench, opa: FakeOpa, change: str
+) -> None:
+    """OPA has it, and refuses it a second time: the fence tells that from a lost epoch."""
+    async with bench.loaded("a", "b"):
+        seen = len(opa.http.requests)
         opa.http.fault(patched, lose_answer())
-        bench.add("a")
+        bench.add("new") if change == "addition" else bench.delete("a")
         await bench.until_written()
-        assert set(opa.data["kubernetes"]["things"]["default"]) == {"a"}
+        names = {"a", "b", "new"} if change == "addition" else {"b"}
+        assert set(opa.data["kubernetes"]["things"]["default"]) == names
+        assert bench.steps()[seen:] == [
+            "PATCH /v1/data",
+            "PATCH /v1/data",
+            "GET /v1/data/kube_sync/fence/me",
+        ]
+        bench.add("next")
+        await bench.until_written()
+        assert "next" in opa.data["kubernetes"]["things"]["default"]
 
 
-async def test_removal_whose_answer_was_lost_loses_the_epoch(bench: Bench, opa: FakeOpa) -> None:
-    """OPA refuses to remove twice; to load everything again is dear, rare, and right."""
-    async with bench.loaded("a") as task:
+async def test_batch_that_opa_never_saw_is_sent_again(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a"):
+        opa.http.fault(patched, Delayed().handle)
+        bench.delete("a")
+        await bench.until_written()
+        assert opa.data["kubernetes"]["things"] == {}
+        assert not any(r.method == "GET" and "fence" in r.path for r in opa.http.requests)
+
+
+async def test_batch_that_arrives_late_is_refused_whole(bench: Bench, opa: FakeOpa) -> None:
+    """It was sent again meanwhile, and what it says is old."""
+    async with bench.loaded("a"):
+        delayed = Delayed()
+        opa.http.fault(patched, delayed.handle)
+        bench.add("a", "2")
+        await bench.until_written()
+        bench.add("a", "3")
+        await bench.until_written()
+        assert await delayed.arrive() == 404
+        assert opa.data["kubernetes"]["things"]["default"]["a"]["version"] == "3"
+        bench.add("a", "4")
+        await bench.until_written()
+
+
+async def test_late_batch_that_overtakes_its_retry_counts_as_written(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    async with bench.loaded("a"):
+        delayed, gate = Delayed(), asyncio.Event()
+        opa.http.fault(patched, delayed.handle)
+        retry = opa.http.fault(patched, held(gate))
+        bench.delete("a")
+        await retry.met.wait()
+        assert await delayed.arrive() == 204
+        gate.set()
+        await bench.until_written()
+        assert opa.data["kubernetes"]["things"] == {}
+
+
+async def test_fence_that_cannot_be_read_is_asked_again(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a"):
         opa.http.fault(patched, lose_answer())
+        opa.http.fault(read, answer(503))
+        opa.http.fault(read, answer(200, b'{"result":[]}'))
+        bench.delete("a")
+        await bench.until_written()
+        assert opa.data["kubernetes"]["things"] == {}
+
+
+@pytest.mark.parametrize("how", ["the fence", "another's batch", "the collection"])
+async def test_refused_batch_that_is_not_in_loses_the_epoch(
+    bench: Bench, opa: FakeOpa, how: str
+) -> None:
+    async with bench.loaded("a") as task:
+        match how:
+            case "the fence":
+                del opa.data["kube_sync"]["fence"]
+            case "another's batch":
+                opa.data["kube_sync"]["fence"]["me"] = {"7": True}
+            case _:
+                opa.data["kubernetes"] = {}
         bench.delete("a")
         await lost(task)
+
+
+async def test_load_whose_end_was_lost_begins_to_count(bench: Bench, opa: FakeOpa) -> None:
+    opa.http.fault(patched, lose_answer())
+    async with bench.loaded("a"):
+        bench.add("b")
+        await bench.until_written()
+        assert opa.data["kube_sync"]["fence"] == {"me": {"1": True}}
 
 
 async def test_list_that_breaks_off_in_mid_load_is_sent_again_whole(
@@ -405,7 +494,6 @@ async def test_what_was_dropped_is_not_written_any_more(bench: Bench, opa: FakeO
     async with bench.loaded("a"):
         bench.add("early")
         await bench.writer.drop(bench.things)
-        assert REGISTRY.get_sample_value("kube_sync_pending_changes") == 0
         bench.add("b")
         found = item("other")
         bench.others.apply(Event("ADDED", found.version, found))
