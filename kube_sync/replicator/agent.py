@@ -39,8 +39,9 @@ from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lastgood import LastGood
-from kube_sync.replicator.policies.loader import Compiler, Epoch, PolicyLoader
+from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
 from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.replicator.policies.way import Compiler
 from kube_sync.replicator.resources import Reconfigured, Resources
 from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.writer import Writer

@@ -1,4 +1,4 @@
-"""The package of a module, read off its first line where that is beyond doubt.
+"""What modules say of themselves; their package read off the first line where that is beyond doubt.
 
 Asking OPA to parse every module takes as long as compiling them all. A package clause that is plain
 names with dots, alone behind nothing but comments, needs no parser; anything else is left to OPA.
@@ -7,6 +7,11 @@ names with dots, alone behind nothing but comments, needs no parser; anything el
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Protocol
+
+from kube_sync.opa.scratch import Inspected, Modules
+from kube_sync.replicator.policies.guard import suspects
 
 # (Rego grammar: a module begins with its package clause; `#` comments end with the line.)
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -21,3 +26,40 @@ def plain_package(source: str) -> tuple[str, ...] | None:
     """Return the parts of the package, None if only a parser can tell."""
     found = _CLAUSE.match(source)
     return tuple(found["package"].split(".")) if found else None
+
+
+class Inspector(Protocol):
+    """The parser."""
+
+    async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
+        """Return what modules say of themselves; those that do not parse are left out."""
+        ...
+
+
+class Declared:
+    """What is known of the sources at hand."""
+
+    def __init__(self, inspector: Inspector) -> None:
+        self._inspector = inspector
+        self._known: dict[str, Inspected | None] = {}
+
+    def __getitem__(self, source: str) -> Inspected | None:
+        """Return what a source says that was learnt; None if it does not parse."""
+        return self._known[source]
+
+    async def learn(self, versions: Iterable[Modules]) -> None:
+        """Learn what is new in these, and forget all others. Raises SyncError."""
+        sources = {source for modules in versions for source in modules.values()}
+        self._known = {s: found for s, found in self._known.items() if s in sources}
+        new = {str(index): s for index, s in enumerate(sources - self._known.keys())}
+        doubtful = set(suspects(new))
+        for index, source in new.items():
+            package = plain_package(source)
+            if package is None:
+                doubtful.add(index)
+            elif index not in doubtful:
+                self._known[source] = Inspected(package)
+        if doubtful:
+            asked = {index: new[index] for index in doubtful}
+            found = await self._inspector.inspect(asked, suspects(asked))
+            self._known |= {source: found.get(index) for index, source in asked.items()}

@@ -1,0 +1,95 @@
+"""How modules get into one OPA, and what it holds that did not come from here.
+
+Read from OPA itself: its configuration says whether it fetches its policies as a bundle. Modules
+that it got from elsewhere are compiled with ours, and nothing of ours may take their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from kube_sync.opa.client import LoadedPolicy, OpaError
+from kube_sync.opa.scratch import Cause, Inspected, Modules
+from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.puts import PutApi, Puts
+from kube_sync.replicator.policies.shelf import RESOURCE
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class PolicyApi(PutApi, Protocol):
+    """The part of OPA that holds policies."""
+
+    async def policies(self) -> list[LoadedPolicy]:
+        """Return all modules."""
+        ...
+
+    async def bundle_from(self, resource: str) -> str | None:
+        """Return the name of the bundle that OPA fetches from here, if it does."""
+        ...
+
+
+class Compiler(Protocol):
+    """The scratch OPA."""
+
+    async def check(self, modules: Modules) -> list[Cause]:
+        """Compile all together."""
+        ...
+
+    async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
+        """Return what modules say of themselves."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way into one OPA, in one epoch."""
+
+    guard: Guard
+    static: Modules  # of OPA's own; none if they do not compile here
+    puts: Puts | None  # None: by bundle
+    is_ours: Callable[[str], bool]
+
+
+class Pathfinder:
+    """Finds the way, and looks again at what is beside it."""
+
+    def __init__(
+        self, opa: PolicyApi, compiler: Compiler, guard: Guard, generated: Modules
+    ) -> None:
+        self._opa = opa
+        self._compiler = compiler
+        self._guard = guard
+        self._generated = generated
+
+    async def find(self, namespaces: Sequence[str]) -> Way:
+        """Learn how OPA gets its policies. Raises SyncError."""
+        bundle = await self._opa.bundle_from(RESOURCE)
+        held = await self._opa.policies()
+        log.info("policies_go_by", way="put" if bundle is None else "bundle")
+        if bundle is not None:
+            return await self._beside(held, None, lambda i: i.startswith(f"{bundle}/"))
+        puts = Puts(self._opa, namespaces)
+        await puts.adopt(held)
+        return await self._beside(held, puts, puts.is_ours)
+
+    async def look_again(self, way: Way) -> Way:
+        """Take into account what OPA has got from elsewhere since. Raises SyncError."""
+        return await self._beside(await self._opa.policies(), way.puts, way.is_ours)
+
+    async def _beside(
+        self, held: Iterable[LoadedPolicy], puts: Puts | None, is_ours: Callable[[str], bool]
+    ) -> Way:
+        own = [found for found in held if not is_ours(found.id)]
+        static = {f"static/{found.id}": found.raw for found in own}
+        if causes := await self._compiler.check({**static, **self._generated}):
+            # They are in force all the same: OPA may run with options that we do not know.
+            log.warning("own_policies_do_not_compile", error=str(OpaError(errors=causes)))
+            static = {}
+        packages = sorted({found.package for found in own})
+        guard = replace(self._guard, own=packages, by_bundle=puts is None)
+        return Way(guard, static, puts, is_ours)
