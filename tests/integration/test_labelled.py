@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.stream import stream_app
 from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.runtime.httpserver import serving
+from kube_sync.runtime.tls import server_context
+from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import (
     Kubernetes,
     Labelled,
@@ -79,7 +83,8 @@ class World:
         return self.ask("GET", f"/v1/data/{self.namespace}{path}")
 
     def modules(self) -> set[str]:
-        ids = {policy["id"] for policy in self.ask("GET", "/v1/policies")}
+        found = self.ask("GET", "/v1/policies")
+        ids = {_own_id(policy["id"]) for policy in found}
         return {i for i in ids if i.startswith(f"{self.namespace}/")}
 
     @asynccontextmanager
@@ -93,16 +98,16 @@ class World:
         )
         readiness = Readiness()
         readiness.waiting("policies", "not begun")
-        async with kube_client(settings.kubernetes) as kube, opa_client(settings.opa) as client:
-            replicator = Replicator(
-                settings,
-                kube,
-                client,
-                DecisionHub("test"),
-                readiness,
-                ScratchOpa(str(ensure_binary("opa"))),
-                Shelf(),
-            )
+        hub, shelf, where = DecisionHub("test"), Shelf(), self.opa.replicator
+        app = stream_app(hub, TokenFile(str(where.token_file)), shelf.routes())
+        tls = server_context(str(where.cert_file), str(where.key_file))
+        async with (
+            kube_client(settings.kubernetes) as kube,
+            opa_client(settings.opa) as client,
+            serving(app, ("127.0.0.1", where.port), tls, 0.1),
+        ):
+            compiler = ScratchOpa(str(ensure_binary("opa")))
+            replicator = Replicator(settings, kube, client, hub, readiness, compiler, shelf)
             task = asyncio.create_task(replicator.run())
             try:
                 await eventually(lambda: readiness.reasons, {})
@@ -112,6 +117,11 @@ class World:
                     task.result()
                 task.cancel()
                 await asyncio.wait([task])
+
+
+def _own_id(loaded: str) -> str:
+    """Return a module's id without what its way into a bundle adds."""
+    return loaded.removeprefix("kube-sync/").removesuffix(".rego")
 
 
 async def test_labelled_configmaps_become_policies_and_data(
@@ -172,10 +182,31 @@ async def test_data_where_a_rule_lives_is_refused_and_delays_no_other(
         world.put("taken", DATA, x="2")
         world.put("limits", DATA, a="1")
         await eventually(lambda: world.data("/limits"), {"a": 1})
-        await eventually(lambda: "conflict" in json.dumps(world.status("taken")), expected=True)
+        owned = "owned by bundle"
+        await eventually(lambda: owned in json.dumps(world.status("taken")), expected=True)
         assert world.data("/taken/x") == 1
         assert readiness.reasons == {}
+        world.delete("rules")
+        await eventually(lambda: world.data("/taken/x"), None)
         world.put("taken", DATA, y="2")
         await eventually(lambda: world.status("taken"), {"status": "ok"})
-        await eventually(lambda: world.data("/taken"), {"x": 1, "y": 2})
+        await eventually(lambda: world.data("/taken"), {"y": 2})
+
+
+async def test_policy_where_data_lies_is_refused_and_delays_no_other(
+    stack: RunningStack, opa: RunningOpa
+) -> None:
+    """Its package would be a root of the bundle, which OPA would refuse whole."""
+    namespace = f"ruled{secrets.token_hex(4)}"
+    stack.kubectl("create", "namespace", namespace)
+    world = World(stack, opa, namespace)
+    world.put("limits", DATA, a="1")
+    async with world.replicating(namespace):
+        world.put("rules", POLICY, main=f"package {namespace}.limits.more\nx := 1")
+        world.put("others", POLICY, main=f"package {namespace}.others\nx := 1")
+        reason = "where replicated data lies"
+        await eventually(lambda: reason in json.dumps(world.status("rules")), expected=True)
+        await eventually(lambda: world.data("/others/x"), 1)
+        world.delete("limits")
+        await eventually(lambda: world.data("/limits/more/x"), 1)
     stack.kubectl("delete", "configmaps", "--all", f"--namespace={namespace}")

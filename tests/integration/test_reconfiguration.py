@@ -35,20 +35,15 @@ class Configured:
         self.opa = opa
         self.port = free_port()
         self.file = folder / "config.yaml"
-        self.stream = free_port()
 
     def write(self, *resources: dict[str, Any], **more: Any) -> None:
         configuration = {
             "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["admin"])},
-            "opa": {
-                "url": self.opa.url,
-                "ca_file": str(self.opa.ca_file),
-                "token_file": str(self.opa.token_files["replicator"]),
-            },
+            "opa": self.opa.settings(),
             "replicate": {"resources": list(resources)},
             "policies": {"namespaces": []},
             "placement": {"resources": []},
-            "decisions": {"listen": f"127.0.0.1:{self.stream}"},
+            "decisions": self.opa.replicator.server(),
             "observe": {"listen": f"127.0.0.1:{self.port}"},
             **more,
         }
