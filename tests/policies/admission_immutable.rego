@@ -1,0 +1,9 @@
+package policies.admission_immutable
+
+# The same but for what may change.
+default decision := false
+
+decision if {
+	stored := data.kubernetes.nodes[input.metadata.name]
+	json.remove(stored.metadata, ["annotations"]) == json.remove(input.metadata, ["annotations"])
+}
