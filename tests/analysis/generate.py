@@ -15,17 +15,23 @@ _NAMES = ("a", "b", "c", "k")
 _SCALARS = ('"a"', '"b"', '"x"', "1", "2", "true", "null")
 
 
-def some_object(random: Random, depth: int = 5) -> dict[str, Any]:
+def some_object(random: Random, depth: int = 4, full: float = 0.9) -> dict[str, Any]:
     """Return an object whose members are mostly objects and arrays as long as depth lasts."""
-    return {name: _value(random, depth - 1) for name in _NAMES if random.random() < 0.9}
+    return {n: _value(random, depth - 1, full) for n in _NAMES if random.random() < full}
 
 
-def _value(random: Random, depth: int) -> Any:
+def some_objects(random: Random, count: int) -> list[dict[str, Any]]:
+    """Return deep and shallow ones: the shallow are equal here and there."""
+    shapes = ((4, 0.9), (1, 0.9), (2, 0.4), (2, 0.9), (3, 0.6))
+    return [some_object(random, *shapes[number % len(shapes)]) for number in range(count)]
+
+
+def _value(random: Random, depth: int, full: float) -> Any:
     if depth <= 0 or random.random() < 0.15:
         return random.choice(["a", "b", "x", "", 1, 2, True, False, None, [], {}])
     if random.random() < 0.3:
-        return [_value(random, depth - 1) for _ in range(random.randrange(4))]
-    return some_object(random, depth)
+        return [_value(random, depth - 1, full) for _ in range(random.randrange(4))]
+    return some_object(random, depth, full)
 
 
 def some_world(random: Random) -> dict[str, Any]:
@@ -61,7 +67,7 @@ class PolicyMaker:
         """Return the modules' sources by name, in an order in which they load."""
         library = [self._helper() for _ in range(self.random.randrange(1, 5))]
         self._qualify()
-        decision = [self._part(f"p{n}") for n in range(self.random.randrange(2, 5))]
+        decision = [self._part(f"p{n}") for n in range(self.random.randrange(3, 6))]
         if self.random.random() < 0.25:
             decision = [self._decision() for _ in range(self.random.choice([1, 1, 2]))]
         default = []
@@ -104,9 +110,13 @@ class PolicyMaker:
 
     def _part(self, name: str) -> str:
         scope = _Scope()
-        body = self._body(scope, self.random.choice([1, 1, 2, 2, 3]))
+        body = self._body(scope, self.random.choice([1, 1, 2, 2]))
         head = f"decision.{name}" if self.random.random() < 0.3 else f'decision["{name}"]'
-        return f"{head} := {self._value(scope)} if {{\n{body}\n}}"
+        value = self._value(scope)
+        made = self.random.randrange(4)
+        if made == 0:
+            return f"{head} := {value} if {{\n{body}\n}}"
+        return f"{head} := " + (f"[{value} | {body}]" if made > 1 else f"{{{value} | {body}}}")
 
     def _key_of(self, scope: _Scope) -> str:
         return self.random.choice([*scope.names, '"a"', '"k"'])
@@ -149,10 +159,10 @@ class PolicyMaker:
         return "\n\n".join(clauses)
 
     def _value(self, scope: _Scope) -> str:
-        names = scope.names[-3:] or ["1"]
+        names = scope.names[-3:] or ["input.a"]
         if self.random.random() < 0.25:
             return f'{{"a": {self.random.choice(names)}, "b": {self._term(scope)}}}'
-        return self.random.choice([*names, *names, *names, self._constant()])
+        return self.random.choice([*names, *names, *names, *names, self._constant()])
 
     # Lines.
 
@@ -275,6 +285,7 @@ class PolicyMaker:
 
     def _builtin(self, scope: _Scope, _: int) -> str:
         ref, other = self._ref(scope), self._ref(scope)
+        fixed = "input" + self._fixed()
         key = self.random.choice(['"a"', '["a", "b"]', '["a", 0, "b"]', self._term(scope)])
         default = self.random.choice([self._constant(), "{}", other])
         name = self._bind(scope)
@@ -295,7 +306,7 @@ class PolicyMaker:
                 f"{name} := type_name({ref})",
                 f'{name} := startswith({ref}, "a")',
                 f'{name} := sprintf("%v", [{ref}])',
-                f"{name} := $\"it is {{{ref}}}\"",
+                f"{name} := $\"it is {{{fixed}}}\"",
                 f"{name} := ({ref} == {other})",
                 f"{name} := max({ref})",
                 f"{name} := lower({ref})",
@@ -338,7 +349,7 @@ class PolicyMaker:
         return base + "".join(self._step(scope) for _ in range(self.random.randrange(1, 4)))
 
     def _step(self, scope: _Scope) -> str:
-        if self.random.random() < 0.75:
+        if self.random.random() < 0.8:
             return f".{self.random.choice(_NAMES)}"
         names = [f"[{name}]" for name in scope.names[-2:]]
         return self.random.choice(["[_]", "[_]", "[0]", *names])

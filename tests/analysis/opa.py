@@ -59,6 +59,8 @@ class PolicyOpa:
 
     url: str
     connection: http.client.HTTPConnection
+    _asked: str = ""  # the decision that the loaded batch module asks for
+    _data: bytes = b""
 
     @classmethod
     def at(cls, url: str) -> PolicyOpa:
@@ -67,6 +69,7 @@ class PolicyOpa:
 
     def compile(self, sources: Mapping[str, str]) -> list[PolicyModule]:
         """Load these modules in their order and no other; return them as OPA compiled them."""
+        self._asked = ""
         for name in self._names():
             self._ask("DELETE", f"/v1/policies/{name}")
         for name, source in sources.items():
@@ -77,14 +80,19 @@ class PolicyOpa:
 
     def put(self, data: Any) -> None:
         """Replace `data.kubernetes`."""
-        status, answer = self._ask("PUT", "/v1/data/kubernetes", json.dumps(data).encode())
-        assert status == 204, answer
+        body = json.dumps(data).encode()
+        if body != self._data:
+            status, answer = self._ask("PUT", "/v1/data/kubernetes", body)
+            assert status == 204, answer
+            self._data = body
 
     def ask(self, decision: str, objects: Sequence[Any]) -> list[Any]:
         """Return the decision of each object, or UNDEFINED, or FAILED."""
-        source = _BATCH.format(path=decision.replace("/", "."))
-        status, answer = self._ask("PUT", "/v1/policies/batch", source.encode())
-        assert status == 200, answer
+        if decision != self._asked:
+            source = _BATCH.format(path=decision.replace("/", "."))
+            status, answer = self._ask("PUT", "/v1/policies/batch", source.encode())
+            assert status == 200, answer
+            self._asked = decision
         body = json.dumps({"input": {"objects": objects}}).encode()
         status, answer = self._ask("POST", "/v1/data/batch/answers", body)
         if status != 200:

@@ -56,8 +56,8 @@ def test_policy_decides_over_what_it_reads_as_over_everything(
     makes = Workloads(random)
     decision = f"policies/{name}/decision"
     seen = []
-    for _ in range(3):
-        objects, world = [makes.target() for _ in range(12)], makes.world()
+    for _ in range(5):
+        objects, world = [makes.target() for _ in range(10)], makes.world()
         whole = decisions(policy_opa, decision, objects, world)
         paths = paths_of(reads)
         assert over_projection(policy_opa, decision, objects, world, paths, ROOTS) == whole

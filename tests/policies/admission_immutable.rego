@@ -5,5 +5,7 @@ default decision := false
 
 decision if {
 	stored := data.kubernetes.nodes[input.metadata.name]
-	json.remove(stored.metadata, ["annotations"]) == json.remove(input.metadata, ["annotations"])
+	json.remove(stored.metadata.labels, _free) == json.remove(input.metadata.labels, _free)
 }
+
+_free := ["zone", "team", "tier", "cost-centre"]
