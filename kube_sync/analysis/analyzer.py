@@ -16,7 +16,6 @@ from kube_sync.analysis.frame import Asker
 from kube_sync.analysis.paths import EACH, Path, covers, minimal
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads, order
 from kube_sync.analysis.syntax import Json, Unreadable, read_module
-from kube_sync.analysis.values import Place
 
 _ALL: Path = ()
 
@@ -65,7 +64,7 @@ def _everything(reason: str, roots: Mapping[str, Collection]) -> Reads:
     whole = Document((FieldRead(_ALL, whole=True, asked=(ask,)),), used=True, listed=True)
     return Reads(
         input=whole,
-        resources={name: whole for name in sorted(roots)},
+        resources=dict.fromkeys(sorted(roots), whole),
         others=whole.fields,
         impure={"(any)": (ask,)},
         gave_up=reason,

@@ -13,7 +13,8 @@ from itertools import product
 
 from kube_sync.analysis import builtins
 from kube_sync.analysis.exclusive import exclude
-from kube_sync.analysis.frame import Asker, Context, Frame, Level, need
+from kube_sync.analysis.frame import Asker, Context, Frame, need
+from kube_sync.analysis.handed import Level
 from kube_sync.analysis.paths import EACH, Key, Path
 from kube_sync.analysis.syntax import Clause, Module, Rule, Scalar, Term, Unreadable
 from kube_sync.analysis.values import OPAQUE, Box, Place, Values, select, union
@@ -120,8 +121,8 @@ class Engine:
     ) -> Iterator[Values]:
         if any(not rule.function for _, rule in node.rules):
             found = self._evaluate(node, context, ())
-            for key in keys:
-                found = select(found, key)
+            for choices in keys:
+                found = select(found, choices)
             yield found
         if not keys:
             yield from self._package(node, path, context)
@@ -129,8 +130,9 @@ class Engine:
         for key in keys[0]:
             if key not in node.names and not node.rules:
                 yield frozenset(Place("data", (*path, key, *rest)) for rest in product(*keys[1:]))
-        for name in node.names if EACH in keys[0] else set(keys[0]) & node.names.keys():
-            yield from self._below(node.names[name or ""], keys[1:], (*path, name), context)
+        for name, inner in node.names.items():
+            if name in keys[0] or EACH in keys[0]:
+                yield from self._below(inner, keys[1:], (*path, name), context)
 
     def _package(self, node: _Node, path: Path, context: Context) -> Iterator[Values]:
         if not node.rules:

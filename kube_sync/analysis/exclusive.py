@@ -39,7 +39,7 @@ def _disjoint(one: dict[_Name, frozenset[str]], other: dict[_Name, frozenset[str
 
 def _tests(clause: Clause) -> Iterator[tuple[_Name, frozenset[str]]]:
     """Yield what is tested, and the only answers for which the body holds."""
-    names = {
+    names: dict[str, _Name] = {
         term.name: ("argument", str(number))
         for number, term in enumerate(clause.arguments)
         if isinstance(term, Var)

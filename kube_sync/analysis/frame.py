@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from typing import Protocol
 
 from kube_sync.analysis import builtins
 from kube_sync.analysis.bindings import Bindings, Kind, Scope, Source
+from kube_sync.analysis.handed import Level, handed_on, weigh
 from kube_sync.analysis.paths import EACH, Key, Path
 from kube_sync.analysis.syntax import (
     Body,
@@ -35,27 +35,17 @@ from kube_sync.analysis.syntax import (
 from kube_sync.analysis.values import (
     OPAQUE,
     SCALAR,
-    Atom,
     Box,
     Place,
-    Plain,
     Row,
     Text,
     Values,
-    is_scalar,
     keys_of,
     possible_keys,
     select,
     union,
 )
-
-
-class Level(Enum):
-    """How much of a value is needed."""
-
-    SHAPE = "shape"  # whether it is there, of which type, and what it is if it is a scalar
-    MEMBERS = "members"  # and which keys it has, or how many elements
-    WHOLE = "whole"
+from kube_sync.analysis.variables import names_of, pattern_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +162,7 @@ class Frame:
     def settled(self, given: Sequence[Term]) -> bool:
         """Tell whether the value of the head is one for each value of `given`."""
         return self._bindings.settled(
-            _names(self._clause.value), (t.name for t in given if isinstance(t, Var)), ()
+            names_of(self._clause.value), (t.name for t in given if isinstance(t, Var)), ()
         )
 
     def need(self, values: Values, level: Level, why: str) -> None:
@@ -202,7 +192,7 @@ class Frame:
         single: bool = True,
     ) -> None:
         scope = at.scope if at else ()
-        names |= {n for withs in (at.withs if at else ()) for w in withs for n in _names(w.value)}
+        names |= {n for withs in (at.withs if at else ()) for w in withs for n in names_of(w.value)}
         self._bindings.add(name, Source(kind, scope, values, names, single))
 
     def _gather(self, body: Body, at: _At) -> None:
@@ -227,13 +217,13 @@ class Frame:
                 self._bindings.unite(one, other)
                 return
             case (Var(name), term) | (term, Var(name)):
-                self._add(name, partial(self._value, term, at), at=at, names=_names(term))
+                self._add(name, partial(self._value, term, at), at=at, names=names_of(term))
         for term in (left, right):
             self._occur(term, at)
             self._patterns(term, at)
 
     def _patterns(self, term: Term, at: _At) -> None:
-        for name in _parts(term):
+        for name in pattern_names(term):
             self._add(name, _opaque, Kind.PATTERN, at)
 
     def _outcome(self, call: Call, at: _At) -> None:
@@ -245,7 +235,7 @@ class Frame:
         *given, last = call.arguments
         if isinstance(last, Var):
             values = partial(self._result, call, at) if size is not None else _opaque
-            names = frozenset[str]().union(*map(_names, given))
+            names = frozenset[str]().union(*map(names_of, given))
             single = call.operator != ("walk",)
             self._add(last.name, values, at=at, names=names, single=single)
         else:
@@ -289,8 +279,9 @@ class Frame:
             case Closure() if (id(term), at.withs) not in self._closures:
                 self._closures[id(term), at.withs] = inside = self._enter(at)
                 self._gather(term.body, inside)
-                for part in filter(None, (term.key, term.value)):
-                    self._occur(part, inside)
+                if term.key is not None:
+                    self._occur(term.key, inside)
+                self._occur(term.value, inside)
 
     def _steps(self, ref: Ref, at: _At) -> None:
         self._occur(ref.head, at)
@@ -329,11 +320,7 @@ class Frame:
             self._result(call, at)
 
     def _compare(self, compared: Sequence[Values]) -> None:
-        """Two of which one is a constant scalar: no object equals it, whatever it holds."""
-        documents = [values for values in compared if not is_scalar(values)]
-        level = Level.WHOLE if len(documents) > 1 else Level.SHAPE
-        for values in documents:
-            self.need(values, level, "compared")
+        weigh(compared, self.need)
 
     def _size(self, call: Call) -> int | None:
         """Return how many arguments there are beside an output, None where that is not known."""
@@ -359,68 +346,13 @@ class Frame:
         name = ".".join(call.operator)
         self._world.use(name, self._asker)
         if name in builtins.PARTIAL and len(values) == size:
-            return self._partial(name, values)
+            return handed_on(name, values, self.need)
         if name in builtins.COMPARE:
             self._compare(values)
             return OPAQUE
         level = Level.SHAPE if name in builtins.SCALAR else Level.WHOLE
         for value in values:
             self.need(value, level, name)
-        return OPAQUE
-
-    def _partial(self, name: str, values: Sequence[Values]) -> Values:
-        for value in values:
-            self.need(value, Level.SHAPE, name)
-        match name, values:
-            case "object.get", [found, keys, default]:
-                return union((self._descend(found, keys), default))
-            case "object.remove" | "object.filter", [found, keys]:
-                self.need(keys, Level.WHOLE, name)
-                return found
-            case "object.union", [one, other]:
-                return one | other
-            case "count" | "object.keys", [found]:
-                self.need(found, Level.MEMBERS, name)
-                return OPAQUE
-            case "internal.member_2", [member, found]:
-                self._compare([member, select(found, (EACH,))])
-                return OPAQUE
-            case _:  # array.concat, array.slice
-                return self._array(name, values)
-
-    def _array(self, name: str, values: Sequence[Values]) -> Values:
-        arrays = values if name == "array.concat" else values[:1]
-        for value in values:
-            self.need(value, Level.MEMBERS, name)
-        elements = union(select(array, (EACH,)) for array in arrays)
-        self.need(elements, Level.SHAPE, name)
-        return frozenset([Box(rest=elements)])
-
-    def _descend(self, values: Values, keys: Values) -> Values:
-        """Return what object.get finds under a key, or under a path of them."""
-        return union(self._step(values, key) for key in keys)
-
-    def _step(self, values: Values, key: Atom) -> Values:
-        match key:
-            case Row(items):
-                for item in items:
-                    values = self._step_of_path(values, item)
-            case Text(text):
-                values = select(values, (text,))
-            case Plain.SCALAR:
-                values = select(values, (EACH,))
-            case _:
-                return self._lost(values, frozenset([key]))
-        self.need(values, Level.SHAPE, "object.get")
-        return values
-
-    def _step_of_path(self, values: Values, key: Values) -> Values:
-        self.need(key, Level.WHOLE, "key")
-        return select(values, possible_keys(key))
-
-    def _lost(self, values: Values, key: Values) -> Values:
-        for value in (values, key):
-            self.need(value, Level.WHOLE, "object.get with a key that is computed")
         return OPAQUE
 
     # What terms can be.
@@ -443,33 +375,28 @@ class Frame:
 
     def _find(self, term: Term, at: _At) -> Values:
         match term:
-            case Scalar():
-                return SCALAR if term.text is None else frozenset([Text(term.text)])
-            case Var():
-                return self._variable(term.name, at)
+            case Var(name):
+                found = self._bindings.values(name)
             case Ref():
                 found = self._reach(term, at)
                 self.need(found, Level.SHAPE, "read")
-                return found
+            case Closure():
+                found = self._closure(term, at)
+            case _:
+                found = self._literal(term, at)
+        return found
+
+    def _literal(self, term: Scalar | Items | Pairs, at: _At) -> Values:
+        match term:
+            case Scalar():
+                return SCALAR if term.text is None else frozenset([Text(term.text)])
             case Items("array", items):
                 return frozenset([Row(tuple(self._value(item, at) for item in items))])
             case Items(_, items):
                 return self._set(union(self._value(item, at) for item in items))
             case Pairs(pairs):
-                return union(self._member(key, value, at) for key, value in pairs) or frozenset(
-                    [Box()]
-                )
-            case Closure():
-                return self._closure(term, at)
-
-    def _variable(self, name: str, at: _At) -> Values:
-        match name:
-            case "input":
-                return self._within(at).input
-            case "data":
-                return self._world.document((), self._within(at))
-            case _:
-                return self._bindings.values(name)
+                members = union(self._member(key, value, at) for key, value in pairs)
+                return members or frozenset([Box()])
 
     def _set(self, elements: Values) -> Values:
         """Elements that are equal are one: a set compares them."""
@@ -495,7 +422,7 @@ class Frame:
         if closure.key is None:
             return frozenset([Box(rest=value)])
         given = [closure.key.name] if isinstance(closure.key, Var) else []
-        if not self._bindings.settled(_names(closure.value), given, inside.scope):
+        if not self._bindings.settled(names_of(closure.value), given, inside.scope):
             self.need(value, Level.WHOLE, "compared where a key comes twice")
         return self.member(self._value(closure.key, inside), value)
 
@@ -504,7 +431,8 @@ class Frame:
         keys = [self._keys(part, at) for part in ref.parts]
         if ref.head == Var("data"):
             return self._world.document(keys, self._within(at))
-        found = self._value(ref.head, at)
+        whole = ref.head == Var("input")
+        found = self._within(at).input if whole else self._value(ref.head, at)
         for key in keys:
             found = select(found, key)
         return found
@@ -559,62 +487,3 @@ def _spelt(parts: Sequence[Term]) -> Iterator[str]:
             msg = "a with whose target is computed"
             raise Unreadable(msg)
         yield part.text
-
-
-def _names(term: Term) -> frozenset[str]:
-    """Return the variables of a term, those of its closures among them."""
-    return frozenset(_walk(term)) - {"input", "data"}
-
-
-def _walk(term: Term) -> Iterator[str]:
-    match term:
-        case Var(name):
-            yield name
-        case Scalar():
-            return
-        case Ref(head, parts):
-            for part in (head, *parts):
-                yield from _walk(part)
-        case Items(items=items):
-            for item in items:
-                yield from _walk(item)
-        case Pairs(pairs):
-            for pair in pairs:
-                yield from _walk(pair[0])
-                yield from _walk(pair[1])
-        case Closure(key=key, value=value, body=body):
-            for part in filter(None, (key, value)):
-                yield from _walk(part)
-            yield from _walk_body(body)
-
-
-def _walk_body(body: Body) -> Iterator[str]:
-    for line in body:
-        for modifier in line.withs:
-            yield from _walk(modifier.value)
-        match line.what:
-            case Call(arguments=arguments):
-                for term in arguments:
-                    yield from _walk(term)
-            case Every(domain=domain, body=inner):
-                yield from _walk(domain)
-                yield from _walk_body(inner)
-            case term:
-                yield from _walk(term)
-
-
-def _parts(term: Term) -> Iterator[str]:
-    """Yield the variables that a pattern gives a value to."""
-    match term:
-        case Items(items=items):
-            for item in items:
-                yield from _parts_or_name(item)
-        case Pairs(pairs):
-            for _, value in pairs:
-                yield from _parts_or_name(value)
-
-
-def _parts_or_name(term: Term) -> Iterator[str]:
-    if isinstance(term, Var):
-        yield term.name
-    yield from _parts(term)

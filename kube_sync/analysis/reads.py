@@ -80,7 +80,7 @@ class Reads:
         }
 
     def __str__(self) -> str:
-        """A tree for people."""
+        """Return a tree for people."""
         return "\n".join(_lines(self))
 
 

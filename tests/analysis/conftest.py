@@ -11,9 +11,7 @@ from tools.servers.running import Launcher, free_port, launch_on_free_port
 
 
 @pytest.fixture(scope="session")
-def policy_opa(
-    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PolicyOpa]:
+def policy_opa(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PolicyOpa]:
     """Compiles policies and decides."""
     folder = tmp_path_factory.mktemp("policy-opa")
     server = launch_on_free_port(launcher, lambda: plain_spec(folder, free_port()))

@@ -32,9 +32,7 @@ def _objects(found: Any, levels: int, paths: Sequence[Path]) -> Any:
     return {name: _objects(below, levels - 1, paths) for name, below in found.items()}
 
 
-def decisions(
-    opa: PolicyOpa, decision: str, objects: Sequence[Any], world: World
-) -> list[Any]:
+def decisions(opa: PolicyOpa, decision: str, objects: Sequence[Any], world: World) -> list[Any]:
     """Return what OPA decides of all objects in a world."""
     opa.put(world)
     return opa.ask(decision, objects)

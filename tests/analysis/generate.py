@@ -15,6 +15,11 @@ _NAMES = ("a", "b", "c", "k")
 _SCALARS = ('"a"', '"b"', '"x"', "1", "2", "true", "null")
 
 
+def chance(seed: int | str) -> Random:
+    """Return chance that a seed repeats."""
+    return Random(seed)  # noqa: S311 - nothing secret about it
+
+
 def some_object(random: Random, depth: int = 4, full: float = 0.9) -> dict[str, Any]:
     """Return an object whose members are mostly objects and arrays as long as depth lasts."""
     return {n: _value(random, depth - 1, full) for n in _NAMES if random.random() < full}
@@ -306,7 +311,7 @@ class PolicyMaker:
                 f"{name} := type_name({ref})",
                 f'{name} := startswith({ref}, "a")',
                 f'{name} := sprintf("%v", [{ref}])',
-                f"{name} := $\"it is {{{fixed}}}\"",
+                f'{name} := $"it is {{{fixed}}}"',
                 f"{name} := ({ref} == {other})",
                 f"{name} := max({ref})",
                 f"{name} := lower({ref})",

@@ -1,4 +1,4 @@
-"""One plain OPA on the loopback that compiles policies and decides, for the tests of the analysis."""
+"""One plain OPA on the loopback that compiles policies and decides."""
 
 from __future__ import annotations
 
@@ -49,8 +49,12 @@ def parsed(source: str, folder: Path) -> Any:
     """Return the parsed tree of a module, with its locations."""
     path = folder / "module.rego"
     path.write_text(source)
-    command = [ensure_binary("opa"), "parse", "--format=json", "--json-include=locations", path]
-    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    command = ("parse", "--format=json", "--json-include=locations")
+    return json.loads(
+        subprocess.run(
+            [ensure_binary("opa"), *command, path], capture_output=True, check=True
+        ).stdout
+    )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Every construct of Rego by itself: which paths it reads, no fewer and, where that is proven, no more.
+"""Every construct of Rego by itself: which paths it reads, no fewer and, where proven, no more.
 
 Each is tried on objects at random too: equal decisions over what is read, and for every path
 another decision when that path is left out.
@@ -6,16 +6,15 @@ another decision when that path is left out.
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import pytest
 
 from kube_sync.analysis.analyzer import analyze
-from kube_sync.analysis.reads import Reads, shown
 from kube_sync.analysis.paths import Path
+from kube_sync.analysis.reads import Reads, shown
 from tests.analysis.equality import ROOTS, Paths, decisions, over_projection, paths_of
-from tests.analysis.generate import some_objects, some_world
+from tests.analysis.generate import chance, some_objects, some_world
 from tests.analysis.opa import PolicyOpa
 
 DATA = "data.kubernetes"
@@ -50,7 +49,10 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         'decision if { some k, v in {"a": "x", "b": "a"}; input[k] == v }',
         "a b",
     ),
-    "keys of what is computed": ("decision if { some k in object.keys(input.a); input.b[k].c }", "a b[*].c"),
+    "keys of what is computed": (
+        "decision if { some k in object.keys(input.a); input.b[k].c }",
+        "a b[*].c",
+    ),
     "keys that depend on each other": (
         "decision contains i if { some i; x := input.a[i]; x.b[i].c }",
         "a[*].b[*].c",
@@ -115,12 +117,15 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "a[*].b",
     ),
     "object.get with an index": ("decision := object.get(input.a, 0, 1)", "a"),
-    "object.get with a default read": ('decision := object.get(input.a, "b", input.c).k', "a.b.k c.k"),
+    "object.get with a default read": (
+        'decision := object.get(input.a, "b", input.c).k',
+        "a.b.k c.k",
+    ),
     "object.get with a computed key": ("decision := object.get(input.a, input.k, 1)", "a k"),
     "object.get along a computed path": ('decision := object.get(input, ["a", input.k], 1)', "a k"),
     "object.get by a helper": (
-        'get(o, path) := object.get(o, path, "none")\n'
-        'decision := [get(input, ["a", "b"]), get(input.c, "k")]',
+        """get(o, path) := object.get(o, path, "none")
+decision := [get(input, ["a", "b"]), get(input.c, "k")]""",
         "a.b c.k",
     ),
     "object.union": ("decision := object.union(input.a, input.b).c", "a.c b.c"),
@@ -132,7 +137,10 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "decision := x if { x := count(input.a); input.a[_].b }",
         "a[*].b",
     ),
-    "array.concat": ("decision contains x.b if some x in array.concat(input.a, input.b)", "a[*].b b[*].b"),
+    "array.concat": (
+        "decision contains x.b if some x in array.concat(input.a, input.b)",
+        "a[*].b b[*].b",
+    ),
     "array.slice": ("decision := array.slice(input.a, 0, 1)[0].b", "a[*].b"),
     "json.filter": ('decision := json.filter(input.a, ["b"]).b', "a"),
     "json.remove": ('decision := json.remove(input.a, ["b"]).c', "a"),
@@ -152,12 +160,18 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     ),
     "default": ("default decision := 7\n\ndecision := 1 if input.a.b", "a.b"),
     "complete rule of two values": ("r := x if some x in input.a\ndecision if r.b", "a"),
-    "complete rule of one value": ("r := x if { x := input.a; input.b[_] }\ndecision if r.b", "a.b b"),
+    "complete rule of one value": (
+        "r := x if { x := input.a; input.b[_] }\ndecision if r.b",
+        "a.b b",
+    ),
     "complete rule of a comprehension": (
         "r := [x | some x in input.a]\ndecision if r[_].b",
         "a[*].b",
     ),
-    "two rules of one name": ("r := input.a if input.k\nr := input.b if input.c\ndecision if r.b", "a b c k"),
+    "two rules of one name": (
+        "r := input.a if input.k\nr := input.b if input.c\ndecision if r.b",
+        "a b c k",
+    ),
     "two rules that exclude each other": (
         'r := input.a if input.k == "a"\nr := input.b if input.k == "b"\ndecision if r.b',
         "a.b b.b k",
@@ -165,7 +179,10 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "partial set": ("r contains x.b if some x in input.a\ndecision := r", "a[*].b"),
     "partial set of aliases": ("r contains x if some x in input.a\ndecision if r[_].b", "a"),
     "partial object": ("r[k] := x.b if some k, x in input.a\ndecision := r", "a[*].b"),
-    "partial object read by a key": ("r[k] := x if some k, x in input.a\ndecision := r.a.b", "a[*].b"),
+    "partial object read by a key": (
+        "r[k] := x if some k, x in input.a\ndecision := r.a.b",
+        "a[*].b",
+    ),
     "partial object by a key that comes twice": (
         "r[x.k] := x if some x in input.a\ndecision if r.a.b",
         "a",
@@ -184,22 +201,33 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "function whose argument is unused": ("f(_) := 1\n\ndecision := f(input.a)", "a"),
     "function that tests": ("f(x) if x.b\n\ndecision if f(input.a)", "a.b"),
     "function twice": ("f(x) := x.b\n\ndecision := [f(input.a), f(input.b)]", "a.b b.b"),
-    "function whose value is read below": ('f(x) := {"y": x.b}\n\ndecision := f(input.a).y.c', "a.b.c"),
+    "function whose value is read below": (
+        'f(x) := {"y": x.b}\n\ndecision := f(input.a).y.c',
+        "a.b.c",
+    ),
     "function with a pattern": ("f([x, y]) := x.b if y.c\n\ndecision := f(input.a)", "a"),
     "function with a constant": ('f("a", x) := x.b\n\ndecision := f(input.k, input.a)', "a.b k"),
     "function of two values": (
         "f(x) := x.a if x.k\n\nf(x) := x.b if x.c\n\ndecision if f(input.a).b",
         "a.a a.b a.c a.k",
     ),
-    "function by a key": ("f(x, k) if x[k]\n\ndecision if f(input.a, \"b\")", "a.b"),
-    "function with a default": ("default f(_) := 1\n\nf(x) := x.b\n\ndecision := f(input.a)", "a.b"),
+    "function by a key": ('f(x, k) if x[k]\n\ndecision if f(input.a, "b")', "a.b"),
+    "function with a default": (
+        "default f(_) := 1\n\nf(x) := x.b\n\ndecision := f(input.a)",
+        "a.b",
+    ),
     "function with else": (
         "f(x) := x.a if { x.b } else := x.c\n\ndecision := f(input.a)",
         "a.a a.b a.c",
     ),
     "import": (
-        "package lib.more\nr := input.a\nf(x) := x.c\n---\nimport data.lib.more\n"
-        "import data.lib.more.f as g\ndecision := [more.r.b, g(input.b)]",
+        """package lib.more
+r := input.a
+f(x) := x.c
+---
+import data.lib.more
+import data.lib.more.f as g
+decision := [more.r.b, g(input.b)]""",
         "a.b b.c",
     ),
     "import of the input": ("import input.a as x\n\ndecision := x.b", "a.b"),
@@ -213,7 +241,7 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "a.b a.c b.c k",
     ),
     "with data": (
-        'r := input[data.mode]\ndecision := x if x := r with data.mode as input.k',
+        "r := input[data.mode]\ndecision := x if x := r with data.mode as input.k",
         "(all of it)",
     ),
     "with a rule replaced": (
@@ -284,7 +312,7 @@ def test_construct_reads_what_it_looks_at(policy_opa: PolicyOpa, name: str) -> N
     reads = read_by(policy_opa, source)
     assert reads.gave_up is None
     assert found(reads) == expected(paths)
-    random = Random(name)
+    random = chance(name)
     objects, world = [*CRAFTED.get(name, []), *some_objects(random, 40)], some_world(random)
     whole = decisions(policy_opa, "main/decision", objects, world)
     kept = paths_of(reads)
@@ -295,7 +323,7 @@ def test_construct_reads_what_it_looks_at(policy_opa: PolicyOpa, name: str) -> N
 def test_construct_reads_no_path_in_vain(policy_opa: PolicyOpa, name: str) -> None:
     """Whichever path is left out, some object is decided on differently."""
     reads = read_by(policy_opa, CONSTRUCTS[name][0])
-    random = Random(name)
+    random = chance(name)
     crafted = CRAFTED.get(name, [])
     worlds = [([*crafted, *some_objects(random, 60)], some_world(random)) for _ in range(4)]
     kept = paths_of(reads)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kube_sync.analysis.analyzer import PolicyModule, analyze
 from kube_sync.analysis.paths import project
 from kube_sync.analysis.reads import Reads, shown
 from tests.analysis.equality import decisions, over_projection, paths_of
+from tests.analysis.generate import chance
 from tests.analysis.opa import PolicyOpa
 from tests.analysis.workloads import ROOTS, Workloads
 
@@ -52,8 +52,7 @@ def test_library_holds_enough_policies() -> None:
 def test_policy_decides_over_what_it_reads_as_over_everything(
     policy_opa: PolicyOpa, reads: Reads, name: str
 ) -> None:
-    random = Random(name)
-    makes = Workloads(random)
+    makes = Workloads(chance(name))
     decision = f"policies/{name}/decision"
     seen = []
     for _ in range(5):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kube_sync.analysis.analyzer import PolicyModule, analyze
 from tests.analysis.equality import ROOTS, decisions, over_projection, paths_of
-from tests.analysis.generate import PolicyMaker, some_object, some_objects, some_world
+from tests.analysis.generate import PolicyMaker, chance, some_object, some_objects, some_world
 from tests.analysis.opa import FAILED, UNDEFINED, NotCompiled, PolicyOpa
 
 _EXAMPLES = 250
@@ -44,7 +44,7 @@ def test_generated_policies_decide_over_what_they_read_as_over_everything(
     )
     @given(seed=st.integers(0, 2**48))
     def equal(seed: int) -> None:
-        random = Random(seed)
+        random = chance(seed)
         reads = analyze(policies(policy_opa, random), _DECISION, ROOTS)
         note(str(reads))
         assert reads.gave_up is None

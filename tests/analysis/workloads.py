@@ -58,6 +58,9 @@ class Workloads:
     def _one(self, *choices: Any) -> Any:
         return self.random.choice(choices)
 
+    def _flag(self) -> bool:
+        return self._maybe()
+
     def _maybe(self, chance: float = 0.5) -> bool:
         return self.random.random() < chance
 
@@ -107,7 +110,7 @@ class Workloads:
         ready = {"type": "Ready", "status": self._one("True", "False"), "reason": "r"}
         conditions = [{"type": "Joined", "status": "True"}, ready][self._one(0, 1) :]
         return self._named(name, namespace) | {
-            "spec": self._some(unschedulable=self._one(True, False)),
+            "spec": self._some(unschedulable=self._flag()),
             "status": {"allocatable": {"cpu": self._one("2", "8")}, "conditions": conditions},
         }
 
@@ -116,7 +119,7 @@ class Workloads:
             {"key": self._one("gpu", "old"), "effect": self._one("NoSchedule", "NoExecute")}
             for _ in range(self._one(0, 1, 2))
         ]
-        spec = self._some(taints=taints, unschedulable=self._one(True, False))
+        spec = self._some(taints=taints, unschedulable=self._flag())
         return self._named(name, "") | {"spec": spec}
 
     def _binding(self, namespace: str, name: str) -> dict[str, Any]:
@@ -139,7 +142,7 @@ class Workloads:
 
     def _pod_spec(self) -> dict[str, Any]:
         spec = self._some(
-            hostNetwork=self._one(True, False),
+            hostNetwork=self._flag(),
             hostPID=True,
             initContainers=[self._container("init")],
             nodeName=self._one("node", "app-1", "none"),
@@ -159,7 +162,7 @@ class Workloads:
         capabilities = {"add": self._one([], ["CHOWN"], ["SYS_ADMIN", "CHOWN"])}
         context = self._some(
             capabilities=capabilities,
-            privileged=self._one(True, False),
+            privileged=self._flag(),
             runAsUser=self._one(0, 1000),
         )
         return {"name": name, "image": self._one(*_IMAGES)} | self._some(
