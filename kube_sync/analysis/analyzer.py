@@ -60,7 +60,7 @@ def analyze(
 
 
 def _everything(reason: str, roots: Mapping[str, Collection]) -> Reads:
-    ask = Ask("", "", None, reason)
+    ask = Ask("", "", None, reason, whole=True)
     whole = Document((FieldRead(_ALL, whole=True, asked=(ask,)),), used=True, listed=True)
     return Reads(
         input=whole,
@@ -151,7 +151,9 @@ class _Report:
         )
 
     def _ask(self, need: Need) -> Ask:
-        return Ask(need.module, need.rule, self._row(need.module, need.number), need.why)
+        return Ask(
+            need.module, need.rule, self._row(need.module, need.number), need.why, need.whole
+        )
 
     def _caller(self, asker: Asker) -> Ask:
         return Ask(asker.module, asker.rule, self._row(asker.module, asker.number), "called")

@@ -244,12 +244,11 @@ class Frame:
     def _every(self, every: Every, at: _At) -> None:
         self._occur(every.domain, at)
         inside = self._enter(at)
-        if isinstance(every.key, Var):
+        if every.key is not None:
             keys = partial(self._keys_of, every.domain, at)
             self._add(every.key.name, keys, Kind.KEY, inside)
-        if isinstance(every.value, Var):
-            elements = partial(self._element, every.domain, at)
-            self._add(every.value.name, elements, Kind.KEY, inside)
+        elements = partial(self._element, every.domain, at)
+        self._add(every.value.name, elements, Kind.KEY, inside)
         self._gather(every.body, inside)
 
     def _keys_of(self, domain: Term, at: _At) -> Values:
@@ -387,16 +386,13 @@ class Frame:
         return found
 
     def _literal(self, term: Scalar | Items | Pairs, at: _At) -> Values:
-        match term:
-            case Scalar():
-                return SCALAR if term.text is None else frozenset([Text(term.text)])
-            case Items("array", items):
-                return frozenset([Row(tuple(self._value(item, at) for item in items))])
-            case Items(_, items):
-                return self._set(union(self._value(item, at) for item in items))
-            case Pairs(pairs):
-                members = union(self._member(key, value, at) for key, value in pairs)
-                return members or frozenset([Box()])
+        if isinstance(term, Scalar):
+            return SCALAR if term.text is None else frozenset([Text(term.text)])
+        if isinstance(term, Pairs):
+            members = union(self._member(key, value, at) for key, value in term.pairs)
+            return members or frozenset([Box()])
+        items = tuple(self._value(item, at) for item in term.items)
+        return frozenset([Row(items)]) if term.kind == "array" else self._set(union(items))
 
     def _set(self, elements: Values) -> Values:
         """Elements that are equal are one: a set compares them."""

@@ -21,6 +21,7 @@ class Ask:
     rule: str
     row: int | None  # of the rule, where locations are known
     why: str
+    whole: bool = False  # as such, by no name of what lies there
 
     def __str__(self) -> str:
         row = "" if self.row is None else f":{self.row}"
@@ -113,7 +114,8 @@ def _field(field: FieldRead) -> dict[str, Any]:
         "path": list(field.path),
         "whole": field.whole,
         "asked": [
-            {"module": a.module, "rule": a.rule, "row": a.row, "why": a.why} for a in field.asked
+            {"module": a.module, "rule": a.rule, "row": a.row, "why": a.why, "whole": a.whole}
+            for a in field.asked
         ],
     }
 
@@ -133,5 +135,5 @@ def _lines(reads: Reads) -> Iterator[str]:
 
 
 def _line(field: FieldRead) -> str:
-    why = "; ".join(sorted({str(ask) for ask in field.asked}))
+    why = "; ".join(sorted({str(ask) for ask in field.asked if ask.whole}))
     return f"  {shown(field.path)}" + (f"  (whole: {why})" if field.whole else "")

@@ -92,8 +92,8 @@ class Call:
 class Every:
     """`every key, value in domain { body }`."""
 
-    key: Term | None
-    value: Term
+    key: Var | None
+    value: Var
     domain: Term
     body: Body
 
@@ -161,7 +161,7 @@ def read_module(name: str, tree: Json) -> Module:
     except Unreadable as error:
         msg = f"{name}: {error}"
         raise Unreadable(msg) from error
-    except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         msg = f"{name}: malformed tree ({type(error).__name__}: {error})"
         raise Unreadable(msg) from error
 
@@ -233,7 +233,7 @@ def _with(modifier: Json) -> With:
 def _what(terms: Any) -> Term | Call | Every:  # noqa: ANN401 - a list or an object
     if isinstance(terms, list):
         operator = [part["value"] for part in terms[0]["value"]]
-        if not all(isinstance(part, str) for part in operator):
+        if not operator or not all(isinstance(part, str) for part in operator):
             msg = "a call of what is no name"
             raise Unreadable(msg)
         return Call(tuple(operator), tuple(map(_term, terms[1:])))
@@ -242,8 +242,16 @@ def _what(terms: Any) -> Term | Call | Every:  # noqa: ANN401 - a list or an obj
 
 def _every(node: Json) -> Every:
     _known(node, _EVERY, "every")
-    key = _term(node["key"]) if node.get("key") else None
-    return Every(key, _term(node["value"]), _term(node["domain"]), _body(node["body"]))
+    key = _variable(node["key"]) if node.get("key") else None
+    return Every(key, _variable(node["value"]), _term(node["domain"]), _body(node["body"]))
+
+
+def _variable(term: Json) -> Var:
+    found = _term(term)
+    if not isinstance(found, Var):
+        msg = "an every whose key or value is no variable"
+        raise Unreadable(msg)
+    return found
 
 
 def _term(term: Json) -> Term:
@@ -251,21 +259,29 @@ def _term(term: Json) -> Term:
     value = term.get("value")
     match term["type"]:
         case "var":
-            name = _name(value)
-            document = Ref(Var(name), ())
-            return document if document in _DOCUMENTS else Var(name)
-        case "string" | "number" | "boolean" | "null" as kind:
+            document = Ref(Var(_name(value)), ())
+            return document if document in _DOCUMENTS else document.head
+        case "string":
+            return Scalar("string", _name(value))
+        case "number" | "boolean" | "null" as kind:
             return Scalar(kind, str(value))
-        case "ref":
-            head, *parts = map(_term, _list(value))
-            start = head.head if head in _DOCUMENTS else head
-            return Ref(start, tuple(parts))
         case "array" | "set" as kind:
             return Items(kind, tuple(map(_term, _list(value))))
+        case kind:
+            return _compound(kind, term)
+
+
+def _compound(kind: str, term: Json) -> Term:
+    value = term["value"]
+    match kind:
+        case "ref":
+            head, *parts = map(_term, _list(value))
+            start = head.head if isinstance(head, Ref) and head in _DOCUMENTS else head
+            return Ref(start, tuple(parts))
         case "object":
             return Pairs(tuple((_term(key), _term(member)) for key, member in _list(value)))
-        case "arraycomprehension" | "setcomprehension" | "objectcomprehension" as kind:
-            return _closure(kind, term["value"])
+        case "arraycomprehension" | "setcomprehension" | "objectcomprehension":
+            return _closure(kind, value)
         case other:
             msg = f"unknown node {other!r}"
             raise Unreadable(msg)

@@ -16,7 +16,6 @@ from kube_sync.analysis.syntax import (
     Items,
     Pairs,
     Ref,
-    Scalar,
     Term,
     Var,
 )
@@ -54,8 +53,6 @@ def _walk(term: Term) -> Iterator[str]:
 
 def _parts(term: Term) -> Iterator[Term]:
     match term:
-        case Var() | Scalar():
-            return
         case Ref(head, parts):
             yield from (head, *parts)
         case Items(items=items):
@@ -63,9 +60,11 @@ def _parts(term: Term) -> Iterator[Term]:
         case Pairs(pairs):
             for pair in pairs:
                 yield from pair
-        case Closure(key=key, value=value, body=body):
-            yield from filter(None, (key, value))
+        case Closure(body=body):
+            yield from filter(None, (term.key, term.value))
             yield from _of_body(body)
+        case _:
+            return
 
 
 def _of_body(body: Body) -> Iterator[Term]:

@@ -92,6 +92,10 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "every": ("decision if every x in input.a { x.b == 1 }", "a[*].b"),
     "every with a key": ('decision if every k, x in input.a { x.b; k != "c" }', "a[*].b"),
     "every without a variable used": ("decision if every x in input.a { [x] != 1 }", "a"),
+    "every in a comprehension": (
+        "decision := [x.b | some x in input.a; every y in x.c { y == 1 }]",
+        "a[*].b a[*].c",
+    ),
     "every over members compared": (
         "decision if every k, x in input.a { input.b[k] == x }",
         "a b",
@@ -115,6 +119,10 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "object.get along a path with an index": (
         'decision := object.get(input, ["a", 0, "b"], "none")',
         "a[*].b",
+    ),
+    "object.get with a default that has nothing below": (
+        'decision := object.get(input.a, "b", "none").c',
+        "a.b.c",
     ),
     "object.get with an index": ("decision := object.get(input.a, 0, 1)", "a"),
     "object.get with a default read": (
@@ -232,6 +240,10 @@ decision := [more.r.b, g(input.b)]""",
     ),
     "import of the input": ("import input.a as x\n\ndecision := x.b", "a.b"),
     "with input": ("r := input.c\ndecision := x if x := r with input as input.a", "a.c"),
+    "with input for both sides": (
+        "decision if input.b == input.c with input as input.a",
+        "a.b a.c",
+    ),
     "with input built": (
         'r := input.c.b\ndecision := x if x := r with input as {"c": input.a, "k": input.b}',
         "a.b b",
@@ -253,6 +265,89 @@ decision := [more.r.b, g(input.b)]""",
         "r := input.b\ndecision := [x | some y in input.a; x := r with input as y]",
         "a[*].b",
     ),
+    "variables unified twice": ("decision if { x := input.a; y = x; x = y; y.b }", "a.b"),
+    "variables made of each other": (
+        "r := x if { x = input.a[_]; [y] = [x]; y = [_] }\ndecision if r[0].b",
+        "a",
+    ),
+    "member of a set by a pattern": (
+        'r contains [x.k, x.b] if some x in input.a\ndecision contains y if r[["a", y]]',
+        "a[*].b a[*].k",
+    ),
+    "data by a computed name": ("decision := data[input.k].nodes.a.b", "k | | b"),
+    "two rules of different types": (
+        "r := input.a if is_array(input.k)\nr := input.b if is_string(input.k)\ndecision if r.b",
+        "a.b b.b k",
+    ),
+    "two rules of different members": (
+        (
+            'r := input.a if input.k in {"a", "b"}\nr := input.b if input.k in {"x", ""}\n'
+            "decision if r.b"
+        ),
+        "a.b b.b k",
+    ),
+    "two rules of which one says not": (
+        "r := input.a if input.k\nr := input.b if not input.k\ndecision if r.b",
+        "a.b b.b k",
+    ),
+    "two rules that differ in an inequality": (
+        'r := input.a if input.k == "a"\nr := input.b if input.k != "a"\ndecision if r.b',
+        "a.b b.b k",
+    ),
+    "two rules of a function and its negation": (
+        "f(x) if x.c\nr := input.a if f(input)\nr := input.b if not f(input)\ndecision if r.b",
+        "a.b b.b c",
+    ),
+    "two rules of numbers": (
+        "r := input.a if input.k == 1\nr := input.b if input.k == 2\ndecision if r.b",
+        "a b k",
+    ),
+    "two rules of what is iterated": (
+        (
+            "r := input.a if is_string(input.k[_])\nr := input.b if is_array(input.c[_])\n"
+            "decision if r.b"
+        ),
+        "a b c k",
+    ),
+    "two rules of elements": (
+        (
+            "r := input.a if { input.k[_]; input.k[_] == 1 }\nr := input.b if input.c[_] == 2\n"
+            "decision if r.b"
+        ),
+        "a b c k",
+    ),
+    "two functions of constants": (
+        'f("a", x) := x.a\nf("b", x) := x.b\ndecision if f(input.k, input).b',
+        "a.b b.b k",
+    ),
+    "two rules with every": (
+        (
+            "r := input.a if every x in input.k { x == 1 }\n"
+            "r := input.b if every x in input.k { x == 2 }\ndecision if r.b"
+        ),
+        "a b k",
+    ),
+    "two rules with aliases": (
+        (
+            'r := input.a if { x := input.k; y := x.a; y == "a" }\n'
+            'r := input.b if input.k.a == "b"\ndecision if r.b'
+        ),
+        "a.b b.b k.a",
+    ),
+    "two rules of membership in each other": (
+        (
+            'r := input.a if input.k in {"a", input.c}\nr := input.b if input.k in {"b"}\n'
+            "decision if r.b"
+        ),
+        "a b c k",
+    ),
+    "two rules, one with another input": (
+        (
+            'r := input.a if input.k == "a"\n'
+            'r := input.b if input.k == "b" with input as input.c\ndecision if r.b'
+        ),
+        "a b c.k k",
+    ),
     "package": ("x := input.a.b\ny contains input.b\ndecision := data.main.x", "a.b"),
     "collection": (f"decision contains x.b if some x in {DATA}.clusters[_]", " | b"),
     "collection by name": (f"decision := {DATA}.clusters[input.a][input.b].c", "a b | c"),
@@ -270,6 +365,26 @@ decision := [more.r.b, g(input.b)]""",
 }
 # What chance makes seldom: equal parts, and keys that meet.
 CRAFTED: dict[str, list[Any]] = {
+    "data by a computed name": [{"k": "kubernetes"}],
+    "two rules of numbers": [{"k": 2, "b": {"b": 1}}],
+    "two functions of constants": [{"k": "a", "a": {"b": 1}}],
+    "two rules of elements": [
+        {"k": [1], "a": {"b": 1}},
+        {"c": [2], "b": {"b": 1}},
+        {"k": [1], "c": [2], "a": {"b": 1}, "b": {"b": 1, "c": 1}},
+    ],
+    "with input for both sides": [{"a": {"b": 1, "c": 1}}],
+    "every in a comprehension": [{"a": [{"b": 1, "c": [1]}]}, {"a": [{"b": 1, "c": [2]}]}],
+    "two rules with aliases": [{"k": {"a": "a"}, "a": {"b": 1}}],
+    "two rules of membership in each other": [
+        {"k": "a", "c": 1, "a": {"b": 1}},
+        {"k": "b", "b": {"b": 1}},
+        {"k": "c", "c": "c", "a": {"b": 1}},
+    ],
+    "two rules, one with another input": [
+        {"k": "a", "a": {"b": 1}},
+        {"c": {"k": "b"}, "b": {"b": 1}},
+    ],
     "unified": [{"a": [1], "b": [1]}, {"a": [1], "b": [2]}],
     "variables equal": [{"a": [1], "b": [1]}, {"a": [1], "b": [2]}],
     "alias compared later": [{"a": {"b": 1}, "c": {"b": 1}}],
