@@ -96,6 +96,10 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "decision := [x.b | some x in input.a; every y in x.c { y == 1 }]",
         "a[*].b a[*].c",
     ),
+    "every whose variable is not named": (
+        "decision if every _ in input.a { input.b }",
+        "a b",
+    ),
     "every over members compared": (
         "decision if every k, x in input.a { input.b[k] == x }",
         "a b",
@@ -256,6 +260,10 @@ decision := [more.r.b, g(input.b)]""",
         "r := input[data.mode]\ndecision := x if x := r with data.mode as input.k",
         "(all of it)",
     ),
+    "with data read below": (
+        "r := data.mode.b\ndecision := x if x := r with data.mode as input.a",
+        "a",
+    ),
     "with a rule replaced": (
         'mode := "a"\nr := input[mode]\ndecision := x if x := r with data.main.mode as input.k',
         "(all of it)",
@@ -273,6 +281,10 @@ decision := [more.r.b, g(input.b)]""",
     "member of a set by a pattern": (
         'r contains [x.k, x.b] if some x in input.a\ndecision contains y if r[["a", y]]',
         "a[*].b a[*].k",
+    ),
+    "member of a set by what is made": (
+        "r contains [x, 1] if some x in input.a\ndecision if { y := input.b; y.c; r[[y, 1]] }",
+        "a b",
     ),
     "data by a computed name": ("decision := data[input.k].nodes.a.b", "k | | b"),
     "two rules of different types": (
@@ -348,6 +360,47 @@ decision := [more.r.b, g(input.b)]""",
         ),
         "a b c.k k",
     ),
+    # Read whole though a part of it is named too.
+    "returned, and read below": ("decision := input.a if input.a.b", "a"),
+    "compared with each other, and read below": (
+        "decision if { input.a == input.b; input.a.c }",
+        "a b",
+    ),
+    "ordered, and read below": ("decision if { input.a < input.b; input.a.c }", "a b"),
+    "field is a member, and read below": ("decision if { input.a in input.b; input.a.c }", "a b"),
+    "handed to a builtin, and read below": (
+        "decision := x if { x := json.marshal(input.a); input.a.c }",
+        "a",
+    ),
+    "put into a set, and read below": (
+        "decision := x if { x := count({input.a, input.b}); input.a.c }",
+        "a b",
+    ),
+    "object.get with a computed key, and read below": (
+        "decision := x if { x := object.get(input.a, input.k, 1); input.a.c; input.k.b }",
+        "a k",
+    ),
+    "object.get along a computed path, and read below": (
+        'decision := x if { x := object.get(input, ["a", input.k], 1); input.a.c; input.k.b }',
+        "a k",
+    ),
+    "count, and one member read": ("decision := x if { x := count(input.a); input.a.b }", "a"),
+    "object.keys, and one member read": (
+        "decision := x if { x := object.keys(input.a); input.a.b }",
+        "a",
+    ),
+    "constant is a member, and one member read": (
+        'decision if { "a" in input.a; input.a.b }',
+        "a",
+    ),
+    "object.filter by what is read below": (
+        "decision := x if { x := object.filter(input.a, input.b).c; input.b.k }",
+        "a.c b",
+    ),
+    "key of an object, and read below": (
+        "decision := count(x) if { x := {input.a: 1, input.b: 1}; input.a.c }",
+        "a b",
+    ),
     "package": ("x := input.a.b\ny contains input.b\ndecision := data.main.x", "a.b"),
     "collection": (f"decision contains x.b if some x in {DATA}.clusters[_]", " | b"),
     "collection by name": (f"decision := {DATA}.clusters[input.a][input.b].c", "a b | c"),
@@ -373,6 +426,14 @@ CRAFTED: dict[str, list[Any]] = {
         {"c": [2], "b": {"b": 1}},
         {"k": [1], "c": [2], "a": {"b": 1}, "b": {"b": 1, "c": 1}},
     ],
+    "member of a set by what is made": [{"a": [{"c": 1, "d": 2}], "b": {"c": 1, "d": 2}}],
+    "compared with each other, and read below": [
+        {"a": {"c": 1, "d": 1}, "b": {"c": 1, "d": 1}},
+    ],
+    "field is a member, and read below": [{"a": {"c": 1, "d": 1}, "b": [{"c": 1, "d": 1}]}],
+    "put into a set, and read below": [{"a": {"c": 1, "d": 1}, "b": {"c": 1}}],
+    "key of an object, and read below": [{"a": {"c": 1, "d": 1}, "b": {"c": 1}}],
+    "object.get with a computed key, and read below": [{"a": {"c": 1}, "k": {"b": 1}}],
     "with input for both sides": [{"a": {"b": 1, "c": 1}}],
     "every in a comprehension": [{"a": [{"b": 1, "c": [1]}]}, {"a": [{"b": 1, "c": [2]}]}],
     "two rules with aliases": [{"k": {"a": "a"}, "a": {"b": 1}}],

@@ -66,6 +66,31 @@ def test_policy_decides_over_what_it_reads_as_over_everything(
     assert len({json.dumps(answer) for answer in seen}) > 1
 
 
+EXAMPLES = {
+    "conflicts_may": {
+        "input": [
+            "kind",
+            'metadata.annotations["federation.kubernetes.io/replica-set-preferences"] (whole)',
+        ],
+        "clusters": ['metadata.labels["topology.kubernetes.io/region"]'],
+        "other data": ["io.k8s.federation.admission"],
+    },
+    "conflicts_must": {
+        "input": ["kind"],
+        "clusters": ['metadata.labels["topology.kubernetes.io/region"]'],
+        "other data": ["io.k8s.federation.admission"],
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_reads_a_few_fields(policy_opa: PolicyOpa, name: str) -> None:
+    folder = FOLDER.parents[1] / "rego/examples" / name
+    compiled = policy_opa.compile({name: (folder / f"{name}.rego").read_text()})
+    reads = analyze(compiled, "io/k8s/federation/admission", ROOTS)
+    assert summary(reads) == EXAMPLES[name]
+
+
 WHOLE = {"admission_summary"}  # of these the input is read whole
 
 
