@@ -16,7 +16,7 @@ _SCALARS = {"string", "number", "boolean", "null"}
 
 @pytest.fixture(scope="module")
 def declared() -> dict[str, Any]:
-    command = [ensure_binary("opa"), "capabilities", "--current"]
+    command = [str(ensure_binary("opa")), "capabilities", "--current"]
     answer = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     return {builtin["name"]: builtin for builtin in answer["builtins"]}
 
