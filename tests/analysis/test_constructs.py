@@ -89,6 +89,13 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         'decision := [[1 | y = "a"; input.a[y]], [1 | input.b[y].c]]',
         "a b[*].c",
     ),
+    "one undeclared name in two comprehensions, one of them of an object": (
+        (
+            'decision if { w := [1 | y = "a"; input.b[y]]; w[_]\n'
+            "z := {k: x | some k; x := input.a[y][k]}; z.k.c }"
+        ),
+        "a b",
+    ),
     "every": ("decision if every x in input.a { x.b == 1 }", "a[*].b"),
     "every with a key": ('decision if every k, x in input.a { x.b; k != "c" }', "a[*].b"),
     "every without a variable used": ("decision if every x in input.a { [x] != 1 }", "a"),
@@ -434,6 +441,10 @@ CRAFTED: dict[str, list[Any]] = {
     "put into a set, and read below": [{"a": {"c": 1, "d": 1}, "b": {"c": 1}}],
     "key of an object, and read below": [{"a": {"c": 1, "d": 1}, "b": {"c": 1}}],
     "object.get with a computed key, and read below": [{"a": {"c": 1}, "k": {"b": 1}}],
+    "one undeclared name in two comprehensions, one of them of an object": [
+        {"a": {"x": {"k": {"c": 1, "d": 1}}, "y": {"k": {"c": 1, "d": 2}}}, "b": {"a": 1}},
+        {"a": {"x": {"k": {"c": 1}}}, "b": {"a": 1}},
+    ],
     "with input for both sides": [{"a": {"b": 1, "c": 1}}],
     "every in a comprehension": [{"a": [{"b": 1, "c": [1]}]}, {"a": [{"b": 1, "c": [2]}]}],
     "two rules with aliases": [{"k": {"a": "a"}, "a": {"b": 1}}],
