@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from kube_sync.analysis.syntax import Unreadable
 from kube_sync.analysis.values import OPAQUE, Values, possible_keys, union
 
 Scope = tuple[int, ...]  # the closures around an expression, outermost first
@@ -69,6 +70,9 @@ class Bindings:
     def values(self, name: str) -> Values:
         """Return what a variable can be."""
         sources = self._all(name)
+        if not sources:
+            msg = f"the variable {name} has no value: the module is not compiled"
+            raise Unreadable(msg)
         if not self._unique(name):
             known = (s.values() if s.kind is not Kind.PATTERN else OPAQUE for s in sources)
             return union(known) or OPAQUE

@@ -53,6 +53,8 @@ class Engine:
         self._root = _Node()
         self._known: dict[tuple[int, Context, tuple[Values, ...]], Values | None] = {}
         self._evaluations = 0
+        # OPA spells a rule's name out from `data` on; a builtin of that name cannot be called.
+        self._names = {(m.name, rule.name.split(".")[0]) for m in modules for rule in m.rules}
         for module in modules:
             for rule in module.rules:
                 self._place(rule).rules.append((module.name, rule))
@@ -73,7 +75,10 @@ class Engine:
         self.needs.setdefault(place, set()).add(found)
 
     def use(self, builtin: str, asker: Asker) -> None:
-        """Note a builtin whose answer changes without any data."""
+        """Note a builtin whose answer changes without any data. Raises Unreadable for none."""
+        if (asker.module, builtin.split(".", maxsplit=1)[0]) in self._names:
+            msg = f"{asker.module}: {builtin} is a rule: the module is not compiled"
+            raise Unreadable(msg)
         if builtin in builtins.IMPURE:
             self.impure.setdefault(builtin, set()).add(asker)
 

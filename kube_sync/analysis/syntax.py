@@ -155,7 +155,7 @@ def read_module(name: str, tree: Json) -> Module:
     """Return a module of `GET /v1/policies`. Raises Unreadable."""
     try:
         _known(tree, _MODULE, "module")
-        package = _path(tree["package"]["path"])[1:]
+        package = _package(tree)
         rules = enumerate(tree.get("rules") or [])
         return Module(name, tuple(_rule(rule, package, number) for number, rule in rules))
     except Unreadable as error:
@@ -164,6 +164,13 @@ def read_module(name: str, tree: Json) -> Module:
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         msg = f"{name}: malformed tree ({type(error).__name__}: {error})"
         raise Unreadable(msg) from error
+
+
+def _package(tree: Json) -> tuple[Term, ...]:
+    if tree.get("imports"):  # OPA spells them out where it compiles
+        msg = "not compiled: it has imports"
+        raise Unreadable(msg)
+    return _path(tree["package"]["path"])[1:]
 
 
 def _known(node: Json, members: set[str], what: str) -> None:

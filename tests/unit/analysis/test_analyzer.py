@@ -156,6 +156,18 @@ UNREADABLE: dict[str, tuple[Any, str]] = {
         ),
         "a with that replaces a function",
     ),
+    "tree that was parsed only, by its imports": (
+        module(TESTED, imports=[{"path": path("data", "lib")}]),
+        "not compiled: it has imports",
+    ),
+    "tree that was parsed only, by its variables": (
+        module(rule("decision", line(ref("helper", text("a")))), rule("helper")),
+        "the variable helper has no value",
+    ),
+    "tree that was parsed only, by its calls": (
+        module(rule("decision", call(ref("f"), path("input", "a"))), rule("f", args=[var("x")])),
+        "policy.rego: f is a rule",
+    ),
     "recursion": (
         module(
             rule("decision", line(path("data", "main", "r"))),
