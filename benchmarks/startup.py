@@ -14,6 +14,7 @@ import yaml
 
 from kube_sync.certificates import make_authority
 from tools.servers.apiserver import write_kubeconfig
+from tools.servers.binaries import ensure_binary
 from tools.servers.files import write_file
 from tools.servers.running import free_port
 
@@ -63,7 +64,7 @@ def _configuration(folder: Path, port: int) -> Path:
     kubeconfig = write_kubeconfig(folder, "replicator", server, ca_file, "token")
     content = {
         "kubernetes": {"kubeconfig": str(kubeconfig)},
-        "opa": {"url": f"http://127.0.0.1:{free_port()}"},
+        "opa": {"url": f"http://127.0.0.1:{free_port()}", "binary": str(ensure_binary("opa"))},
         "decisions": {"listen": f"127.0.0.1:{free_port()}"},
         "observe": {"listen": f"127.0.0.1:{free_port()}"},
     }

@@ -1,0 +1,172 @@
+"""Which paths of `input` and of the replicated data a decision can read.
+
+Keeps true: the decision over `project(value, paths)` of all objects is the decision over the
+objects, whatever they hold; docs/adr/0008 says why. What cannot be read or ends in no time counts
+as reading everything, with the reason. No input makes it raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kube_sync.analysis.engine import Engine, Need
+from kube_sync.analysis.frame import Asker
+from kube_sync.analysis.paths import EACH, Path, covers, minimal
+from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads, order
+from kube_sync.analysis.syntax import Json, Unreadable, read_module
+
+_ALL: Path = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyModule:
+    """One module: its compiled tree from `GET /v1/policies`, its parsed tree with locations."""
+
+    name: str
+    compiled: Json
+    parsed: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Where the objects of a resource lie: `data.<path>[namespace][name]`, or without one."""
+
+    path: tuple[str, ...]
+    namespaced: bool = True
+
+    @property
+    def levels(self) -> int:
+        """How many keys lie above an object's own."""
+        return len(self.path) + (2 if self.namespaced else 1)
+
+
+def analyze(
+    modules: Sequence[PolicyModule], decision: str, roots: Mapping[str, Collection]
+) -> Reads:
+    """Return what the decision at `decision`, as in `io/k8s/federation/admission`, can read.
+
+    `modules` are all that the OPA holds which compiled them; `roots` are the replicated resources.
+    """
+    try:
+        engine = Engine([read_module(module.name, module.compiled) for module in modules])
+        engine.decide(tuple(decision.strip("/").split("/")))
+    except Unreadable as error:
+        return _everything(str(error), roots)
+    except RecursionError:
+        return _everything("the policies are nested too deeply", roots)
+    return _Report(engine, _rows(modules)).reads(roots)
+
+
+def _everything(reason: str, roots: Mapping[str, Collection]) -> Reads:
+    ask = Ask("", "", None, reason, whole=True)
+    whole = Document((FieldRead(_ALL, whole=True, asked=(ask,)),), used=True, listed=True)
+    return Reads(
+        input=whole,
+        resources=dict.fromkeys(sorted(roots), whole),
+        others=whole.fields,
+        impure={"(any)": (ask,)},
+        gave_up=reason,
+    )
+
+
+def _rows(modules: Iterable[PolicyModule]) -> Callable[[str, int], int | None]:
+    """Return what tells a rule's row: OPA compiles rules in the order in which it parsed them."""
+    rows: dict[tuple[str, int], int] = {}
+    for module in modules:
+        for number, rule in enumerate(_rules(module.parsed)):
+            if (row := _row(rule)) is not None:
+                rows[module.name, number] = row
+    return lambda module, number: rows.get((module, number))
+
+
+def _rules(tree: object) -> Sequence[object]:
+    rules = tree.get("rules") if isinstance(tree, Mapping) else None
+    return rules if isinstance(rules, list) else []
+
+
+def _row(rule: object) -> int | None:
+    found: Any = rule
+    for key in ("head", "location", "row"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, int) else None
+
+
+class _Report:
+    """Turns what rules need into what documents have to keep."""
+
+    def __init__(self, engine: Engine, row: Callable[[str, int], int | None]) -> None:
+        self._engine = engine
+        self._row = row
+
+    def reads(self, roots: Mapping[str, Collection]) -> Reads:
+        data = self._of("data")
+        others = {
+            path: needs
+            for path, needs in data.items()
+            if not any(_inside(path, root) for root in roots.values())
+        }
+        return Reads(
+            input=self._document(self._of("input"), listed=False),
+            resources={name: self._collection(data, roots[name]) for name in sorted(roots)},
+            others=self._document(others, listed=False).fields,
+            impure={
+                name: tuple(sorted(map(self._caller, askers)))
+                for name, askers in sorted(self._engine.impure.items())
+            },
+        )
+
+    def _of(self, root: str) -> dict[Path, set[Need]]:
+        return {p.path: needs for p, needs in self._engine.needs.items() if p.root == root}
+
+    def _collection(self, data: Mapping[Path, set[Need]], root: Collection) -> Document:
+        within: dict[Path, set[Need]] = {}
+        listed = False
+        for path, needs in data.items():
+            if not _meets(path, root):
+                continue
+            listed |= EACH in _above(path, root) or any(need.whole for need in needs)
+            rest = path[root.levels :]
+            # Above its objects a collection is replicated whole: only what is read of all counts.
+            reads = needs if len(path) >= root.levels else {n for n in needs if n.whole}
+            within.setdefault(rest, set()).update(reads)
+        return self._document(within, listed=listed)
+
+    def _document(self, needs: Mapping[Path, set[Need]], *, listed: bool) -> Document:
+        whole = {path for path, found in needs.items() if any(need.whole for need in found)}
+        kept = sorted(minimal(needs.keys() - whole, whole), key=order)
+        return Document(
+            fields=tuple(self._field(path, needs) for path in kept),
+            used=bool(needs),
+            listed=listed,
+        )
+
+    def _field(self, path: Path, needs: Mapping[Path, set[Need]]) -> FieldRead:
+        found = [need for below, some in needs.items() if covers(path, below) for need in some]
+        return FieldRead(
+            path,
+            whole=any(need.whole for need in found),
+            asked=tuple(sorted({self._ask(need) for need in found})),
+        )
+
+    def _ask(self, need: Need) -> Ask:
+        return Ask(
+            need.module, need.rule, self._row(need.module, need.number), need.why, need.whole
+        )
+
+    def _caller(self, asker: Asker) -> Ask:
+        return Ask(asker.module, asker.rule, self._row(asker.module, asker.number), "called")
+
+
+def _meets(path: Path, root: Collection) -> bool:
+    """Tell whether a path of `data` leads to a collection, into it, or to what holds it."""
+    return all(key is EACH or key == name for key, name in zip(path, root.path, strict=False))
+
+
+def _above(path: Path, root: Collection) -> Path:
+    return path[len(root.path) : root.levels]
+
+
+def _inside(path: Path, root: Collection) -> bool:
+    return len(path) >= len(root.path) and EACH not in path[: len(root.path)] and _meets(path, root)

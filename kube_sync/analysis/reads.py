@@ -1,0 +1,139 @@
+"""What a decision reads, as a value: field by field, with who asked for it and why.
+
+Keeps true: equal policies give equal Reads, in one order. Where an analysis gave up, everything
+counts as read and `gave_up` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kube_sync.analysis.paths import Path, minimal
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ask:
+    """One rule that reads a field, and how."""
+
+    module: str  # "" where it is the question itself
+    rule: str
+    row: int | None  # of the rule, where locations are known
+    why: str
+    whole: bool = False  # as such, by no name of what lies there
+
+    def __str__(self) -> str:
+        row = "" if self.row is None else f":{self.row}"
+        return f"{self.module}{row} {self.rule}: {self.why}" if self.module else self.why
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRead:
+    """A path that is kept, `whole` where what lies there is read by no name of its own."""
+
+    path: Path
+    whole: bool
+    asked: tuple[Ask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What is read of a document, or of each object of a collection.
+
+    `used`: it is read at all. `listed`: by iteration or a computed key, so that objects that come
+    or go matter even where none of their fields does.
+    """
+
+    fields: tuple[FieldRead, ...] = ()
+    used: bool = False
+    listed: bool = False
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """What a projection has to keep; the empty path is all."""
+        return tuple(field.path for field in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """All that one decision can read."""
+
+    input: Document
+    resources: Mapping[str, Document]
+    others: tuple[FieldRead, ...]  # data that is not replicated, by its path below `data`
+    impure: Mapping[str, tuple[Ask, ...]]  # builtins whose answer changes without any data
+    gave_up: str | None = None  # why everything counts as read
+
+    def target_paths(self, resource: str) -> tuple[Path, ...]:
+        """Return what to keep of a resource whose objects are decided on, as `input`."""
+        paths = (*self.input.paths, *self.resources[resource].paths)
+        return tuple(sorted(minimal((), paths), key=order))
+
+    def builtins(self) -> dict[str, Any]:
+        """Return it as JSON can hold it; `null` in a path is each member or element."""
+        return {
+            "gave_up": self.gave_up,
+            "input": _document(self.input),
+            "resources": {name: _document(d) for name, d in self.resources.items()},
+            "others": [_field(field) for field in self.others],
+            "impure": {name: list(map(str, asked)) for name, asked in self.impure.items()},
+        }
+
+    def __str__(self) -> str:
+        """Return a tree for people."""
+        return "\n".join(_lines(self))
+
+
+def order(path: Path) -> tuple[tuple[bool, str], ...]:
+    """Return a key that sorts paths, EACH before the names."""
+    return tuple((key is not None, key or "") for key in path)
+
+
+def shown(path: Path) -> str:
+    """Return a path as people write it: `spec.containers[*].image`."""
+    return "".join(map(_step, path)).removeprefix(".") or "(all of it)"
+
+
+def _step(key: str | None) -> str:
+    if key is None:
+        return "[*]"
+    return f".{key}" if key.replace("_", "").isalnum() else f'["{key}"]'
+
+
+def _document(document: Document) -> dict[str, Any]:
+    return {
+        "used": document.used,
+        "listed": document.listed,
+        "fields": [_field(field) for field in document.fields],
+    }
+
+
+def _field(field: FieldRead) -> dict[str, Any]:
+    return {
+        "path": list(field.path),
+        "whole": field.whole,
+        "asked": [
+            {"module": a.module, "rule": a.rule, "row": a.row, "why": a.why, "whole": a.whole}
+            for a in field.asked
+        ],
+    }
+
+
+def _lines(reads: Reads) -> Iterator[str]:
+    if reads.gave_up:
+        yield f"everything, since the policies could not be analysed: {reads.gave_up}"
+    documents = {"input": reads.input, **reads.resources}
+    for name, document in documents.items():
+        yield name + ("" if document.used else " (not read)")
+        yield from map(_line, document.fields)
+    if reads.others:
+        yield "other data"
+        yield from map(_line, reads.others)
+    for name, asked in reads.impure.items():
+        yield f"{name}, called by {', '.join(map(str, asked))}"
+
+
+def _line(field: FieldRead) -> str:
+    why = "; ".join(sorted({str(ask) for ask in field.asked if ask.whole}))
+    return f"  {shown(field.path)}" + (f"  (whole: {why})" if field.whole else "")

@@ -1,0 +1,6 @@
+package policies.admission_secrets
+
+decision := {path |
+	walk(input.spec, [path, value])
+	value == "secret"
+}

@@ -1,0 +1,3 @@
+package policies.admission_summary
+
+decision := json.filter(input, ["metadata/name", "spec/replicas", ["metadata", "labels", "app"]])
