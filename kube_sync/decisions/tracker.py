@@ -16,6 +16,7 @@ from typing import NoReturn, Protocol
 
 import structlog
 
+from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Target
@@ -139,7 +140,7 @@ class Tracker:
         self._hold_for_missing()
         self._news.set()
 
-    def policies_changed(self, digest: str, modules: int) -> None:
+    def policies_changed(self, digest: str, modules: int, _reads: Reads) -> None:
         """Take note that OPA holds another set of policies, of so many modules."""
         self._policy, self._modules = digest, modules
         self._sweep_cause = "policy"

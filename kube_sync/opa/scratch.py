@@ -11,17 +11,19 @@ import asyncio
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from kube_sync.errors import Misconfigured, Retriable
 
 _SECONDS = 20.0
+_POLL_SECONDS = 0.02
 _V0_HINT = (
     "this is Rego v0, which OPA 1 no longer reads by default: rewrite it with"
     " `opa fmt --write --v0-v1 FILE`"
@@ -36,6 +38,15 @@ class Inspected(msgspec.Struct, frozen=True):
 
     package: tuple[str, ...]
     names: frozenset[str] = frozenset()
+
+
+class _Tree(msgspec.Struct):
+    id: str
+    ast: Any = None
+
+
+class _Trees(msgspec.Struct):
+    result: list[_Tree] = []
 
 
 class _Errors(msgspec.Struct):
@@ -80,6 +91,39 @@ class ScratchOpa:
                     cause["message"] += f" ({_V0_HINT})"
         return causes
 
+    async def compiled(self, modules: Modules) -> dict[str, Any]:
+        """Return the syntax trees of modules that compile together, by id, as OPA compiled them.
+
+        An OPA is started for that, which listens on a socket in a private folder and holds nothing
+        else. Raises Retriable.
+        """
+        ids = {_file(policy_id): policy_id for policy_id in modules}
+        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
+            await asyncio.to_thread(_write, Path(folder), modules)
+            address = ("--addr=unix://opa.sock", "--log-level=error", "--skip-version-check")
+            async with self._process(folder, ("run", "--server", *address, "."), None) as process:
+                body = await self._policies(Path(folder, "opa.sock"), process)
+        try:
+            found = msgspec.json.decode(body, type=_Trees).result
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _no_answer(str(error).encode()) from error
+        return {ids.get(module.id, module.id): module.ast for module in found}
+
+    async def _policies(self, socket: Path, process: asyncio.subprocess.Process) -> bytes:
+        connector = aiohttp.UnixConnector(str(socket))
+        timeout = aiohttp.ClientTimeout(total=self._seconds)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            for _ in range(int(self._seconds / _POLL_SECONDS)):
+                if process.returncode is not None:
+                    break
+                try:
+                    async with session.get("http://opa/v1/policies") as response:
+                        return await response.read()
+                except (aiohttp.ClientError, TimeoutError):
+                    await asyncio.sleep(_POLL_SECONDS)  # it says nothing when it is there
+        msg = b"its server does not answer"
+        raise _no_answer(msg)
+
     async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
         """Return the package of each module, and all names in the `suspects`.
 
@@ -102,31 +146,40 @@ class ScratchOpa:
     async def _run(
         self, folder: str, arguments: Sequence[str], body: bytes = b""
     ) -> tuple[int, bytes, bytes]:
+        async with self._process(folder, arguments, asyncio.subprocess.PIPE) as process:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    output, complaint = await process.communicate(body)
+            except TimeoutError as error:
+                msg = f"opa {arguments[0]} took more than {self._seconds:.0f} s"
+                raise TimeoutError(msg) from error
+        return process.returncode or 0, output, complaint
+
+    @asynccontextmanager
+    async def _process(
+        self, folder: str, arguments: Sequence[str], pipe: int | None
+    ) -> AsyncGenerator[asyncio.subprocess.Process]:
+        nowhere = asyncio.subprocess.DEVNULL if pipe is None else pipe
         try:
             process = await asyncio.create_subprocess_exec(
                 self._binary,
                 *arguments,
                 cwd=folder,
                 env={"HOME": folder},  # nothing of ours is in it
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                stdin=nowhere,
+                stdout=nowhere,
+                stderr=nowhere,
             )
         except OSError as error:
             msg = f"{self._binary} does not start: {error.strerror}"
             raise Retriable(msg) from error
         try:
-            async with asyncio.timeout(self._seconds):
-                output, complaint = await process.communicate(body)
-        except TimeoutError as error:
-            msg = f"opa {arguments[0]} took more than {self._seconds:.0f} s"
-            raise TimeoutError(msg) from error
+            yield process
         finally:
             # Also when cancelled: nothing is left running.
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-        return process.returncode or 0, output, complaint
 
 
 def _write(folder: Path, modules: Modules) -> None:

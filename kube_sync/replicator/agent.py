@@ -13,11 +13,13 @@ import asyncio
 import gc
 import secrets
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import structlog
 
+from kube_sync.analysis import analyzer
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
@@ -25,6 +27,7 @@ from kube_sync.errors import EpochLost, NotFound, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
+from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.kube.reflector import Reflector
@@ -40,6 +43,7 @@ from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lastgood import LastGood
 from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
+from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.way import Compiler
 from kube_sync.replicator.resources import Reconfigured, Resources
@@ -85,6 +89,7 @@ class Replicator:
             self._statuses.annotate,
             Guard(self._roots, frozenset(allow.packages), frozenset(allow.builtins)),
             _generated(settings),
+            Reading(compiler, settings.placement.path, self._collections),
             readiness,
         )
         shelf.wake = self._policies.wake
@@ -105,6 +110,16 @@ class Replicator:
             group.create_task(self._lease.run())
             group.create_task(self._statuses.run())
             group.create_task(self._epochs())
+
+    async def _collections(self) -> Mapping[str, analyzer.Collection]:
+        """Return where the replicated resources lie, but for those that nobody knows."""
+        settings, found = self._settings, dict[str, analyzer.Collection]()
+        for resource in settings.replicate.resources:
+            with suppress(NotFound):
+                inside = await is_namespaced(self._kube, resource.gvr)
+                path = (settings.replicate.root, resource.name)
+                found[resource.name] = analyzer.Collection(path, namespaced=inside)
+        return found
 
     def _held(self) -> None:
         """Write what is due, now that this is the replica that writes it."""

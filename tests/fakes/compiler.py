@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from kube_sync.opa.scratch import Cause, Inspected, Modules
 from tests.fakes.opa import compile_errors
@@ -36,3 +37,7 @@ class FakeCompiler:
             for policy_id, source in sources.items()
             if (found := _PACKAGE.search(source))
         }
+
+    async def compiled(self, modules: Modules) -> dict[str, Any]:
+        """Return no tree that can be read: everything counts as read."""
+        return dict.fromkeys(modules)

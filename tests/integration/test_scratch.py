@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,19 @@ async def test_inspection_tells_packages_and_only_of_suspects_the_names(
     assert "http.send" in found["a"].names
     assert found["b"] == Inspected(("b",))
     assert "broken" not in found
+
+
+async def test_trees_come_as_opa_compiled_them(scratch: ScratchOpa) -> None:
+    modules = {"ns/a/m": "package a\nf(x) := x", "b": "package b\ny := data.a.f(z) if z := 1"}
+    trees = await scratch.compiled(modules)
+    assert trees.keys() == modules.keys()
+    assert "__local" in json.dumps(trees["b"])
+    assert [part["value"] for part in trees["ns/a/m"]["package"]["path"]] == ["data", "a"]
+
+
+async def test_trees_of_what_does_not_compile_are_no_answer(scratch: ScratchOpa) -> None:
+    with pytest.raises(Retriable, match="does not answer"):
+        await scratch.compiled({"a": "package a\nx := f(1)"})
 
 
 HEADS = [

@@ -14,6 +14,7 @@ from typing import NoReturn, Protocol
 
 import structlog
 
+from kube_sync.analysis.reads import Reads
 from kube_sync.errors import SyncError
 from kube_sync.kube.policymaps import PolicyMap, PolicyMaps
 from kube_sync.objects import ObjectKey
@@ -28,6 +29,7 @@ from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, ch
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.header import Declared
 from kube_sync.replicator.policies.puts import InForce
+from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf, Stands
 from kube_sync.replicator.policies.way import Compiler, Pathfinder, PolicyApi, Way
 from kube_sync.runtime.backoff import Backoff
@@ -52,8 +54,8 @@ class Record(Protocol):
         ...
 
 
-# Told the digest of the modules in force, and how many they are.
-Changed = Callable[[str, int], None]
+# Told the digest of the modules in force, how many they are, and what the decision reads.
+Changed = Callable[[str, int, Reads], None]
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
 
 
@@ -81,6 +83,7 @@ class PolicyLoader:
         annotate: Annotate,
         guard: Guard,
         generated: Modules,
+        reading: Reading,
         readiness: Readiness,
         *,
         backoff: Backoff | None = None,
@@ -93,6 +96,7 @@ class PolicyLoader:
         self._record = record
         self._annotate = annotate
         self._generated = generated
+        self._reading = reading
         self._readiness = readiness
         self._backoff = backoff or Backoff(longest=5.0)
         self._news = asyncio.Event()
@@ -102,7 +106,7 @@ class PolicyLoader:
         self._explained: Choice | None = None  # with what OPA held when it failed
         self._bundle: Bundle | None = None
         self._in_force: Mapping[str, str | None] = {}
-        self._told: str | None = None
+        self._told: tuple[str, Reads] | None = None
 
     def wake(self) -> None:
         """Say that a policy ConfigMap may have changed."""
@@ -146,7 +150,9 @@ class PolicyLoader:
         in_force = await self._deliver(way, {**wanted, **self._generated}, epoch)
         if in_force is None:
             return False
-        self._note(choice, in_force, epoch.changed)
+        known = {i: source for i, source in in_force.modules.items() if source is not None}
+        reads = await self._reading.reads({**way.static, **known})
+        self._note(choice, in_force, reads, epoch.changed)
         await self._record.save(self._good or {})
         for policy in policies.values():
             await self._tell(policy, choice, in_force)
@@ -205,7 +211,7 @@ class PolicyLoader:
         self._readiness.waiting("policies", reason)
         log.warning("policies_not_activated", reason=reason)
 
-    def _note(self, choice: Choice, in_force: InForce, changed: Changed) -> None:
+    def _note(self, choice: Choice, in_force: InForce, reads: Reads, changed: Changed) -> None:
         """Remember what is good, and tell what is in force if that is news."""
         before = self._good or {}
         self._good = {
@@ -217,9 +223,9 @@ class PolicyLoader:
         metrics.policy_loads.labels("loaded").inc(len(new))
         self._in_force = modules
         metrics.policies_in_force.set(len(modules))
-        if (told := digest(modules)) != self._told:
+        if (told := (digest(modules), reads)) != self._told:
             self._told = told
-            changed(told, len(modules))
+            changed(told[0], len(modules), reads)
 
     async def _tell(self, policy: PolicyMap, choice: Choice, in_force: InForce) -> None:
         failures = {i: e for i, e in in_force.failures.items() if i in policy.modules}

@@ -16,6 +16,7 @@ from kube_sync.opa.client import LoadedPolicy, OpaError
 from kube_sync.opa.scratch import Cause, Inspected, Modules
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.puts import PutApi, Puts
+from kube_sync.replicator.policies.reading import TreeCompiler
 from kube_sync.replicator.policies.shelf import RESOURCE
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -33,7 +34,7 @@ class PolicyApi(PutApi, Protocol):
         ...
 
 
-class Compiler(Protocol):
+class Compiler(TreeCompiler, Protocol):
     """The scratch OPA."""
 
     async def check(self, modules: Modules) -> list[Cause]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.analysis.analyzer import analyze
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -17,6 +18,7 @@ from kube_sync.errors import Refused, Retriable
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from tests.unit.async_tools import PATIENCE, Waits, running, until
 
+READS = analyze([], "p", {})
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
 
 
@@ -90,7 +92,7 @@ class World:
             backoff=self.waits.backoff(0.1, 5.0),
             clock=lambda: self.opa.clock,
         )
-        self.tracker.policies_changed("p1", 1)
+        self.tracker.policies_changed("p1", 1, READS)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -236,7 +238,7 @@ async def test_another_set_of_policies_asks_for_all_targets_in_its_name() -> Non
     world = World("a", "b")
     async with world.loaded():
         world.opa.text = "two"
-        world.tracker.policies_changed("digest-2", 1)
+        world.tracker.policies_changed("digest-2", 1, READS)
         await until(lambda: world.texts == {"a": "two", "b": "two"})
     assert {r.policy for r in world.hub.records.values()} == {"digest-2"}
     assert world.causes == {"a": "policy", "b": "policy"}
@@ -291,7 +293,7 @@ async def test_a_failed_sweep_goes_on_where_it_failed() -> None:
     async with world.loaded():
         world.opa.failures = [Retriable("503")]
         world.opa.text = "two"
-        world.tracker.policies_changed("p2", 1)
+        world.tracker.policies_changed("p2", 1, READS)
         await until(lambda: world.texts == {"a": "two", "b": "two"})
     assert world.causes == {"a": "policy", "b": "policy"}
 
@@ -391,7 +393,7 @@ async def test_an_unchanged_decision_is_no_news(kind: str) -> None:
 async def test_without_any_policy_nobody_is_asked() -> None:
     """Ten thousand questions after each change, to be told nothing each time."""
     world = World("a", "b")
-    world.tracker.policies_changed("none", 0)
+    world.tracker.policies_changed("none", 0, READS)
     world.policies.set()
     async with world.running():
         await until(lambda: not world.hub.held)
@@ -399,14 +401,14 @@ async def test_without_any_policy_nobody_is_asked() -> None:
         world.tracker.written("clusters", [_key("c1")])
         await world.idle()
         assert world.opa.asked == []
-        world.tracker.policies_changed("p1", 1)
+        world.tracker.policies_changed("p1", 1, READS)
         await until(lambda: len(world.hub.records) == 2)
 
 
 async def test_policies_that_were_there_at_opas_start_are_asked_for() -> None:
     world = World("a")
     world.tracker._static = True
-    world.tracker.policies_changed("none", 0)
+    world.tracker.policies_changed("none", 0, READS)
     async with world.loaded():
         assert len(world.hub.records) == 1
 

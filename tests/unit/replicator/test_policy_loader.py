@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kube_sync.analysis.analyzer import Collection
+from kube_sync.analysis.reads import Reads
 from kube_sync.errors import Conflict, SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.policymaps import STATUS, PolicyMap, PolicyMaps
@@ -17,6 +19,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
+from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf
 from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Recorded, answer
@@ -69,6 +72,7 @@ class Bench:
         self.readiness = Noting(self._met)
         self.digests: list[str] = []
         self.counts: list[int] = []
+        self.reads: list[Reads] = []
         self.statuses: list[tuple[str, str]] = []
         self.refusal: SyncError | None = None
         self.versions = 0
@@ -93,9 +97,13 @@ class Bench:
             self._annotate,
             Guard([("kubernetes", "things")]),
             {},
+            Reading(self.compiler, "p", self._collections),
             self.readiness,
             backoff=self.waits.backoff(),
         )
+
+    async def _collections(self) -> dict[str, Collection]:
+        return {"things": Collection(("kubernetes", "things"))}
 
     def _wake(self) -> None:
         self.idle.clear()
@@ -131,7 +139,8 @@ class Bench:
         item = Item(ObjectKey(NAMESPACE, name), "uid", ResourceVersion("9"), b"{}")
         self.maps.apply(Event("DELETED", ResourceVersion("9"), item))
 
-    def _changed(self, digest: str, modules: int) -> None:
+    def _changed(self, digest: str, modules: int, reads: Reads) -> None:
+        self.reads.append(reads)
         self.digests.append(digest)
         self.counts.append(modules)
 
@@ -553,3 +562,12 @@ async def test_policy_where_a_data_config_map_lies_waits_for_the_place(bench: Be
         bench._wake()
         await bench.until_idle()
         assert bench.modules == {"p/a.rego": "package team.limits.more"}
+
+
+async def test_what_cannot_be_analysed_counts_as_read_whole(bench: Bench) -> None:
+    """The fake compiler gives no tree."""
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        (reads,) = bench.reads
+        assert reads.gave_up is not None
+        assert reads.target_paths("things") == ((),)
