@@ -170,7 +170,12 @@ class OpaClient:
 
         Raises SyncError.
         """
-        config = _decode(await self._request("GET", "/v1/config"), _ConfigResult).result
+        try:
+            body = await self._request("GET", "/v1/config")
+        except Refused as error:
+            msg = f"{error}; its authorization has to allow GET /v1/config to the replicator"
+            raise Refused(msg) from error
+        config = _decode(body, _ConfigResult).result
         for name, bundle in (config.bundles or {}).items():
             # Where nothing is said OPA asks for `bundles/<name>`.
             if (bundle.resource or f"bundles/{name}").strip("/").endswith(resource):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from kube_sync.decisions import stream
 from kube_sync.decisions.decision import Decision
@@ -185,3 +186,21 @@ async def test_a_server_that_stops_ends_its_streams() -> None:
     async with session, response:
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.content.read()
+
+
+async def test_what_is_served_beside_the_stream_needs_the_same_token(token_file: Path) -> None:
+    async def policies(_request: web.Request) -> web.Response:
+        return web.Response(text="bundle")
+
+    routes = [web.get("/v1/bundles/policies", policies)]
+    app = stream_app(DecisionHub("me"), TokenFile(str(token_file)), routes)
+    headers = {"Authorization": "Bearer secret"}
+    async with (
+        serving(app, ("127.0.0.1", 0), grace=0.05) as port,
+        aiohttp.ClientSession() as session,
+    ):
+        url = f"http://127.0.0.1:{port}/v1/bundles/policies"
+        async with session.get(url) as response:
+            assert response.status == 401
+        async with session.get(url, headers=headers) as response:
+            assert await response.text() == "bundle"

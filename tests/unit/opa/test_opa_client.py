@@ -118,6 +118,14 @@ async def test_bundle_is_known_by_where_opa_fetches_it(
     assert await client.bundle_from("v1/bundles/policies") == name
 
 
+async def test_configuration_that_may_not_be_read_says_what_to_allow(
+    opa: FakeOpa, client: OpaClient
+) -> None:
+    opa.http.fault(anything, answer(401))
+    with pytest.raises(Refused, match=r"has to allow GET /v1/config to the replicator"):
+        await client.bundle_from("v1/bundles/policies")
+
+
 async def test_deleting_a_policy_that_is_gone_is_no_failure(client: OpaClient) -> None:
     await client.delete_policy("gone")
 
