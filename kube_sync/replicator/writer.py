@@ -45,6 +45,7 @@ EPOCH: DataPath = ("kube_sync", "epoch")
 # waits for the writer.
 _KEYS_PER_PATCH = 100
 _HEARTBEAT_SECONDS = 1.0
+_ENDED = "the epoch has ended"
 _SETTLE_SECONDS = 5.0  # what a write that is under way gets to end, when nobody wants it any more
 
 
@@ -125,6 +126,7 @@ class Writer:
         self._state = "loading"
         self._news = asyncio.Event()
         self._looks: list[asyncio.Future[None]] = []
+        self._ended = False
         self._patching = asyncio.Lock()  # what one PATCH stands on may not go in another
         self.loaded = asyncio.Event()
 
@@ -134,6 +136,8 @@ class Writer:
 
     async def stands(self) -> None:
         """Return once OPA was found, from now on, to hold this epoch. Raises EpochLost."""
+        if self._ended:
+            raise EpochLost(_ENDED)
         look = asyncio.get_running_loop().create_future()
         self._looks.append(look)
         self._news.set()
@@ -148,9 +152,10 @@ class Writer:
                 await self._write_until(self._clock() + self._heartbeat)
                 await self._beat()
         finally:
+            self._ended = True
             for look in self._looks:
                 if not look.done():
-                    look.set_exception(EpochLost("the epoch has ended"))
+                    look.set_exception(EpochLost(_ENDED))
 
     async def add(self, mirror: Mirror) -> None:
         """Load one more collection beside those that are in, and write what changes in it.

@@ -587,3 +587,22 @@ async def test_opa_that_never_answers_is_waited_for_no_longer_than_a_moment(
         adding.cancel()
         with pytest.raises(asyncio.CancelledError):
             await adding
+
+
+async def test_epoch_stands_once_opa_was_asked_for_it(bench: Bench, opa: FakeOpa) -> None:
+    """Without waiting for the heartbeat, which never comes here."""
+    async with bench.loaded("a"):
+        beats = sum(map(heartbeat, opa.http.requests))
+        await bench.writer.stands()
+        assert sum(map(heartbeat, opa.http.requests)) == beats + 1
+
+
+async def test_epoch_of_a_restarted_opa_does_not_stand(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded("a") as task:
+        opa.restart()
+        with pytest.raises(EpochLost):
+            await bench.writer.stands()
+        await lost(task)
+        # Whoever asks later must not wait for an answer that nobody gives any more.
+        with pytest.raises(EpochLost):
+            await bench.writer.stands()
