@@ -135,9 +135,18 @@ test_replicator_reads_a_file_loaded_policy if {
 	permitted("replicator-token", "GET", "v1/policies/authz.rego")
 }
 
+test_replicator_reads_how_opa_gets_its_policies if {
+	permitted("replicator-token", "GET", "v1/config")
+	every method in {"POST", "PUT", "PATCH", "DELETE"} {
+		not permitted("replicator-token", method, "v1/config")
+	}
+	not permitted("admission-token", "GET", "v1/config")
+	not permitted("metrics-token", "GET", "v1/config")
+}
+
 test_replicator_has_nothing_else if {
 	every method in {"GET", "POST", "PUT", "PATCH", "DELETE"} {
-		every path in {"", "v1/query", "v1/compile", "v1/compile/io/k8s", "v1/config", "v1/status", "metrics", "v0/data"} {
+		every path in {"", "v1/query", "v1/compile", "v1/compile/io/k8s", "v1/config/x", "v1/status", "metrics", "v0/data"} {
 			not permitted("replicator-token", method, path)
 		}
 	}
