@@ -157,7 +157,11 @@ def _complaints(findings: Sequence[Finding], most: int | None) -> list[str]:
     return [
         f"{finding.name}: everything counts as read: {finding.reads.gave_up}"
         if finding.reads.gave_up is not None
-        else f"{finding.name}: {finding.whole} fields are read whole, --max-whole allows {most}"
+        else f"{finding.name}: {_whole(finding.whole)}, --max-whole allows {most}"
         for finding in findings
         if finding.defined and (finding.whole > most or finding.reads.gave_up is not None)
     ]
+
+
+def _whole(number: int) -> str:
+    return "1 field is read whole" if number == 1 else f"{number} fields are read whole"

@@ -100,7 +100,7 @@ def _objects(content: bytes, file: str) -> Iterator[tuple[_Heading, bytes]]:
 
 def _items(content: bytes) -> tuple[list[tuple[int, bytes]], dict[str, str], str]:
     """Return numbered objects, what a List says of all of them, and what is numbered."""
-    if content.lstrip()[:1] == b"[":
+    if content.lstrip().startswith(b"["):
         listed = msgspec.json.decode(content, type=list[msgspec.Raw])
         return [(n, bytes(raw)) for n, raw in enumerate(listed, 1)], {}, "item"
     try:
