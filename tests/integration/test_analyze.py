@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from kube_sync import cli
+from kube_sync.analysis.reads import shown
 from kube_sync.opa.client import opa_client
 from kube_sync.settings import CONFIG_ENV, Opa, fields
 from tools.demo.fleet import CLUSTERS, cluster, replica_set
@@ -70,6 +72,30 @@ def test_tree_in_the_documentation_is_what_is_printed(analyze: Analyze) -> None:
     status, out, err = analyze(EU_PCI)
     assert (status, err) == (0, "")
     assert f"```\n{out}```\n" in (ROOT / "docs/analysis.md").read_text(encoding="utf-8")
+
+
+def documented() -> list[Any]:
+    """Return the policies of docs/analysis.md: each below a comment that says what it reads."""
+    text = (ROOT / "docs/analysis.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```rego\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = [policy for block in blocks for policy in block.split("\n\n")]
+    return [pytest.param(*policy.removeprefix("# ").split("\n", 1)) for policy in found]
+
+
+@pytest.mark.parametrize(("reads", "body"), documented())
+def test_policy_in_the_documentation_reads_what_is_said(
+    analyze: Analyze, tmp_path: Path, reads: str, body: str
+) -> None:
+    status, out, err = analyze(str(policy(tmp_path, "a.rego", body)), "-o", "json")
+    assert (status, err) == (0, "")
+    (found,) = json.loads(out)["sets"]
+    documents = {"input": found["input"], **found["resources"]}
+    fields = [
+        f"{name}.{shown(field['path'])}{' WHOLE' if field['whole'] else ''}"
+        for name, document in documents.items()
+        for field in document["fields"]
+    ]
+    assert ", ".join(fields) == reads
 
 
 def test_policies_that_compile_together_are_one_set(analyze: Analyze, tmp_path: Path) -> None:
