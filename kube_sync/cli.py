@@ -149,6 +149,8 @@ def _analyze(arguments: argparse.Namespace) -> int:
     except SyncError as error:
         _complain(str(error))
         return 1
+    except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
+        return 130
     try:
         print(answer.text, flush=True)  # noqa: T201 - the command's output
     except BrokenPipeError:  # `| head` has seen enough; nothing is to be said at exit either

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-import msgspec
-
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection, outside_of
 from kube_sync.settings import Replicate, Resource
-from kube_sync.survey.exported import Found
+from kube_sync.survey.exported import Found, decoded
 from kube_sync.survey.progress import Progress
 
 
@@ -29,7 +27,8 @@ async def objects_of(
             async with aclosing(source.list()) as pages:
                 async for page in pages:
                     for item in page.items:
-                        yield resource.name, msgspec.json.decode(item.body), len(item.body)
+                        value = decoded(item.body, f"{resource.name} {item.key}")
+                        yield resource.name, value, len(item.body)
                     count += len(page.items)
                     progress.reached(f"{resource.name}: {count} objects read …")
 

@@ -17,7 +17,7 @@ from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.settings import Settings
+from kube_sync.settings import Settings, masked
 from kube_sync.survey.arguments import Request
 from kube_sync.survey.clusterobjects import objects_of
 from kube_sync.survey.exported import Exported, Found, read_objects
@@ -90,7 +90,8 @@ async def _policies(
         return await sets_of_files(sources, ", ".join(request.paths), compiler, progress)
     async with opa_client(settings.opa) as opa:
         held = await opa.compiled_policies()
-        return [await set_of_opa(held, opa.url, _parser(settings, say), progress)]
+        name = masked(settings.opa.url)
+        return [await set_of_opa(held, name, _parser(settings, say), progress)]
 
 
 def _parser(settings: Settings, say: Say) -> ScratchOpa | None:

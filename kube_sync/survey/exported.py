@@ -19,6 +19,8 @@ import msgspec
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.settings import Resource
 
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 Found = tuple[str, Any, int]  # the resource's name in OPA, an object of it, its size in bytes
 
 
@@ -51,7 +53,7 @@ class Exported:
         known = list(resources)
         for heading, body in self.objects:
             names = [resource.name for resource in known if _is_of(heading, resource)]
-            value = _value(body, self.file) if names else None
+            value = decoded(body, f"{self.file}, {heading.metadata.name}") if names else None
             size = len(msgspec.json.encode(value))
             yield from ((name, value, size) for name in names)
 
@@ -84,16 +86,25 @@ def read_objects(file: str) -> Exported:
     return Exported(name, tuple(_objects(content, name)))
 
 
+def decoded(body: bytes, where: str) -> Any:  # noqa: ANN401 - any JSON
+    """Return an object that was only looked at so far. Raises Terminal, naming `where`."""
+    try:
+        return msgspec.json.decode(body)
+    except _NO_JSON as error:
+        msg = f"{where}: not JSON: {error}"
+        raise Terminal(msg) from error
+
+
 def _objects(content: bytes, file: str) -> Iterator[tuple[_Heading, bytes]]:
     try:
         found, prefix, unit = _items(content)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _NO_JSON as error:
         msg = f"{file}: not a JSON list, a Kubernetes List, or one object a line: {error}"
         raise Terminal(msg) from error
     for number, raw in found:
         try:
             yield _object(raw, prefix)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except _NO_JSON as error:
             msg = f"{file}, {unit} {number}: not a Kubernetes object: {error}"
             raise Terminal(msg) from error
 
@@ -129,14 +140,6 @@ def _object(raw: bytes, prefix: dict[str, str]) -> tuple[_Heading, bytes]:
         return heading, raw
     value = prefix | msgspec.json.decode(raw)
     return msgspec.convert(value, _Heading), msgspec.json.encode(value)
-
-
-def _value(body: bytes, file: str) -> Any:  # noqa: ANN401 - any JSON
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        msg = f"{file}: not JSON: {error}"
-        raise Terminal(msg) from error
 
 
 def _is_of(heading: _Heading, resource: Resource) -> bool:

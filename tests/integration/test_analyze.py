@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,15 @@ def test_decision_that_no_policy_defines_is_no_decision_that_reads_nothing(
     status, out, err = analyze(EU_PCI, "--decision", "io/k8s/federation/placement")
     assert (status, out) == (1, "")
     assert err == f"kube-sync: no policy of {EU_PCI} has a rule at io/k8s/federation/placement\n"
+
+
+def test_reader_who_has_seen_enough_is_no_error(analyze: Analyze) -> None:
+    assert callable(analyze)  # which sets the environment
+    command = f"{sys.executable} -m kube_sync analyze rego -o json | true; echo ${{PIPESTATUS[0]}}"
+    finished = subprocess.run(
+        ["/bin/bash", "-c", command], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (finished.stdout, finished.stderr) == ("0\n", "")
 
 
 def test_other_decisions_are_analysed_by_their_path(analyze: Analyze) -> None:

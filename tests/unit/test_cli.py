@@ -14,6 +14,7 @@ from kube_sync import __version__, app, cli
 from kube_sync.cli import main
 from kube_sync.errors import Misconfigured
 from kube_sync.settings import CONFIG_ENV, Settings, Source, fields, load_settings
+from kube_sync.survey import command
 
 
 @pytest.fixture(autouse=True)
@@ -213,6 +214,17 @@ def test_analyze_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> No
     run = Run(capsys, "analyze", "--help")
     assert run.out.count("\n  kube-sync analyze ") == 2
     assert "exit status: 0; 1 if --max-whole" in run.out
+
+
+def test_analyze_that_is_interrupted_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run", interrupted)
+    run = Run(capsys, "analyze", "--live")
+    assert (run.status, run.out, run.err) == (130, "", "")
 
 
 def test_analyze_names_the_server_that_does_not_answer(

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from kube_sync.analysis.analyzer import PolicyModule
-from kube_sync.errors import Misconfigured
-from kube_sync.settings import Kubernetes, Replicate, Resource, Settings
+from kube_sync.errors import Misconfigured, Refused, Terminal
+from kube_sync.settings import Kubernetes, Opa, Replicate, Resource, Settings
 from kube_sync.survey import command, progress
 from kube_sync.survey.arguments import Request, declare, requested
 from kube_sync.survey.policysets import PolicySet
-from tests.fakes.apiserver import FakeApiServer, fake_apiserver
+from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import CLUSTERS, REPLICASETS, key
+from tests.fakes.http import answer
+from tests.fakes.opa import FakeOpa
 
 
 def parsed(*arguments: str) -> Request:
@@ -175,3 +177,42 @@ async def test_kinds_that_are_not_replicated_are_told_beside_the_answer(
     found = await told.run(Request(("p",), "a/b", json=True, objects=str(file)), Settings())
     assert told.said == [f"{file}: 2 of v1 Pod left out: not in replicate.resources"]
     assert found["sets"][0]["savings"]["objects"] == 0
+
+
+async def test_object_of_the_cluster_that_is_no_text_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(monkeypatch, KIND)
+    page = b'{"metadata":{},"items":[{"metadata":{"name":"a","namespace":"n"},"spec":"\xff"}]}'
+    async with fake_apiserver() as api:
+        settings = await cluster(api, tmp_path)
+        api.http.fault(lists(REPLICASETS), answer(200, page))
+        with pytest.raises(Terminal, match=r"^replicasets n/a: not JSON"):
+            await told.run(REQUEST, settings)
+
+
+async def test_cluster_that_refuses_is_the_end_and_says_what_it_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(monkeypatch, KIND)
+    async with fake_apiserver() as api:
+        settings = await cluster(api, tmp_path)
+        body = b'{"kind":"Status","code":403,"message":"replicasets.apps is forbidden"}'
+        api.http.fault(lists(REPLICASETS), answer(403, body))
+        with pytest.raises(Refused, match=r"replicasets\.apps is forbidden"):
+            await told.run(REQUEST, settings)
+
+
+async def test_password_in_the_address_of_an_opa_is_not_printed(
+    opa: FakeOpa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def of_opa(_held: object, name: str, *_: object) -> PolicySet:
+        seen.append(name)
+        return KIND
+
+    monkeypatch.setattr(command, "set_of_opa", of_opa)
+    url = opa.http.url.replace("://", "://me:secret@")
+    await command.run(Request((), "a/b"), Settings(opa=Opa(url=url)), lambda _line: None)
+    assert "secret" not in seen[0]

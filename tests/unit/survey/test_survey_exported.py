@@ -119,6 +119,12 @@ def test_object_that_is_nested_too_deeply_is_said_to_be(tmp_path: Path) -> None:
         list(exported(tmp_path, deep).of(RESOURCES))
 
 
+def test_object_that_is_no_text_where_nobody_looked_is_named(tmp_path: Path) -> None:
+    (tmp_path / "objects").write_bytes(json.dumps(WEB)[:-1].encode() + b',"spec":"\xff"}')
+    with pytest.raises(Terminal, match=r"objects, web: not JSON: .*utf-8"):
+        list(read_objects(str(tmp_path / "objects")).of(RESOURCES))
+
+
 def test_file_that_is_not_there_is_a_wrong_command_line(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="gone: there is no such file"):
         read_objects(str(tmp_path / "gone"))
