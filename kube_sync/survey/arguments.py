@@ -113,6 +113,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.cluster and arguments.objects:
         msg = "--objects: not together with --cluster"
         raise Misconfigured(msg)
+    if arguments.cluster and arguments.cluster_scoped:
+        msg = "--cluster-scoped: not together with --cluster, which asks the API server"
+        raise Misconfigured(msg)
     if (arguments.max_whole or 0) < 0:
         msg = f"--max-whole: {arguments.max_whole} is less than none"
         raise Misconfigured(msg)

@@ -42,6 +42,7 @@ def test_arguments_become_a_request() -> None:
         ((), "a FOLDER of policies or --live"),
         (("p", "--live"), "a FOLDER of policies or --live"),
         (("p", "--cluster", "--objects", "o"), "^--objects: "),
+        (("p", "--cluster", "--cluster-scoped", "nodes"), "^--cluster-scoped: "),
         (("p", "--max-whole", "-1"), "^--max-whole: -1"),
         (("p", "--decision", "/a"), '^--decision: "/a"'),
     ],
