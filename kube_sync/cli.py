@@ -18,9 +18,10 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 from kube_sync import __version__
-from kube_sync.errors import Misconfigured, first_of
+from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.observability.logs import configure_logs
 from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
+from kube_sync.survey.arguments import WHAT, declare, requested
 
 _DESCRIPTION = """\
 Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
@@ -30,6 +31,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   remediate  follows that stream and patches the resources whose decision changed
   admit      is the webhook that asks OPA before a resource is stored
   run        all of them in one process, for a laptop or a small set-up
+  analyze    tells which fields a policy reads, and what replicating only these saves
 """
 
 _EPILOG = f"""\
@@ -75,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
             default="info",
             help="how much to log to standard error (default: %(default)s)",
         )
+    declare(_command(commands, "analyze", WHAT, _analyze))
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -131,6 +134,30 @@ def _service(arguments: argparse.Namespace) -> int:
 
 async def _awaited(awaitable: Awaitable[None]) -> None:
     await awaitable
+
+
+def _analyze(arguments: argparse.Namespace) -> int:
+    request = requested(arguments)
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync.survey import command  # noqa: PLC0415 - slow, as `app` is
+
+    try:
+        answer = asyncio.run(command.run(request, settings, _complain))
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
+        return 130
+    try:
+        print(answer.text, flush=True)  # noqa: T201 - the command's output
+    except BrokenPipeError:  # `| head` has seen enough; nothing is to be said at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for complaint in answer.complaints:
+        _complain(complaint)
+    return 1 if answer.complaints else 0
 
 
 def _config(arguments: argparse.Namespace) -> int:

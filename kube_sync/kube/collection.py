@@ -12,7 +12,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NewType
@@ -184,6 +184,12 @@ class KubeCollection:
         except msgspec.DecodeError as error:
             log.warning("object_left_out", path=self._path, error=str(error))
             return None
+
+
+def outside_of(namespaces: Iterable[str], field_selector: str | None = None) -> str | None:
+    """Return a field selector that leaves these namespaces out too, None where it selects all."""
+    parts = [field_selector] if field_selector else []
+    return ",".join([*parts, *(f"metadata.namespace!={name}" for name in namespaces)]) or None
 
 
 def _decode_page(body: bytes) -> _Page:

@@ -86,8 +86,20 @@ class LoadedPolicy(msgspec.Struct):
         return tuple(str(term.value) for term in self.ast.package.path[1:])
 
 
+class CompiledPolicy(msgspec.Struct):
+    """A module that OPA holds, with its syntax tree as OPA compiled it."""
+
+    id: str
+    raw: str = ""
+    ast: Any = None
+
+
 class _Policies(msgspec.Struct):
     result: list[LoadedPolicy] = []
+
+
+class _CompiledPolicies(msgspec.Struct):
+    result: list[CompiledPolicy] = []
 
 
 class _Bundle(msgspec.Struct):
@@ -164,6 +176,10 @@ class OpaClient:
     async def policies(self) -> list[LoadedPolicy]:
         """Return all modules that OPA holds. Raises SyncError."""
         return _decode(await self._request("GET", "/v1/policies"), _Policies).result
+
+    async def compiled_policies(self) -> list[CompiledPolicy]:
+        """Return all modules that OPA holds, with their trees. Raises SyncError."""
+        return _decode(await self._request("GET", "/v1/policies"), _CompiledPolicies).result
 
     async def bundle_from(self, resource: str) -> str | None:
         """Return the name of the bundle that OPA fetches from `resource`, None if it does not.

@@ -20,10 +20,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from kube_sync.errors import Misconfigured, Retriable
+from kube_sync.errors import Misconfigured, Retriable, first_of
 
 _SECONDS = 20.0
 _POLL_SECONDS = 0.02
+_PARSERS = 4  # processes at once
 _V0_HINT = (
     "this is Rego v0, which OPA 1 no longer reads by default: rewrite it with"
     " `opa fmt --write --v0-v1 FILE`"
@@ -108,6 +109,42 @@ class ScratchOpa:
         except (msgspec.DecodeError, RecursionError) as error:
             raise _no_answer(str(error).encode()) from error
         return {ids.get(module.id, module.id): module.ast for module in found}
+
+    async def parsed(self, modules: Modules) -> dict[str, Any]:
+        """Return the syntax trees as they were written, with locations, by id.
+
+        OPA parses one file at a time, so this is a process for each module, a few at once. Modules
+        that do not parse are left out. Raises Retriable.
+        """
+        found: dict[str, Any] = {}
+        few = asyncio.Semaphore(_PARSERS)
+
+        async def parse(folder: str, policy_id: str) -> None:
+            async with few:
+                tree = await self._parse(folder, _file(policy_id))
+            if tree is not None:
+                found[policy_id] = tree
+
+        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
+            await asyncio.to_thread(_write, Path(folder), modules)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for policy_id in modules:
+                        group.create_task(parse(folder, policy_id))
+            except* Retriable as errors:
+                raise first_of(errors) from errors
+        return found
+
+    async def _parse(self, folder: str, file: str) -> Any:  # noqa: ANN401 - any JSON
+        arguments = ("parse", "--format=json", "--json-include=locations", file)
+        try:
+            status, output, _ = await self._run(folder, arguments)
+        except TimeoutError as error:
+            raise Retriable(str(error)) from error
+        try:
+            return msgspec.json.decode(output) if status == 0 else None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _no_answer(output) from error
 
     async def _policies(self, socket: Path, process: asyncio.subprocess.Process) -> bytes:
         connector = aiohttp.UnixConnector(str(socket))

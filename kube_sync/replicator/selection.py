@@ -17,7 +17,7 @@ import structlog
 
 from kube_sync.errors import NotFound, SyncError
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import Event, Item, KubeCollection
+from kube_sync.kube.collection import Event, Item, KubeCollection, outside_of
 from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.reflector import Reflector
 from kube_sync.observability.readiness import Readiness
@@ -119,7 +119,7 @@ class Feed:
     async def _follow(self, mirror: Mirror, *, namespaced: bool) -> None:
         """Reflect until the kind has the other scope."""
         namespaces, ignored = (self._namespaces, self._ignored) if namespaced else ((), ())
-        selector = _joined(self._resource.field_selector, ignored)
+        selector = outside_of(ignored, self._resource.field_selector)
         self._contradicted = False
         async with asyncio.TaskGroup() as group:
             reflecting = [
@@ -200,11 +200,6 @@ class Feed:
         condition = self._condition(scope)
         self._conditions.add(condition)
         return self._readiness.reporter(condition)
-
-
-def _joined(field_selector: str | None, ignored: tuple[str, ...]) -> str | None:
-    parts = [field_selector] if field_selector else []
-    return ",".join([*parts, *(f"metadata.namespace!={name}" for name in ignored)]) or None
 
 
 def _name(replicate: Replicate, resource: Resource) -> str:

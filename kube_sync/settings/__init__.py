@@ -8,7 +8,7 @@ joined by `_` (`opa.token_file` is `KUBE_SYNC_OPA_TOKEN_FILE`); it wins over the
 
 from __future__ import annotations
 
-from kube_sync.settings.addresses import check_stream, parse_listen
+from kube_sync.settings.addresses import check_stream, masked, parse_listen
 from kube_sync.settings.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
 from kube_sync.settings.load import Source, effective, load_settings, source_of
 from kube_sync.settings.model import (
@@ -55,6 +55,7 @@ __all__ = [
     "effective",
     "fields",
     "load_settings",
+    "masked",
     "parse_listen",
     "source_of",
 ]

@@ -86,6 +86,15 @@ async def test_trees_of_what_does_not_compile_are_no_answer(scratch: ScratchOpa)
         await scratch.compiled({"a": "package a\nx := f(1)"})
 
 
+async def test_parsed_trees_tell_the_rows_of_rules_and_what_does_not_parse_is_left_out(
+    scratch: ScratchOpa,
+) -> None:
+    modules = {f"ns/{i}": "package a\n" + "\n" * i + "x := 1" for i in range(9)}
+    trees = await scratch.parsed(modules | {"broken": "package"})
+    rows = {i: tree["rules"][0]["head"]["location"]["row"] for i, tree in trees.items()}
+    assert rows == {f"ns/{i}": i + 2 for i in range(9)}
+
+
 HEADS = [
     "package a",
     "package a.b_c.d9\n",
@@ -159,6 +168,15 @@ async def test_answer_that_is_none_is_tried_again_later(tmp_path: Path, script: 
         await stand_in(tmp_path, script).check({"a": "package a"})
     with pytest.raises(Retriable, match="no answer"):
         await stand_in(tmp_path, script).inspect({"a": "package a"}, [])
+
+
+async def test_parsing_that_takes_too_long_or_says_nonsense_is_tried_again_later(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(Retriable, match="opa parse took more than"):
+        await stand_in(tmp_path, "exec sleep 60").parsed({"a": "package a"})
+    with pytest.raises(Retriable, match="no answer: oops"):
+        await stand_in(tmp_path, "echo oops").parsed({"a": "package a", "b": "package b"})
 
 
 async def test_program_that_does_not_start_is_tried_again_later(tmp_path: Path) -> None:

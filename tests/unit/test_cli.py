@@ -14,6 +14,7 @@ from kube_sync import __version__, app, cli
 from kube_sync.cli import main
 from kube_sync.errors import Misconfigured
 from kube_sync.settings import CONFIG_ENV, Settings, Source, fields, load_settings
+from kube_sync.survey import command
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,7 @@ def test_help_tells_what_the_commands_do_and_where_the_configuration_is(
         "remediate",
         "admit",
         "run",
+        "analyze",
         "config",
         "certs",
         "healthcheck",
@@ -67,7 +69,8 @@ def test_help_tells_what_the_commands_do_and_where_the_configuration_is(
 
 
 @pytest.mark.parametrize(
-    "command", ["replicate", "remediate", "admit", "run", "config", "certs", "healthcheck"]
+    "command",
+    ["replicate", "remediate", "admit", "run", "analyze", "config", "certs", "healthcheck"],
 )
 def test_every_command_has_help_of_its_own(
     capsys: pytest.CaptureFixture[str], command: str
@@ -82,7 +85,9 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert Run(capsys, "--version").out == f"kube-sync {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["config", "--loud"], ["certs"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["dance"], ["config", "--loud"], ["certs"], ["analyze"], ["analyze", "/gone"]]
+)
 def test_a_wrong_command_line_exits_with_2(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
@@ -203,6 +208,32 @@ def test_a_kubeconfig_that_is_missing_is_one_line_and_2_of_the_real_program(
     assert line.startswith("kube-sync: kubernetes.kubeconfig: ")
     assert str(tmp_path / "gone") in line
     assert "Traceback" not in finished.stderr
+
+
+def test_analyze_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "analyze", "--help")
+    assert run.out.count("\n  kube-sync analyze ") == 2
+    assert "exit status: 0; 1 if --max-whole" in run.out
+
+
+def test_analyze_that_is_interrupted_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run", interrupted)
+    run = Run(capsys, "analyze", "--live")
+    assert (run.status, run.out, run.err) == (130, "", "")
+
+
+def test_analyze_names_the_server_that_does_not_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBE_SYNC_OPA_URL", "http://127.0.0.1:1")
+    run = Run(capsys, "analyze", "--live")
+    assert (run.status, run.out) == (1, "")
+    assert run.complaint.startswith("kube-sync: OPA http://127.0.0.1:1: ")
 
 
 def test_certs_writes_and_lists_its_files(

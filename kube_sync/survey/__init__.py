@@ -1,0 +1,1 @@
+"""`kube-sync analyze`: what a decision reads, and what replicating only that would save."""

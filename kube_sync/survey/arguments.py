@@ -1,0 +1,124 @@
+"""The command line of `kube-sync analyze`: what can be asked for, and what cannot go together.
+
+Keeps true: a Request can be carried out, so nothing else looks at the arguments again. It imports
+nothing that talks to servers, since every other command pays for it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+
+from kube_sync.errors import Misconfigured
+
+WHAT = "print what the placement decision reads, and what replicating only that saves"
+
+_DESCRIPTION = """\
+Prints which fields the placement decision can read: of its input, and of each replicated
+resource. What is read whole, and so has to be replicated whole, is named with the file, row
+and rule that reads it. Test files (*_test.rego) are left out. Policies that do not compile
+together, but folder by folder, are analysed folder by folder.
+"""
+
+_EXAMPLES = """\
+examples:
+  kube-sync analyze rego/examples/eu_pci --max-whole 3
+      what this policy reads, for a check in CI: exit status 1 as soon as more than three
+      fields are read whole, 0 otherwise
+  kube-sync analyze --live --cluster --config kube-sync.yaml -o json
+      what the policies of the configured OPA read, how many bytes the objects of the
+      configured cluster would have in OPA, and how many decisions differ; nothing is written
+
+exit status: 0; 1 if --max-whole is exceeded, or a policy does not compile, or a server does not
+answer; 2 if the command line or the configuration is wrong.
+"""
+
+_PATH = re.compile(r"[^/\s]+(/[^/\s]+)*")  # as settings.Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to analyse, what to compare it with, and how to print it."""
+
+    paths: tuple[str, ...]  # folders and files; none: the policies of the configured OPA
+    decision: str | None = None  # None: the configured one
+    json: bool = False
+    max_whole: int | None = None
+    cluster: bool = False
+    objects: str | None = None  # a file, "-" for standard input
+    cluster_scoped: frozenset[str] = frozenset()  # resources by their name in OPA
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of the command."""
+    parser.description = _DESCRIPTION
+    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("paths", nargs="*", metavar="FOLDER", help="folders or files of Rego")
+    parser.add_argument(
+        "--live", action="store_true", help="analyse the policies of the configured OPA instead"
+    )
+    parser.add_argument(
+        "--decision",
+        metavar="PATH",
+        help="as io/k8s/federation/admission (default: placement.path)",
+    )
+    parser.add_argument(
+        "-o", "--output", choices=["tree", "json"], default="tree", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--max-whole",
+        type=int,
+        metavar="N",
+        help="exit with 1 if more fields than that are read whole",
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="measure the objects of the configured cluster"
+    )
+    parser.add_argument(
+        "--objects",
+        metavar="FILE",
+        help="measure exported objects: a Kubernetes List, a JSON list, or one object a line"
+        " (`kubectl get replicasets -A -o json`); - for standard input",
+    )
+    parser.add_argument(
+        "--cluster-scoped",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a resource, by its name in OPA, whose objects lie in no namespace (repeatable; known"
+        " by itself with --cluster, and of the kinds that Kubernetes brings)",
+    )
+
+
+def requested(arguments: argparse.Namespace) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    _check(arguments)
+    return Request(
+        paths=tuple(arguments.paths),
+        decision=arguments.decision,
+        json=arguments.output == "json",
+        max_whole=arguments.max_whole,
+        cluster=arguments.cluster,
+        objects=arguments.objects,
+        cluster_scoped=frozenset(arguments.cluster_scoped),
+    )
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if bool(arguments.paths) == arguments.live:
+        msg = "analyze: say what, either a FOLDER of policies or --live"
+        raise Misconfigured(msg)
+    if arguments.cluster and arguments.objects:
+        msg = "--objects: not together with --cluster"
+        raise Misconfigured(msg)
+    if arguments.cluster and arguments.cluster_scoped:
+        msg = "--cluster-scoped: not together with --cluster, which asks the API server"
+        raise Misconfigured(msg)
+    if (arguments.max_whole or 0) < 0:
+        msg = f"--max-whole: {arguments.max_whole} is less than none"
+        raise Misconfigured(msg)
+    if arguments.decision is not None and not _PATH.fullmatch(arguments.decision):
+        msg = f'--decision: "{arguments.decision}" is no path such as io/k8s/federation/admission'
+        raise Misconfigured(msg)

@@ -1,0 +1,51 @@
+"""The objects of the configured resources, as a cluster lists them.
+
+Keeps true: it reads what the replicator would list, and nothing is held but one page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from kube_sync.analysis.analyzer import Collection
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import KubeCollection, outside_of
+from kube_sync.settings import Replicate, Resource
+from kube_sync.survey.exported import Found, decoded
+from kube_sync.survey.progress import Progress
+
+
+async def objects_of(
+    client: KubeClient, replicate: Replicate, places: Mapping[str, Collection], progress: Progress
+) -> AsyncGenerator[Found]:
+    """Yield what would be replicated of the resources in `places`. Raises SyncError."""
+    for resource in replicate.resources:
+        place = places.get(resource.name)
+        count = 0
+        for source in () if place is None else _sources(client, replicate, resource, place):
+            async with aclosing(source.list()) as pages:
+                async for page in pages:
+                    for item in page.items:
+                        value = decoded(item.body, f"{resource.name} {item.key}")
+                        yield resource.name, value, len(item.body)
+                    count += len(page.items)
+                    progress.reached(f"{resource.name}: {count} objects read …")
+
+
+def _sources(
+    client: KubeClient, replicate: Replicate, resource: Resource, place: Collection
+) -> list[KubeCollection]:
+    """Return the LISTs that the replicator would make."""
+    namespaces = replicate.namespaces_of(resource) if place.namespaced else ()
+    ignored = replicate.ignored_of(resource) if place.namespaced else ()
+    return [
+        KubeCollection(
+            client,
+            resource.gvr,
+            namespace=namespace,
+            label_selector=resource.label_selector,
+            field_selector=outside_of(ignored, resource.field_selector),
+        )
+        for namespace in namespaces or (None,)
+    ]

@@ -1,0 +1,151 @@
+"""Objects that somebody exported to a file: a Kubernetes List, a JSON list, or one a line.
+
+Keeps true: an object's size is that of compact JSON, however the file is indented. What is wrong
+with a file is said with its name and the number of the item. Kinds are matched to resources by
+their usual plural, as no API server is there to ask.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.settings import Resource
+
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+Found = tuple[str, Any, int]  # the resource's name in OPA, an object of it, its size in bytes
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw]
+    apiVersion: str = ""  # noqa: N815 - as on the wire
+    kind: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    namespace: str = ""
+
+
+class _Heading(msgspec.Struct):
+    metadata: _Metadata
+    apiVersion: str = ""  # noqa: N815 - as on the wire
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The objects of one file."""
+
+    file: str
+    objects: tuple[tuple[_Heading, bytes], ...]
+
+    def of(self, resources: Iterable[Resource]) -> Iterator[Found]:
+        """Yield each object once for every resource that it is of. Raises Terminal."""
+        known = list(resources)
+        for heading, body in self.objects:
+            names = [resource.name for resource in known if _is_of(heading, resource)]
+            value = decoded(body, f"{self.file}, {heading.metadata.name}") if names else None
+            size = len(msgspec.json.encode(value))
+            yield from ((name, value, size) for name in names)
+
+    def namespaced(self, resource: Resource) -> bool | None:
+        """Tell whether its objects lie in namespaces; None where there is no object of it."""
+        found = {bool(h.metadata.namespace) for h, _ in self.objects if _is_of(h, resource)}
+        return any(found) if found else None
+
+    def strangers(self, resources: Iterable[Resource]) -> Counter[str]:
+        """Return how many objects are of no resource, by kind."""
+        known = list(resources)
+        return Counter(
+            f"{heading.apiVersion} {heading.kind}"
+            for heading, _ in self.objects
+            if not any(_is_of(heading, resource) for resource in known)
+        )
+
+
+def read_objects(file: str) -> Exported:
+    """Read a file, or standard input for "-". Raises Misconfigured, Terminal."""
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except FileNotFoundError as error:
+        msg = f"--objects: {file}: there is no such file"
+        raise Misconfigured(msg) from error
+    except OSError as error:
+        msg = f"--objects: {file}: {error.strerror}"
+        raise Terminal(msg) from error
+    name = "standard input" if file == "-" else file
+    return Exported(name, tuple(_objects(content, name)))
+
+
+def decoded(body: bytes, where: str) -> Any:  # noqa: ANN401 - any JSON
+    """Return an object that was only looked at so far. Raises Terminal, naming `where`."""
+    try:
+        return msgspec.json.decode(body)
+    except _NO_JSON as error:
+        msg = f"{where}: not JSON: {error}"
+        raise Terminal(msg) from error
+
+
+def _objects(content: bytes, file: str) -> Iterator[tuple[_Heading, bytes]]:
+    try:
+        found, prefix, unit = _items(content)
+    except _NO_JSON as error:
+        msg = f"{file}: not a JSON list, a Kubernetes List, or one object a line: {error}"
+        raise Terminal(msg) from error
+    for number, raw in found:
+        try:
+            yield _object(raw, prefix)
+        except _NO_JSON as error:
+            msg = f"{file}, {unit} {number}: not a Kubernetes object: {error}"
+            raise Terminal(msg) from error
+
+
+def _items(content: bytes) -> tuple[list[tuple[int, bytes]], dict[str, str], str]:
+    """Return numbered objects, what a List says of all of them, and what is numbered."""
+    if content.lstrip().startswith(b"["):
+        listed = msgspec.json.decode(content, type=list[msgspec.Raw])
+        return [(n, bytes(raw)) for n, raw in enumerate(listed, 1)], {}, "item"
+    try:
+        whole = msgspec.json.decode(content, type=_List)
+    except msgspec.DecodeError:
+        lines = [(n, line) for n, line in enumerate(content.splitlines(), 1) if line.strip()]
+        return (lines if _begins_one(lines) else [(1, content)]), {}, "line"
+    # What `kubectl get --raw` prints says only here of which kind its items are.
+    kind = whole.kind.removesuffix("List")
+    prefix = {"apiVersion": whole.apiVersion, "kind": kind} if kind else {}
+    return [(n, bytes(raw)) for n, raw in enumerate(whole.items, 1)], prefix, "item"
+
+
+def _begins_one(lines: list[tuple[int, bytes]]) -> bool:
+    """Tell whether the first line is JSON by itself: else it is one object, indented."""
+    try:
+        msgspec.json.decode(lines[0][1] if lines else b"", type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return not lines
+    return True
+
+
+def _object(raw: bytes, prefix: dict[str, str]) -> tuple[_Heading, bytes]:
+    heading = msgspec.json.decode(raw, type=_Heading)
+    if heading.kind or not prefix:
+        return heading, raw
+    value = prefix | msgspec.json.decode(raw)
+    return msgspec.convert(value, _Heading), msgspec.json.encode(value)
+
+
+def _is_of(heading: _Heading, resource: Resource) -> bool:
+    version = "/".join(part for part in (resource.group, resource.version) if part)
+    return heading.apiVersion == version and resource.resource in _plurals(heading.kind.lower())
+
+
+def _plurals(kind: str) -> tuple[str, ...]:
+    return (kind, kind + "s", kind + "es", kind.removesuffix("y") + "ies")

@@ -1,0 +1,55 @@
+"""Files of Rego, as the modules that they hold.
+
+Keeps true: each file is one module, whose id is its name as the person who asked would write it,
+so that every message names a file that is there. Tests are no policies, and neither is what lies
+in a hidden folder (a mounted ConfigMap keeps a second copy of its files in one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kube_sync.errors import Misconfigured, Terminal
+
+
+def read_sources(paths: Iterable[str]) -> dict[str, str]:
+    """Return the modules of folders and files, by file name. Raises Misconfigured, Terminal."""
+    return {str(file): _text(file) for path in paths for file in _files(Path(path))}
+
+
+def by_folder(sources: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Return the modules of each folder that holds some itself."""
+    folders: dict[str, dict[str, str]] = {}
+    for file, source in sorted(sources.items()):
+        folders.setdefault(str(Path(file).parent), {})[file] = source
+    return folders
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        msg = f"{path}: there is no such folder or file"
+        raise Misconfigured(msg)
+    found = sorted(_below(path)) if path.is_dir() else [path]
+    if not found:
+        msg = f"{path}: no policy (*.rego, tests left out) lies in this folder"
+        raise Misconfigured(msg)
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for file in folder.rglob("*.rego"):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if not hidden and not file.name.endswith("_test.rego") and file.is_file():
+            yield file
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        msg = f"{file}: {error.strerror}"
+        raise Terminal(msg) from error
+    except UnicodeDecodeError as error:
+        msg = f"{file}: not UTF-8 at byte {error.start}"
+        raise Terminal(msg) from error
