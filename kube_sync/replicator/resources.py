@@ -159,7 +159,7 @@ class Resources:
         async with asyncio.TaskGroup() as group:
             for replica in self._replicas.values():
                 replica.task = group.create_task(replica.follow())
-            group.create_task(self._classes.run(lambda: self._replicas.values(), decider.wake))
+            group.create_task(self._classes.run(self._replicas.values, decider.wake))
             change = _Change(writer, decider, group)
             while True:
                 await self._news.wait()
