@@ -294,7 +294,8 @@ class Tracker:
             async with asyncio.timeout(timeout):
                 await self._news.wait()
         except TimeoutError:
-            self._sharing.outdate()
+            if cause == "data":  # which nobody tells of
+                self._sharing.outdate()
             self._sweep_cause = cause
 
     async def _insist(self, step: Callable[[], Awaitable[None]]) -> None:
