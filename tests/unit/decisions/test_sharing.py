@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from kube_sync.decisions.records import DecisionRecord
 from kube_sync.errors import Retriable
 from tests.fakes.fleet import Fleet, Policy, key, reads
 
@@ -268,6 +269,25 @@ async def test_object_that_changes_its_class_while_opa_decides_is_told_by_its_ne
     await _while_asked(change, late=late)
 
 
+async def test_object_that_left_the_class_while_opa_decided_is_never_told_by_it() -> None:
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        fleet.held_back = True
+        fleet.change_cluster(1)
+        await fleet.settle()
+        fleet.go_on(fleet.evaluating)
+        await fleet.settle()
+        fleet.put("n3", a=1)
+        fleet.write()
+        with fleet.hub.subscribe() as reader:
+            reader._take(100)
+            fleet.go_on(fleet.answering)
+            await fleet.settle()  # the next question waits
+            told = {r.object.name for r in reader._take(100) if isinstance(r, DecisionRecord)}
+        assert "n0" in told
+        assert "n3" not in told
+
+
 async def test_representative_whose_write_is_answered_last_stands_for_nobody() -> None:
     """OPA decided on its new state, and nothing here knew of that yet."""
     fleet = Fleet(BY_A, **SIX)
@@ -284,6 +304,24 @@ async def test_representative_whose_write_is_answered_last_stands_for_nobody() -
         await fleet.settle()
         assert fleet.told["n3"] == fleet.right["n3"]
         fleet.end(batch)
+        await fleet.settle()
+        assert fleet.told == fleet.right
+
+
+async def test_representative_that_was_another_one_for_a_moment_stands_for_nobody() -> None:
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        fleet.held_back = True
+        fleet.change_cluster(1)
+        await fleet.settle()
+        fleet.put("n0", a=7)
+        fleet.write()
+        fleet.go_on(fleet.evaluating)
+        await fleet.settle()
+        fleet.put("n0", a=0)
+        fleet.write()
+        fleet.held_back = False
+        fleet.go_on(fleet.answering)
         await fleet.settle()
         assert fleet.told == fleet.right
 
