@@ -277,7 +277,7 @@ async def test_object_that_left_the_class_while_opa_decided_is_never_told_by_it(
         await fleet.settle()
         fleet.go_on(fleet.evaluating)
         await fleet.settle()
-        fleet.put("n3", a=1)
+        fleet.put("n3", a=9)
         fleet.write()
         with fleet.hub.subscribe() as reader:
             reader._take(100)
