@@ -174,12 +174,13 @@ class Tracker:
 
     async def _work(self) -> None:
         """Decide until nothing is left, changed targets before swept ones."""
-        started, swept = self._clock(), False
+        started: float | None = None
         while True:
             self._hold_for_missing()
             if self._sweep_cause is not None and not self._learning():
                 self._begin_sweep(self._sweep_cause)
-                swept = True
+                # Not from when it was wanted: waiting for classes keeps OPA from nothing.
+                started = self._clock() if started is None else started
             if self._changed or self._sweep:
                 await self._insist(self._turn)
             elif self._sweep_cause is not None:
@@ -187,7 +188,7 @@ class Tracker:
             else:
                 self._release_what_came()
                 break
-        if swept:
+        if started is not None:
             self._sweep_took = self._clock() - started
             if self._sharing.fleeting:
                 self._plan("data", _AGAIN_SECONDS)
