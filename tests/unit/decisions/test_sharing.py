@@ -136,6 +136,26 @@ async def test_change_of_policy_waits_for_the_classes_that_are_being_learnt() ->
         assert fleet.told == fleet.right
 
 
+async def test_waiting_for_classes_puts_no_later_sweep_off() -> None:
+    """A sweep for no data's sake waits ten times as long as the last one took."""
+    fleet = Fleet(TWINS, **SIX)
+    async with fleet.running():
+        fleet.mirror.learning = True
+        fleet.change_policy(TWINS)
+        await fleet.settle()
+        fleet.clock += 60.0
+        fleet.mirror.learning = False
+        fleet.tracker.wake()
+        await fleet.settle()
+        fleet.put("n1", a=2)
+        fleet.write()
+        await fleet.settle()
+        fleet.clock += 2.1
+        fleet.tracker.wake()
+        await fleet.settle()
+        assert fleet.told == fleet.right
+
+
 async def test_change_of_policy_that_reads_the_same_evaluates_each_class_once() -> None:
     fleet = Fleet(BY_A, **SIX)
     async with fleet.running():
