@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from benchmarks import startup, world
+from benchmarks import decisions, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.policies import MODULES, measure_policies
 from tests.faults.relist import operations_of_a_relist
@@ -47,6 +47,16 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
             with step(f"{MODULES} policy modules, by PUT and as one set"):
                 found |= await measure_policies(stack, bare, runs)
     return found
+
+
+async def measure_only_decisions(objects: int) -> dict[str, float]:
+    """Measure what decisions take, on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"creating {objects} ReplicaSets"):
+                await world.create_replica_sets(bare, objects)
+            with step(f"decisions with {', '.join(map(str, decisions.SIZES))} clusters"):
+                return await decisions.measure_decisions(stack, bare, objects)
 
 
 def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -188,8 +198,12 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=2000, help="default: %(default)s")
     parser.add_argument("--runs", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--events", type=int, default=300, help="default: %(default)s")
+    parser.add_argument("--decisions", action="store_true", help="measure decisions alone")
     chosen = parser.parse_args()
-    found = asyncio.run(measure(chosen.objects, chosen.runs, chosen.events))
+    if chosen.decisions:
+        found = asyncio.run(measure_only_decisions(chosen.objects))
+    else:
+        found = asyncio.run(measure(chosen.objects, chosen.runs, chosen.events))
     for name, value in found.items():
         print(f"{name:42} {value:10.3f}")
     RESULTS.parent.mkdir(exist_ok=True)

@@ -58,6 +58,13 @@ class Bare:
         async with self._opa.get(self._stack.opa_url + "/v1/data/" + path) as response:
             return json.loads(await response.read()).get("result")
 
+    async def query(self, path: str, body: bytes) -> Any:
+        """Ask OPA for a decision."""
+        async with self._opa.post(self._stack.opa_url + "/v1/data/" + path, data=body) as response:
+            answer = json.loads(await response.read())
+            response.raise_for_status()
+            return answer.get("result")
+
     async def watch(self) -> AsyncGenerator[Any]:
         """Yield every event of the ReplicaSets from now on."""
         listed = json.loads(await self.kube("GET", REPLICA_SETS + "?limit=1"))

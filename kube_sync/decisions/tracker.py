@@ -1,9 +1,10 @@
 """Ask again for every decision that a change may have touched.
 
-A changed target is asked for at once; a change to any other collection, or to the policies, asks
-for all targets; and since a policy may also compare targets with each other, a changed target
-asks for all others too, a little later and never for more than a tenth of the time. It holds
-keys, never objects, and it decides nothing itself.
+A changed target is asked for at once, unless its class is known; a change to a collection that the
+decision looks at, or to the policies, asks for all targets, each class once. Where a policy
+compares targets with each other, a changed target asks for all others too, a little later and never
+for more than a tenth of the time; where decisions change by themselves, all are asked for again and
+again. It holds keys, never objects, and it decides nothing itself.
 """
 
 from __future__ import annotations
@@ -11,31 +12,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from itertools import islice
 from typing import NoReturn, Protocol
 
 import structlog
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.evaluator import Evaluator
+from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import Target
+from kube_sync.decisions.sharing import Objects, Question, Queue, Sharing, queued
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_TURN = 50  # resources between two looks at what came meanwhile
+_AGAIN_SECONDS = 30.0  # between two sweeps for decisions that change by themselves
 _SETTLE_SECONDS = 2.0
-_SHARE = 10  # a sweep for the targets' own sake waits this many times as long as the last took
+_SHARE = 10  # a sweep for no data's sake waits this many times as long as the last took
 
 
-class Collection_(Protocol):  # noqa: N801 - collections.abc has the plain name
+class Collection_(Objects, Protocol):  # noqa: N801 - collections.abc has the plain name
     """What OPA holds of one collection."""
 
-    name: str
     known: bool
+    learning: bool  # the classes of its objects will soon be known
 
     @property
     def loaded(self) -> bool:
@@ -78,12 +78,12 @@ class Tracker:
         self._backoff = backoff or Backoff(longest=5.0)
         self._clock = clock
         self._news = asyncio.Event()
-        self._changed: dict[tuple[str, ObjectKey], str] = {}
-        self._sweep: dict[tuple[str, ObjectKey], str] = {}
+        self._sharing = Sharing(hub)
+        self._changed: Queue = {}
+        self._sweep: Queue = {}
         self._sweep_cause: str | None = None
-        self._sweep_at: float | None = None
+        self._due: dict[str, float] = {}  # sweeps to come, by their cause
         self._sweep_took = 0.0
-        self._policy = ""
         self._static = static
         self._modules = 0
 
@@ -95,12 +95,14 @@ class Tracker:
             return
         if name in self._arriving:
             self._sweep_cause = "data"  # its hold ends when all was asked for again
+        looked_at = self._sharing.looks_at(name)
+        if looked_at:
+            self._sharing.outdate()
         if name in self._targets:
-            self._changed.update({(name, key): "object" for key in keys})
-            if self._sweep_at is None:
-                wait = max(_SETTLE_SECONDS, _SHARE * self._sweep_took)
-                self._sweep_at = self._clock() + wait
-        else:
+            self._changed.update(queued(name, keys, "object"))
+            if looked_at:
+                self._plan("object", _SETTLE_SECONDS)
+        elif looked_at:
             self._sweep_cause = "data"
 
     def expect(self, found: Collection_, target: GroupVersionResource | None) -> None:
@@ -121,6 +123,8 @@ class Tracker:
         for queue in (self._changed, self._sweep):
             for key in [key for key in queue if key[0] == name]:
                 del queue[key]
+        if target is None:
+            self._sharing.forget(name)
         if old is not None and old not in self._targets.values():
             self._hub.retain(old, ())
         self._sweep_cause = "data"
@@ -140,9 +144,15 @@ class Tracker:
         self._hold_for_missing()
         self._news.set()
 
-    def policies_changed(self, digest: str, modules: int, _reads: Reads) -> None:
+    def policies_changing(self) -> None:
+        """Take note that OPA may hold another set of policies from now on."""
+        # Objects of one class by what the old ones read may be decided differently by the new.
+        self._sharing.policies_changing()
+
+    def policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         """Take note that OPA holds another set of policies, of so many modules."""
-        self._policy, self._modules = digest, modules
+        self._modules = modules
+        self._sharing.policies_changed(digest, reads)
         self._sweep_cause = "policy"
         self._news.set()
 
@@ -164,56 +174,91 @@ class Tracker:
 
     async def _work(self) -> None:
         """Decide until nothing is left, changed targets before swept ones."""
-        started, swept = self._clock(), False
+        started: float | None = None
         while True:
             self._hold_for_missing()
-            if self._sweep_cause is not None:
+            if self._sweep_cause is not None and not self._learning():
                 self._begin_sweep(self._sweep_cause)
-                swept = True
-            if not self._changed and not self._sweep:
+                # Not from when it was wanted: waiting for classes keeps OPA from nothing.
+                started = self._clock() if started is None else started
+            if self._changed or self._sweep:
+                await self._insist(self._turn)
+            elif self._sweep_cause is not None:
+                await self._next_news()
+            else:
                 self._release_what_came()
                 break
-            await self._insist(self._turn)
-        if swept:
+        if started is not None:
             self._sweep_took = self._clock() - started
+            if self._sharing.fleeting:
+                self._plan("data", _AGAIN_SECONDS)
+        self._measure()
 
     def _begin_sweep(self, cause: str) -> None:
-        self._sweep_cause = self._sweep_at = None
+        self._sweep_cause = None
+        self._due.clear()
         if self._nothing_to_decide():
             return
         for name in self._targets:
-            keys = self._collections[name].keys()
-            self._sweep.update({(name, key): cause for key in keys})
+            self._sweep.update(queued(name, self._collections[name].keys(), cause))
+
+    def _plan(self, cause: str, seconds: float) -> None:
+        """Sweep later; what is planned already is not put off."""
+        wait = max(seconds, _SHARE * self._sweep_took)
+        self._due.setdefault(cause, self._clock() + wait)
+
+    def _learning(self) -> bool:
+        """Tell whether one LIST will save most of the evaluations of a sweep."""
+        return any(self._collections[name].learning for name in self._targets)
+
+    async def _next_news(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+
+    def _measure(self) -> None:
+        deciding = not self._nothing_to_decide()
+        for name in self._targets:
+            self._sharing.measure(self._collections[name], deciding=deciding)
 
     def _nothing_to_decide(self) -> bool:
         """Tell whether every decision is undefined, and known to be: then nobody is asked."""
         return not self._static and not self._modules and not self._hub.records
 
     async def _turn(self) -> None:
-        queue = self._changed or self._sweep
-        if not queue:  # its collection was withdrawn while this waited to be tried again
+        queues = [queue for queue in (self._changed, self._sweep) if queue]
+        if not queues:  # its collection was withdrawn while this waited to be tried again
             return
-        name = next(iter(queue))[0]
-        gvr = self._targets[name]
-        part = {key: cause for (n, key), cause in islice(queue.items(), _TURN) if n == name}
+        name = next(iter(queues[0]))[0]
+        gvr, found = self._targets[name], self._collections[name]
         # Taken off first: what changes while OPA answers is asked for again.
-        for key in part:
-            self._changed.pop((name, key), None)
-            self._sweep.pop((name, key), None)
+        questions = self._sharing.questions(queues, found, gvr, self._evaluator.room)
+        if not questions:
+            await asyncio.sleep(0)  # all was known: others want their turn too
+            return
         try:
-            outcomes = await self._evaluator.evaluate(name, part)
+            outcomes = await self._evaluator.evaluate(name, [one.one for one in questions])
         except SyncError:
             if self._targets.get(name) == gvr:
-                self._changed = {(name, key): cause for key, cause in part.items()} | self._changed
+                self._ask_again({(name, k): c for one in questions for k, c in one.keys.items()})
             raise
-        if self._targets.get(name) != gvr:  # withdrawn while OPA answered
-            return
-        for key, cause in part.items():
-            target = Target(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
-            if key in outcomes:
-                self._hub.update(target, outcomes[key], cause, self._policy)
-            else:
-                self._hub.delete(target)
+        if self._targets.get(name) == gvr:  # else withdrawn while OPA answered
+            self._answered(name, gvr, questions, outcomes)
+
+    def _answered(
+        self,
+        name: str,
+        gvr: GroupVersionResource,
+        questions: Iterable[Question],
+        outcomes: Mapping[ObjectKey, Outcome],
+    ) -> None:
+        found, again = self._collections[name], Queue()
+        for question in questions:
+            outcome = outcomes.get(question.one)
+            again |= self._sharing.answered(question, outcome, found, gvr, self._changed)
+        self._ask_again(again)
+
+    def _ask_again(self, keys: Queue) -> None:
+        self._changed = keys | self._changed
 
     def _forget_what_is_gone(self) -> None:
         for name, gvr in self._targets.items():
@@ -243,13 +288,16 @@ class Tracker:
         self._hub.release(f"load {found.name}")
 
     async def _wait(self) -> None:
-        timeout = None if self._sweep_at is None else max(0.0, self._sweep_at - self._clock())
+        cause = min(self._due, key=lambda cause: self._due[cause], default="")
+        timeout = max(0.0, self._due[cause] - self._clock()) if cause else None
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
             async with asyncio.timeout(timeout):
                 await self._news.wait()
         except TimeoutError:
-            self._sweep_cause = "object"
+            if cause == "data":  # which nobody tells of
+                self._sharing.outdate()
+            self._sweep_cause = cause
 
     async def _insist(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -80,6 +80,21 @@ lease_held = Gauge(
 decision_evaluations = Counter(
     "kube_sync_decision_evaluations_total", "Decisions evaluated, by outcome", ["outcome"]
 )
+decision_evaluation_seconds = Histogram(
+    "kube_sync_decision_evaluation_seconds",
+    "Time OPA took for one query, of as many evaluations as fit",
+    buckets=_LATENCY,
+)
+decision_classes = Gauge(
+    "kube_sync_decision_classes",
+    "Classes of objects that are decided on together; an object of unknown class is one of its own",
+    ["resource"],
+)
+decision_unshared = Gauge(
+    "kube_sync_decision_unshared",
+    "1 while every object has to be decided on by itself, else 0",
+    ["resource"],
+)
 decision_changes = Counter("kube_sync_decision_changes_total", "Decisions that changed")
 decision_subscribers = Gauge("kube_sync_decision_subscribers", "Open decision streams")
 remediations = Counter(

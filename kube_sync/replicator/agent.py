@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import structlog
 
 from kube_sync.analysis import analyzer
+from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.tracker import Tracker
@@ -168,6 +169,11 @@ class Replicator:
             tracker.written(name, keys)
             self._policies.wake()  # one of them may have waited for the place
 
+        def policies_changed(digest: str, modules: int, reads: Reads) -> None:
+            # First of all: from here on the classes by what the old ones read are unknown.
+            resources.policies_changed(reads if modules or static else None)
+            tracker.policies_changed(digest, modules, reads)
+
         data = data_maps(settings.policies, data_changed)
         documents = DataMaps(
             self._opa, data, _RESERVED | {root}, self._statuses.want, data_written, self._good
@@ -191,11 +197,15 @@ class Replicator:
                 group.create_task(self._reflect("policies", found))
             for held in data:
                 group.create_task(self._reflect("data ConfigMaps", held))
-            changed = tracker.policies_changed
             group.create_task(
                 self._policies.run(
                     Epoch(
-                        policies, writer.loaded, applied, changed, writer.stands, documents.places
+                        policies,
+                        writer.loaded,
+                        applied,
+                        policies_changed,
+                        writer.stands,
+                        documents.places,
                     )
                 )
             )

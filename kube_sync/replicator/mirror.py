@@ -3,7 +3,8 @@
 Keeps true: for every key the newest body wins, a change that is undone before it was written
 costs nothing, and a removal is only sent for what OPA really holds (removing what is not there
 fails a whole PATCH). Memory is one body for each key not yet written, and a resourceVersion for
-each that is; until all of several namespaces are listed, their document too. It makes no requests.
+each that is, and where decisions are about it a class and a uid; until all of several namespaces
+are listed, their document too. It makes no requests.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
+from kube_sync.decisions.classes import Classify, Member, Members
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
@@ -40,6 +42,7 @@ class Change:
     version: str
     body: bytes | None
     arrived: float = 0.0  # the first event that OPA lacks, on the monotonic clock; 0 of a LIST
+    member: Member | None = None  # of which class it is, where that is known
 
 
 Batch = dict[ObjectKey, Change]
@@ -64,6 +67,8 @@ class Mirror:
         """
         self.name = name
         self.known = True  # False while the API server lacks the kind
+        self.members = Members()
+        self.learning = False  # a LIST that tells the classes of what is held is due or under way
         self._path = (*root, name)
         self._news = news
         self._project = projection
@@ -151,6 +156,29 @@ class Mirror:
             self._upsert(event.item, event.arrived)
         self._news()
 
+    # As what decisions are about
+
+    def classify(self, classify: Classify | None) -> None:
+        """Tell objects apart by this; what is held is unknown until it changes or is learnt."""
+        if self.members.classify(classify):
+            self.learning = False
+
+    @property
+    def unknown(self) -> int:
+        """How many objects that OPA holds have no class, though classes are wanted."""
+        return len(self._held) - self.members.known if self.members.wanted else 0
+
+    def learn(self, items: Iterable[Item]) -> None:
+        """Take a part of a LIST for the classes of what OPA holds of it, and for nothing else."""
+        for item in items:
+            if self._as_held(item) and self.members.of(item.key) is None:
+                for found in self._read([item]):
+                    self.members.note(item.key, self.members.read(found.body, item.uid))
+
+    def moves(self, key: ObjectKey) -> bool:
+        """Whether another state of an object may be in OPA already, or soon."""
+        return key in self._pending
+
     # As the Writer's source
 
     async def first_load(self) -> tuple[DataPath, FirstLoad]:
@@ -230,6 +258,7 @@ class Mirror:
                 self._held[key] = change.version
             elif self._held.pop(key, None) is not None:
                 self._sizes[key.namespace] -= 1
+            self.members.note(key, change.member)
         self._bytes.inc(written)
 
     def _remove_all_but(self, seen: set[ObjectKey], scope: str) -> None:
@@ -271,11 +300,15 @@ class Mirror:
         return arrived if waiting is None else waiting.arrived or arrived
 
     def _upsert(self, item: Item, arrived: float = 0.0) -> None:
-        if self._held.get(item.key) == item.version and item.key not in self._pending:
+        if self._as_held(item):
             return
         for found in self._read([item]):
             since = self._since(item.key, arrived)
-            self._pending[item.key] = Change(item.version, found.body, since)
+            member = self.members.read(found.body, item.uid)
+            self._pending[item.key] = Change(item.version, found.body, since, member)
+
+    def _as_held(self, item: Item) -> bool:
+        return self._held.get(item.key) == item.version and item.key not in self._pending
 
     def _read(self, items: Iterable[Item]) -> Iterator[Loaded]:
         for item in items:

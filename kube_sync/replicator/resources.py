@@ -18,12 +18,14 @@ from typing import NoReturn, Protocol
 
 import structlog
 
+from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.tracker import Collection_
 from kube_sync.errors import EpochLost, SyncError, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.lessons import Lessons
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.projection import keeping, project
 from kube_sync.replicator.selection import Feed
@@ -74,6 +76,10 @@ class Decider(Protocol):
         """Take note that it changed."""
         ...
 
+    def wake(self) -> None:
+        """Look again: more classes are known."""
+        ...
+
 
 @dataclass(slots=True)
 class Replica:
@@ -121,6 +127,7 @@ class Resources:
         self._backoff = backoff
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not in yet
+        self._classes = Lessons()
         self._replicas = {r.name: self._replica(r) for r in settings.replicate.resources}
 
     @property
@@ -132,6 +139,11 @@ class Resources:
         """Replicate these resources from now on."""
         self._settings = settings
         self._news.set()
+
+    def policies_changed(self, reads: Reads | None) -> None:
+        """Tell the objects that are decided on apart by what is read of them, None: by nothing."""
+        self._classes.change(reads)
+        self._classify()
 
     async def run(self, writer: Target, decider: Decider) -> NoReturn:
         """Follow all resources, and the configuration. Raises EpochLost and Reconfigured."""
@@ -147,6 +159,7 @@ class Resources:
         async with asyncio.TaskGroup() as group:
             for replica in self._replicas.values():
                 replica.task = group.create_task(replica.follow())
+            group.create_task(self._classes.run(self._replicas.values, decider.wake))
             change = _Change(writer, decider, group)
             while True:
                 await self._news.wait()
@@ -177,6 +190,7 @@ class Resources:
             decider.expect(replica.mirror, targets.get(name))
         for name in self._replicas.keys() - new.keys() - set(gone):
             decider.retarget(name, targets.get(name))
+        self._classify()
         # After what is expected: a target that has another name now keeps its decisions.
         for name in gone:
             decider.forget(name)
@@ -209,6 +223,7 @@ class Resources:
                     group.create_task(replica.follow())
                     await change.writer.add(replica.mirror)
                     self._arrived(name)
+                    self._classify()
                     log.info("resource_added", resource=name)
             except* EpochLost:
                 raise
@@ -218,6 +233,11 @@ class Resources:
             replica.mirror = self._mirror(replica.resource)
             targets = {resource.name: resource.gvr for resource in self._settings.targets()}
             change.decider.expect(replica.mirror, targets.get(name))
+
+    def _classify(self) -> None:
+        targets = {resource.name for resource in self._settings.targets()}
+        for name, replica in self._replicas.items():
+            self._classes.give(replica.mirror, target=name in targets)
 
     def _await(self, name: str, why: str) -> None:
         self._arriving[name] = why

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import NoReturn
 
 import structlog
@@ -20,6 +21,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, Item, KubeCollection, outside_of
 from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.reflector import Reflector
+from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.runtime.backoff import Backoff
@@ -96,12 +98,14 @@ class Feed:
         self._conditions: set[str] = set()
         self._doubt = asyncio.Event()  # the scope may be another one now
         self._contradicted = False  # it is, whatever discovery says
+        self._sources: list[KubeCollection] = []  # of all that is followed
 
     async def run(self, mirror: Mirror) -> None:
         """Keep `mirror` current until cancelled."""
         if not self._namespaces and not self._ignored:
             # The same LIST and WATCH whatever the scope is.
             source = self._source(EVERYWHERE, self._resource.field_selector)
+            self._sources = [source]
             await Reflector(self._name, source, Part(mirror, EVERYWHERE), self._say()).run()
         namespaced = await self._is_namespaced(mirror)
         while True:
@@ -110,6 +114,14 @@ class Feed:
             self.forget()
             mirror.rescope((namespaced and self._namespaces) or (EVERYWHERE,))
             log.warning("scope_changed", resource=self._name, namespaced=namespaced)
+
+    async def learn(self, mirror: Mirror) -> None:
+        """List all that is followed once more, for the classes alone. Raises SyncError."""
+        metrics.reflector_lists.labels(self._name, "classify").inc()
+        for source in [*self._sources]:
+            async with aclosing(source.list()) as pages:
+                async for page in pages:
+                    mirror.learn(page.items)
 
     def forget(self) -> None:
         """Say nothing of the resource any more."""
@@ -121,6 +133,7 @@ class Feed:
         namespaces, ignored = (self._namespaces, self._ignored) if namespaced else ((), ())
         selector = outside_of(ignored, self._resource.field_selector)
         self._contradicted = False
+        self._sources = []
         async with asyncio.TaskGroup() as group:
             reflecting = [
                 group.create_task(self._reflect(mirror, scope, selector, namespaced=namespaced))
@@ -147,6 +160,7 @@ class Feed:
             return False
 
         source, name = self._source(scope, field_selector), self._condition(scope)
+        self._sources.append(source)
         await Reflector(name, source, Part(mirror, scope, fits), heard).run()
 
     async def _other_scope(self, *, namespaced: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kube_sync.analysis.analyzer import analyze
+from kube_sync.decisions.classes import Members
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -36,10 +37,27 @@ class Collection:
         self.known = True
         self.loaded = True
         self.pending = 0
+        self.learning = False
+        self.members = Members()
+        self.moving: set[str] = set()
         self.names = list(names)
 
     def keys(self) -> Iterable[ObjectKey]:
         return [_key(name) for name in self.names]
+
+    @property
+    def held(self) -> int:
+        return len(self.names)
+
+    def moves(self, key: ObjectKey) -> bool:
+        return key.name in self.moving
+
+    def knows(self, **kinds: str) -> None:
+        """Have objects be of these classes."""
+        if not self.members.wanted:
+            self.members.classify(bytes)
+        for name, kind in kinds.items():
+            self.members.note(_key(name), self.members.read(kind.encode(), f"uid-{name}"))
 
 
 class Opa:
@@ -85,7 +103,7 @@ class World:
         self.waits = Waits()
         self.policies = asyncio.Event()
         self.tracker = Tracker(
-            Evaluator(self.opa, "e"),
+            Evaluator(self.opa, "e", clock=lambda: self.opa.clock),
             self.hub,
             {"replicasets": REPLICASETS},
             [self.replicasets, self.clusters],

@@ -1,0 +1,230 @@
+"""Which objects one evaluation answers for, and what was decided of each class.
+
+Keeps true: a decision is shared only by objects of the class that was asked about, by members as
+OPA was last known to hold them; and it is kept for one state of policy and data, so that a change
+of either asks again. An answer of which it is not certain which state of the representative it is
+about counts for the representative alone, and the others are asked about again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol
+
+import structlog
+
+from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.classes import Member, Members, shares
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.records import Target
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import metrics
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_TURN = 500  # objects between two looks at what came meanwhile
+
+Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
+Queue = dict[Key, str]  # why each is asked for
+
+
+class Objects(Protocol):
+    """What OPA holds of one collection."""
+
+    name: str
+    members: Members
+
+    @property
+    def held(self) -> int:
+        """How many objects OPA holds."""
+        ...
+
+    def moves(self, key: ObjectKey) -> bool:
+        """Whether OPA may hold another state of an object than the one that is noted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One evaluation: of the first of these objects, for all of them."""
+
+    kind: bytes | None  # their class; None: of one object, for itself alone
+    keys: dict[ObjectKey, str]  # and why each is asked for
+    revision: int
+
+    @property
+    def one(self) -> ObjectKey:
+        """The one that is evaluated."""
+        return next(iter(self.keys))
+
+
+class Sharing:
+    """The decisions of classes, through one epoch of OPA's data."""
+
+    def __init__(self, hub: DecisionHub) -> None:
+        self._hub = hub
+        self._policy = ""
+        self._reads: Reads | None = None
+        self._shares = False
+        self._known: dict[tuple[str, bytes], Outcome] = {}
+        self._revision = 0
+        self._unshared: set[str] = set()
+
+    def policies_changing(self) -> None:
+        """Share nothing until it is known what the next policies read."""
+        self._shares = False
+        self.outdate()
+
+    def policies_changed(self, digest: str, reads: Reads) -> None:
+        """Decide in the name of these policies, which read this."""
+        self._policy, self._reads, self._shares = digest, reads, shares(reads)
+        self.outdate()
+
+    def outdate(self) -> None:
+        """Take note that what was decided may be decided otherwise now."""
+        self._known.clear()
+        self._revision += 1
+
+    def looks_at(self, name: str) -> bool:
+        """Tell whether a decision may depend on the objects of a collection, beside its own."""
+        read = self._reads.resources.get(name) if self._reads is not None else None
+        return read is None or read.used
+
+    @property
+    def fleeting(self) -> bool:
+        """Whether decisions change without any data."""
+        return self._reads is not None and bool(self._reads.impure)
+
+    def questions(
+        self, queues: Sequence[Queue], found: Objects, gvr: GroupVersionResource, room: int
+    ) -> list[Question]:
+        """Take from the first queue what is asked next; what is known already is said at once.
+
+        All of it is taken from the other queues too.
+        """
+        asked: dict[object, Question] = {}
+        for (name, key), cause in [*islice(queues[0].items(), _TURN)]:
+            if name != found.name:
+                continue
+            member = self._member(found, key)
+            if member is not None and (known := self._known.get((name, member.kind))) is not None:
+                self._tell(gvr, key, known, cause, member.uid)
+            elif not self._ask(asked, found, key, cause, member, room):
+                continue
+            for queue in queues:
+                queue.pop((name, key), None)
+        return [*asked.values()]
+
+    def answered(
+        self,
+        question: Question,
+        outcome: Outcome | None,
+        found: Objects,
+        gvr: GroupVersionResource,
+        changed: Queue,
+    ) -> Queue:
+        """Tell what was decided, None where OPA lacks the object; returns what to ask again.
+
+        `changed` is what OPA holds another state of since the question.
+        """
+        one, others = question.one, question.keys.copy()
+        cause = others.pop(one)
+        if outcome is None:
+            self._hub.delete(_target(gvr, one))
+        else:
+            # As it was asked: whatever OPA holds by now, this is what it said of this uid.
+            self._tell(gvr, one, outcome, cause, outcome.uid)
+        # A write may reach OPA before the question and be answered after it. Until then it is
+        # pending in the Mirror, from then on the object is among those that changed.
+        same = self._is(found, one, question.kind) and not found.moves(one)
+        if outcome is None or not same or (found.name, one) in changed:
+            return {(found.name, key): cause for key, cause in others.items()}
+        if question.kind is not None and question.revision == self._revision:
+            self._known[found.name, question.kind] = outcome
+        return self._tell_members(question.kind, others, outcome, found, gvr)
+
+    def measure(self, found: Objects, *, deciding: bool) -> None:
+        """Count the classes of a collection, and say when there are as many as objects."""
+        members, held = found.members, found.held
+        each = members.known == members.classes == held
+        alone = deciding and held > 1 and (each or not self._shares or not members.wanted)
+        classes = members.classes + held - members.known if self._shares else held
+        metrics.decision_classes.labels(found.name).set(classes)
+        metrics.decision_unshared.labels(found.name).set(alone)
+        if alone and found.name not in self._unshared:
+            log.info("decisions_unshared", resource=found.name, reason=self._why_alone())
+        (self._unshared.add if alone else self._unshared.discard)(found.name)
+
+    def forget(self, name: str) -> None:
+        """Count the classes of a collection no more."""
+        self._unshared.discard(name)
+        for metric in (metrics.decision_classes, metrics.decision_unshared):
+            metric.remove(name)
+
+    def _ask(
+        self,
+        asked: dict[object, Question],
+        found: Objects,
+        key: ObjectKey,
+        cause: str,
+        member: Member | None,
+        room: int,
+    ) -> bool:
+        """Ask about an object with its class; returns whether there was room."""
+        # One that is on its way may be there already: it stands for no other one.
+        kind = None if member is None or found.moves(key) else member.kind
+        if (question := asked.get(kind or key)) is None:
+            if len(asked) >= room:
+                return False
+            question = asked[kind or key] = Question(kind, {}, self._revision)
+        question.keys[key] = cause
+        return True
+
+    def _tell_members(
+        self,
+        kind: bytes | None,
+        keys: dict[ObjectKey, str],
+        outcome: Outcome,
+        found: Objects,
+        gvr: GroupVersionResource,
+    ) -> Queue:
+        again: Queue = {}
+        for key, cause in keys.items():
+            member = self._member(found, key)
+            if member is not None and member.kind == kind:
+                self._tell(gvr, key, outcome, cause, member.uid)
+            else:
+                again[found.name, key] = cause
+        return again
+
+    def _member(self, found: Objects, key: ObjectKey) -> Member | None:
+        return found.members.of(key) if self._shares else None
+
+    def _is(self, found: Objects, key: ObjectKey, kind: bytes | None) -> bool:
+        member = self._member(found, key)
+        return member is not None and member.kind == kind
+
+    def _tell(
+        self, gvr: GroupVersionResource, key: ObjectKey, outcome: Outcome, cause: str, uid: str
+    ) -> None:
+        told = outcome if outcome.uid == uid else replace(outcome, uid=uid)
+        self._hub.update(_target(gvr, key), told, cause, self._policy)
+
+    def _why_alone(self) -> str:
+        if self._reads is None or self._reads.gave_up is not None:
+            return "the policies could not be analysed"
+        if self._reads.impure:
+            return f"decided by {', '.join(self._reads.impure)}"
+        return "the objects differ in what is read of them"
+
+
+def _target(gvr: GroupVersionResource, key: ObjectKey) -> Target:
+    return Target(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
+
+
+def queued(name: str, keys: Iterable[ObjectKey], cause: str) -> Queue:
+    """Return a queue of these objects."""
+    return {(name, key): cause for key in keys}
