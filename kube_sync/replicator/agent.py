@@ -151,7 +151,9 @@ class Replicator:
         gc.unfreeze()  # what an earlier epoch left may be garbage by now
         settings, instance = self._settings, secrets.token_hex(8)
         root = settings.replicate.root
-        self._resources = resources = Resources(settings, self._kube, self._readiness, self._wake)
+        self._resources = resources = Resources(
+            settings, self._kube, self._readiness, self._wake, grown=self._policies.wake
+        )
         mirrors = resources.mirrors
         evaluator = Evaluator(self._opa, instance)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
@@ -195,7 +197,13 @@ class Replicator:
             group.create_task(
                 self._policies.run(
                     Epoch(
-                        policies, writer.loaded, applied, changed, writer.stands, documents.places
+                        policies,
+                        writer.loaded,
+                        applied,
+                        changed,
+                        writer.stands,
+                        documents.places,
+                        resources,
                     )
                 )
             )
