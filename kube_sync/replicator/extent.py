@@ -89,13 +89,16 @@ class Extent:
         """Whether anything was said."""
         return bool(self._needs)
 
-    def may_come(self, needs: Iterable[Need | None]) -> None:
-        """Take note that sets with these needs may come into force."""
-        self._needs += (need for need in needs if need not in self._needs)
+    def may_come(self, needs: Iterable[Need | None]) -> bool:
+        """Take note that sets with these needs may come into force; returns whether it is news."""
+        new = [need for need in needs if need not in self._needs]
+        self._needs += new
+        return bool(new)
 
-    def is_in_force(self, need: Need | None) -> None:
-        """Take note that a set with this need is in force, and no other may be."""
-        self._needs = [need]
+    def is_in_force(self, need: Need | None) -> bool:
+        """Take note that a set with this need is, and no other; returns whether it is news."""
+        old, self._needs = self._needs, [need]
+        return old != self._needs
 
     def form(self, name: str, *, target: bool) -> Form:
         """Return what OPA has to hold of a resource."""

@@ -149,6 +149,7 @@ class Resources:
     def configure(self, settings: Settings) -> None:
         """Replicate these resources from now on."""
         self._settings = settings
+        self._shrink_at = self._clock() + self._shrink
         self._news.set()
 
     # As what policies stand on
@@ -168,16 +169,16 @@ class Resources:
 
     def hold(self, needs: Iterable[Need | None]) -> bool:
         """Hold what these need beside what was needed before; returns whether OPA does."""
-        self._extent.may_come(needs)
-        self._shrink_at = None
-        self._extent_known()
+        if self._extent.may_come(needs):
+            self._shrink_at = None
+            self._extent_known()
         return all(map(self._is_enough, self._settings.replicate.resources))
 
     def settle(self, need: Need | None) -> None:
         """Hold only what this one needs, from a little later on."""
-        self._extent.is_in_force(need)
-        self._shrink_at = self._clock() + self._shrink
-        self._extent_known()
+        if self._extent.is_in_force(need):
+            self._shrink_at = self._clock() + self._shrink
+            self._extent_known()
 
     def _extent_known(self) -> None:
         for replica in self._replicas.values():

@@ -246,7 +246,7 @@ async def test_opa_that_lives_on_has_what_its_old_policies_read_until_they_go(fl
         assert fleet.loads("replicasets") == 3  # with both fields in between
 
 
-async def test_target_that_is_none_any_more_keeps_only_what_is_read_of_data(fleet: Fleet) -> None:
+async def test_target_that_comes_or_goes_has_what_is_read_of_it_as_such(fleet: Fleet) -> None:
     fleet.policy("p", "input.spec.a", "data.kubernetes.clusters.*.*.spec.b")
     async with fleet.replicating(BOTH):
         await fleet.until_spec(replicasets={"spec": {"a": 1}}, clusters={"spec": {"b": 2}})
@@ -256,7 +256,7 @@ async def test_target_that_is_none_any_more_keeps_only_what_is_read_of_data(flee
             placement=Placement(resources=("clusters",)),
         )
         fleet.replicator.configure(wanted)
-        await fleet.until_spec(clusters={"spec": {"a": 1, "b": 2}})
+        await fleet.until_spec(clusters={"spec": {"a": 1, "b": 2}}, replicasets={})
 
 
 async def test_fields_that_become_auto_and_stay_so_no_longer(fleet: Fleet) -> None:

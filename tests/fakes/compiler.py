@@ -46,7 +46,7 @@ class FakeCompiler:
 
     async def compiled(self, modules: Modules) -> dict[str, Any]:
         """Return their trees; without any that can be read everything counts as read."""
-        return {i: _tree(source) if self.trees else None for i, source in modules.items()}
+        return {i: tree_of(source) if self.trees else None for i, source in modules.items()}
 
 
 def reading(*paths: str, package: str = "io.k8s.federation") -> str:
@@ -54,7 +54,8 @@ def reading(*paths: str, package: str = "io.k8s.federation") -> str:
     return "\n".join([f"package {package}", *(f"# reads: {path}" for path in paths), ""])
 
 
-def _tree(source: str) -> Any:
+def tree_of(source: str) -> Any:
+    """Return the tree of one module as OPA would compile it."""
     found = _PACKAGE.search(source)
     parts = found[1].split(".") if found else []
     package = [_term("var", "data"), *(_term("string", part) for part in parts)]

@@ -18,7 +18,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
+from kube_sync.replicator.policies.loader import Data, Epoch, PolicyLoader, Whole
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf
 from tests.fakes.compiler import FakeCompiler
@@ -80,6 +80,7 @@ class Bench:
         self.compiler = FakeCompiler()
         self.places: list[tuple[str, ...]] = []
         self.kept = Kept()
+        self.data: Data = Whole()
         self.loader = self.new_loader()
         self.maps = PolicyMaps(NAMESPACE, self._wake)
         listed(self.maps, Listing([], ResourceVersion("1")))
@@ -147,7 +148,13 @@ class Bench:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         epoch = Epoch(
-            [self.maps], self.loaded, self.applied, self._changed, self._stands, lambda: self.places
+            [self.maps],
+            self.loaded,
+            self.applied,
+            self._changed,
+            self._stands,
+            lambda: self.places,
+            self.data,
         )
         async with running(self.loader.run(epoch)):
             yield
