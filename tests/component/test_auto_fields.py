@@ -18,8 +18,8 @@ from tests.component.test_reconfiguration import CL, RS, World, brisk, of, sampl
 from tests.fakes.apiserver import fake_apiserver, lists
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, SECRETS, key
 from tests.fakes.compiler import FakeCompiler, reading
-from tests.fakes.http import held
-from tests.fakes.opa import fake_opa, writes
+from tests.fakes.http import answer, held
+from tests.fakes.opa import fake_opa, puts, writes
 from tests.unit.async_tools import until
 
 __all__ = ["brisk"]
@@ -268,3 +268,24 @@ async def test_fields_that_become_auto_and_stay_so_no_longer(fleet: Fleet) -> No
         fleet.replicator.configure(configured(RS, CL, fields="all"))
         await fleet.until_spec(replicasets={"spec": SPEC}, clusters={"spec": SPEC})
         assert fleet.epochs == 1
+
+
+async def test_exchange_that_opa_refuses_is_made_again_with_the_same_fields(fleet: Fleet) -> None:
+    fleet.policy("p", "input.spec.a")
+    async with fleet.replicating(BOTH):
+        await fleet.until_spec(replicasets={"spec": {"a": 1}})
+        fleet.opa.http.fault(puts("/v1/data/kubernetes/replicasets"), answer(503))
+        fleet.policy("p", "input.spec.b")
+        await fleet.until_spec(replicasets={"spec": {"b": 2}})
+        assert fleet.decision("a") == {"input.spec.b": "2"}
+        assert fleet.epochs == 1
+
+
+async def test_opa_that_was_restarted_gets_the_same_fields(fleet: Fleet) -> None:
+    fleet.policy("p", "input.spec.a")
+    async with fleet.replicating(BOTH):
+        await fleet.until_spec(replicasets={"spec": {"a": 1}})
+        fleet.opa.restart()
+        await until(lambda: fleet.epochs == 2)
+        await fleet.until_spec(replicasets={"spec": {"a": 1}}, clusters={})
+        assert fleet.loads("replicasets") == 2
