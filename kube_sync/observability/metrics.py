@@ -54,6 +54,16 @@ unchanged_events = Counter(
     "Changes of objects in nothing that is kept of them, so that nothing was written",
     ["resource"],
 )
+selfcheck_decisions = Counter(
+    "kube_sync_selfcheck_decisions_total",
+    "Decisions that were made over whole objects too, as a check",
+    ["resource"],
+)
+selfcheck_differences = Counter(
+    "kube_sync_selfcheck_differences_total",
+    "Decisions over whole objects that were not those over what is replicated of them",
+    ["resource"],
+)
 pending_changes = Gauge(
     "kube_sync_pending_changes", "Changes that OPA does not hold yet", ["resource"]
 )

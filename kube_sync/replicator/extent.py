@@ -8,7 +8,7 @@ when it was. It knows neither OPA nor when data follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,7 +80,9 @@ WHOLE: Final = Form(_EVERYTHING, None)
 class Extent:
     """What may be in force in one epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, distrusted: Container[str] = ()) -> None:
+        """Of what is `distrusted` everything is held: its analysis was found wrong."""
+        self._distrusted = distrusted
         self._needs: list[Need | None] = []  # None: of a set that nobody knows
         self._warned: set[str] = set()
 
@@ -102,6 +104,8 @@ class Extent:
 
     def form(self, name: str, *, target: bool) -> Form:
         """Return what OPA has to hold of a resource."""
+        if name in self._distrusted:
+            return WHOLE
         forms = [WHOLE if need is None else need.of(name, target=target) for need in self._needs]
         form = forms[0]
         for other in forms[1:]:

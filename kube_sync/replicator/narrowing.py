@@ -55,16 +55,21 @@ def narrowing(paths: Iterable[Path]) -> Project:
     """Return a projection to what lies at `paths`; it raises msgspec.DecodeError and KeyError."""
     wanted = [path for path in paths if path[: len(MANAGED)] != MANAGED]
     tree = _tree(wanted)
-    if tree.whole and not any(path[:1] in _VALUES for path in wanted):
+    applied = any(path[: len(APPLIED)] == APPLIED for path in wanted)
+    values = any(path[:1] in _VALUES for path in wanted)
+    if tree.whole and not applied and not values:
         return project
     narrow = _Narrow(tree)
     if not _keeps_bookkeeping(tree):
         return narrow
-    applied = any(path[: len(APPLIED)] == APPLIED for path in wanted)
 
     def tidied(body: bytes) -> bytes:
         kept = _decoder.decode(narrow(body))
-        tidy(kept, managed=False, applied=applied and not is_secret(kept))
+        secret = is_secret(kept)
+        tidy(kept, managed=False, applied=applied and not secret)
+        if secret and not values:
+            kept.pop("data", None)
+            kept.pop("stringData", None)
         return _encode(kept)
 
     return tidied

@@ -123,10 +123,12 @@ class Resources:
         backoff: Callable[[], Backoff] = Backoff,
         grown: Callable[[], None] = lambda: None,
         shrink: float = _SHRINK_SECONDS,
+        distrusted: set[str] | None = None,
     ) -> None:
         """`wake` is called when a Mirror has something to write, `grown` when OPA holds more.
 
-        `shrink` is how long what nobody reads any more stays, in seconds.
+        `shrink` is how long what nobody reads any more stays, in seconds. Of what is `distrusted`
+        whole objects are held.
         """
         self._settings = settings
         self._kube = kube
@@ -138,7 +140,8 @@ class Resources:
         self._grown = grown
         self._shrink = shrink
         self._shrink_at: float | None = None  # on the loop's clock
-        self._extent = Extent()
+        self._distrusted = set() if distrusted is None else distrusted
+        self._extent = Extent(self._distrusted)
         self._replicas = {r.name: self._replica(r) for r in settings.replicate.resources}
 
     @property
@@ -179,6 +182,18 @@ class Resources:
         if self._extent.is_in_force(need):
             self._shrink_at = self._clock() + self._shrink
             self._extent_known()
+
+    def narrowed_to(self, name: str) -> Form | None:
+        """Return what OPA holds of each object, where decisions are about it and it is a part."""
+        replica = self._replicas.get(name)
+        if replica is None or name in self._arriving or replica.form == WHOLE:
+            return None
+        return replica.form
+
+    def distrust(self, name: str) -> None:
+        """Hold whole objects of it, as long as this process lives."""
+        self._distrusted.add(name)
+        self._news.set()
 
     def _extent_known(self) -> None:
         for replica in self._replicas.values():

@@ -20,6 +20,9 @@ Label = Annotated[str, msgspec.Meta(pattern=r"^[^=!,\s]+=[^=!,\s]+$")]
 DataPath = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$")]
 
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of the file: immutable, and a misspelt key is an error."""
 
@@ -83,6 +86,7 @@ class Replicate(Section, frozen=True):
 
     root: DataName = "kubernetes"
     fields: Literal["all", "auto"] = "all"  # auto: what the placement decision can read
+    verify: Share = 0.0  # of the decisions on what is auto, checked over whole objects
     namespaces: tuple[Namespace, ...] = ()  # none: all
     ignore_namespaces: tuple[Namespace, ...] = ()
     resources: tuple[Resource, ...] = (_CLUSTERS, _REPLICASETS)

@@ -6,12 +6,16 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from kube_sync.analysis.analyzer import analyze
+from kube_sync.analysis.reads import Document
+from kube_sync.replicator.policies import reading as reading_module
 from kube_sync.replicator.resources import Resources
 from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
 from tests.component.test_reconfiguration import CL, RS, World, brisk, of, sample
@@ -29,10 +33,10 @@ SPEC = {"a": 1, "b": 2, "c": {"d": 3, "e": 4}}
 NAMES = {"apiVersion", "kind", "metadata"}
 
 
-def configured(*resources: Resource, fields: Any = "auto", **more: Any) -> Settings:
+def configured(*resources: Resource, fields: Any = "auto", verify: float = 0.0) -> Settings:
     return Settings(
-        replicate=Replicate(resources=resources, fields=fields),
-        policies=Policies(namespaces=(NAMESPACE,), **more),
+        replicate=Replicate(resources=resources, fields=fields, verify=verify),
+        policies=Policies(namespaces=(NAMESPACE,)),
         placement=Placement(resources=("replicasets",)),
     )
 
@@ -289,3 +293,40 @@ async def test_opa_that_was_restarted_gets_the_same_fields(fleet: Fleet) -> None
         await until(lambda: fleet.epochs == 2)
         await fleet.until_spec(replicasets={"spec": {"a": 1}}, clusters={})
         assert fleet.loads("replicasets") == 2
+
+
+def checked(outcome: str, resource: str = "replicasets") -> float:
+    return sample(f"kube_sync_selfcheck_{outcome}_total", resource=resource) or 0
+
+
+async def test_check_over_whole_objects_finds_nothing(fleet: Fleet) -> None:
+    fleet.policy("p", "input.spec.a", "data.kubernetes.clusters.*.*.spec.b")
+    before = checked("decisions"), checked("differences")
+    async with fleet.replicating(configured(RS, CL, verify=1.0)):
+        await fleet.until_spec(replicasets={"spec": {"a": 1}})
+        await until(lambda: checked("decisions") > before[0])
+        fleet.api.put(REPLICASETS, key("a", "n1"), spec={**SPEC, "a": 7})
+        await until(lambda: checked("decisions") > before[0] + 1)
+        await fleet.until_spec(replicasets={"spec": {"a": 7}})
+        assert checked("differences") == before[1]
+
+
+async def test_analysis_that_is_wrong_is_found_and_the_resource_is_whole_from_then_on(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blind(modules: Any, decision: str, roots: Any) -> Any:
+        return replace(analyze(modules, decision, roots), input=Document(used=True))
+
+    monkeypatch.setattr(reading_module, "analyze", blind)
+    fleet.policy("p", "input.spec.a", "data.kubernetes.clusters.*.*.spec.b")
+    before = checked("differences")
+    with capture_logs() as logs:
+        async with fleet.replicating(configured(RS, CL, verify=1.0)):
+            await fleet.until_spec(replicasets={"spec": SPEC}, clusters={"spec": {"b": 2}})
+            await until(lambda: (fleet.decision("a") or {}).get("input.spec.a") == "1")
+            fleet.opa.restart()
+            await until(lambda: fleet.epochs == 2)
+            await fleet.until_spec(replicasets={"spec": SPEC}, clusters={"spec": {"b": 2}})
+    assert checked("differences") == before + 1
+    (found,) = [line for line in logs if line["event"] == "decision_differs"]
+    assert (found["resource"], len(found["policies"]) > 0) == ("replicasets", True)

@@ -158,6 +158,7 @@ def test_annotation_of_kubectl_is_kept_where_it_is_named() -> None:
         ([], ()),
         ([()], ("type",)),
         ([(EACH, "a")], ("type",)),
+        ([(), ("metadata", "annotations", LAST_APPLIED)], ("type",)),
         ([("data", "a")], ("data",)),
         ([("data",)], ("data",)),
         ([(), ("data",)], ("data", "stringData", "type")),

@@ -25,6 +25,7 @@ opa: {url: "http://127.0.0.1:8181", token_file: null, ca_file: null, binary: opa
 replicate:
   root: kubernetes
   fields: all                                           # all | auto | a list of paths per resource
+  verify: 0.0
   namespaces: []                                        # none: all
   ignore_namespaces: []
   resources:
@@ -316,6 +317,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "opa.binary": ("/a/opa", "/a/opa"),
     "replicate.root": ("fleet", "fleet"),
     "replicate.fields": ("auto", "auto"),
+    "replicate.verify": ("0.01", 0.01),
     "replicate.namespaces": ("[a, b]", ("a", "b")),
     "replicate.ignore_namespaces": ("[kube-system]", ("kube-system",)),
     "replicate.resources": (_ONE_RESOURCE, (Resource("", "v1", "replicasets"),)),
