@@ -44,6 +44,26 @@ replicated_bytes = Counter(
     "Bytes of objects that OPA took, after projection",
     ["resource"],
 )
+replicated_fields = Gauge(
+    "kube_sync_replicated_fields",
+    "Paths that are kept of each object, beside its names; -1 while objects are kept whole",
+    ["resource"],
+)
+unchanged_events = Counter(
+    "kube_sync_unchanged_events_total",
+    "Changes of objects in nothing that is kept of them, so that nothing was written",
+    ["resource"],
+)
+selfcheck_decisions = Counter(
+    "kube_sync_selfcheck_decisions_total",
+    "Decisions that were made over whole objects too, as a check",
+    ["resource"],
+)
+selfcheck_differences = Counter(
+    "kube_sync_selfcheck_differences_total",
+    "Decisions over whole objects that were not those over what is replicated of them",
+    ["resource"],
+)
 pending_changes = Gauge(
     "kube_sync_pending_changes", "Changes that OPA does not hold yet", ["resource"]
 )

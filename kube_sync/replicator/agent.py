@@ -32,7 +32,7 @@ from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.kube.reflector import Reflector
-from kube_sync.objects import ObjectKey
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
@@ -48,6 +48,7 @@ from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.way import Compiler
 from kube_sync.replicator.resources import Reconfigured, Resources
+from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
@@ -96,6 +97,7 @@ class Replicator:
         shelf.wake = self._policies.wake
         self._wakers: tuple[Callable[[], None], ...] = ()
         self._resources: Resources | None = None
+        self._distrusted: set[str] = set()  # resources, until the next start
 
     def configure(self, settings: Settings) -> None:
         """Replicate what `settings` say from now on; what they leave as it was is not touched."""
@@ -111,6 +113,9 @@ class Replicator:
             group.create_task(self._lease.run())
             group.create_task(self._statuses.run())
             group.create_task(self._epochs())
+
+    def _targets(self) -> dict[str, GroupVersionResource]:
+        return {resource.name: resource.gvr for resource in self._settings.targets()}
 
     async def _collections(self) -> Mapping[str, analyzer.Collection]:
         """Return where the replicated resources lie, but for those that nobody knows."""
@@ -152,7 +157,22 @@ class Replicator:
         gc.unfreeze()  # what an earlier epoch left may be garbage by now
         settings, instance = self._settings, secrets.token_hex(8)
         root = settings.replicate.root
-        self._resources = resources = Resources(settings, self._kube, self._readiness, self._wake)
+        self._resources = resources = Resources(
+            settings,
+            self._kube,
+            self._readiness,
+            self._wake,
+            grown=self._policies.wake,
+            distrusted=self._distrusted,
+        )
+        check = SelfCheck(
+            self._opa,
+            self._kube,
+            settings.placement.path,
+            self._targets,
+            resources,
+            settings.replicate.verify,
+        )
         mirrors = resources.mirrors
         evaluator = Evaluator(self._opa, instance)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
@@ -165,14 +185,19 @@ class Replicator:
             documents.wake()
             writer.wake()
 
-        def data_written(name: str, keys: Collection[ObjectKey]) -> None:
+        def written(name: str, keys: Collection[ObjectKey]) -> None:
             tracker.written(name, keys)
-            self._policies.wake()  # one of them may have waited for the place
+            check.written(name, keys)
 
         def policies_changed(digest: str, modules: int, reads: Reads) -> None:
             # First of all: from here on the classes by what the old ones read are unknown.
             resources.policies_changed(reads if modules or static else None)
             tracker.policies_changed(digest, modules, reads)
+            check.policies_changed(digest, pure=not reads.impure)
+
+        def data_written(name: str, keys: Collection[ObjectKey]) -> None:
+            tracker.written(name, keys)
+            self._policies.wake()  # one of them may have waited for the place
 
         data = data_maps(settings.policies, data_changed)
         documents = DataMaps(
@@ -183,7 +208,7 @@ class Replicator:
             instance,
             mirrors,
             self._readiness,
-            tracker.written,
+            written,
             ledger,
             documents=documents,
             audit=Audit(self._opa, root).check,
@@ -197,15 +222,18 @@ class Replicator:
                 group.create_task(self._reflect("policies", found))
             for held in data:
                 group.create_task(self._reflect("data ConfigMaps", held))
+            group.create_task(check.run())
             group.create_task(
                 self._policies.run(
                     Epoch(
                         policies,
                         writer.loaded,
                         applied,
+                        tracker.policies_changing,
                         policies_changed,
                         writer.stands,
                         documents.places,
+                        resources,
                     )
                 )
             )

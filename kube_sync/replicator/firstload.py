@@ -9,6 +9,7 @@ sent afterwards; memory is a few pages, since whoever adds waits for whoever rea
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -18,6 +19,14 @@ import msgspec
 from kube_sync.objects import ObjectKey
 
 _PAGES_AHEAD = 2
+
+
+Digests = dict[ObjectKey, bytes]
+
+
+def digest(body: bytes) -> bytes:
+    """Return 16 bytes that stand for a body."""
+    return hashlib.blake2b(body, digest_size=16).digest()
 
 
 class Abandoned(Exception):
@@ -36,8 +45,10 @@ class Loaded:
 class FirstLoad:
     """One document: `add` pages, then `finish` or `abandon`; somebody else reads `chunks`."""
 
-    def __init__(self) -> None:
+    def __init__(self, digests: Digests | None = None) -> None:
+        """Give `digests` of what the document holds where they are wanted."""
         self.versions: dict[ObjectKey, str] = {}  # what the document holds
+        self.digests = digests
         self.bytes = 0  # of the objects in it
         self.abandoned = False
         self._finished = False
@@ -69,6 +80,8 @@ class FirstLoad:
             parts += (self._separator, msgspec.json.encode(found.key.name), b":", found.body)
             self._separator = b","
             self.versions[found.key] = found.version
+            if self.digests is not None:
+                self.digests[found.key] = digest(found.body)
             self.bytes += len(found.body)
         self._put(b"".join(parts))
         return late

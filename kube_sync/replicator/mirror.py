@@ -3,7 +3,8 @@
 Keeps true: for every key the newest body wins, a change that is undone before it was written
 costs nothing, and a removal is only sent for what OPA really holds (removing what is not there
 fails a whole PATCH). Memory is one body for each key not yet written, and a resourceVersion for
-each that is, and where decisions are about it a class and a uid; until all of several namespaces
+each that is, and where decisions are about it a class and a uid, with a digest where only some
+fields are kept: an event that changes none of these is not written. Until all of several namespaces
 are listed, their document too. It makes no requests.
 """
 
@@ -26,7 +27,9 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.firstload import FirstLoad, Loaded
+from kube_sync.replicator.extent import WHOLE, Form
+from kube_sync.replicator.firstload import Digests, FirstLoad, Loaded, digest
+from kube_sync.replicator.narrowing import narrowing
 from kube_sync.replicator.projection import Project, keeps_version, project
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -75,7 +78,10 @@ class Mirror:
         self._clock = clock
         self._lag = metrics.replication_lag_seconds.labels(name)
         self._bytes = metrics.replicated_bytes.labels(name)
+        self._unchanged = metrics.unchanged_events.labels(name)
         self._versioned = keeps_version(projection)
+        self._form = WHOLE
+        self._digests: Digests | None = None  # of what OPA holds
         self._held: dict[ObjectKey, str] = {}
         self._sizes: Counter[str] = Counter()  # objects that OPA holds, by namespace
         self._pending: dict[ObjectKey, Change] = {}
@@ -90,6 +96,13 @@ class Mirror:
         # outlives the epoch.
         mine = weakref.ref(self)
         metrics.pending_changes.labels(name).set_function(lambda: _pending_in(mine()))
+
+    def narrow(self, form: Form) -> None:
+        """Keep only this of each object; to be said before anything is listed."""
+        self._form = form
+        self._project = narrowing(form.paths)
+        self._versioned = keeps_version(self._project)
+        self._digests = None if self._versioned else {}
 
     # As a Store
 
@@ -211,7 +224,7 @@ class Mirror:
         None where OPA does not hold the object.
         """
         version = self._held.get(key)
-        return version if self._versioned or version is None else ""
+        return version if version is None or self._versioned or not self._fits(key) else ""
 
     def batch(self, limit: int | None = None) -> Batch:
         """Return up to `limit` keys whose wanted state OPA does not hold, oldest first."""
@@ -239,6 +252,7 @@ class Mirror:
         """Note that OPA holds the document of the first LIST, and nothing else."""
         self._loaded, self._first = True, None
         self._held = first.versions
+        self._digests = first.digests
         self._bytes.inc(first.bytes)
         self._sizes = Counter(key.namespace for key in self._held)
 
@@ -256,8 +270,12 @@ class Mirror:
                 if key not in self._held:
                     self._sizes[key.namespace] += 1
                 self._held[key] = change.version
+                if self._digests is not None:
+                    self._digests[key] = digest(change.body)
             elif self._held.pop(key, None) is not None:
                 self._sizes[key.namespace] -= 1
+                if self._digests is not None:
+                    del self._digests[key]
             self.members.note(key, change.member)
         self._bytes.inc(written)
 
@@ -303,6 +321,11 @@ class Mirror:
         if self._as_held(item):
             return
         for found in self._read([item]):
+            if self._says_the_same(found):
+                self._held[item.key] = item.version
+                self.members.note(item.key, self.members.read(found.body, item.uid))
+                self._unchanged.inc()
+                continue
             since = self._since(item.key, arrived)
             member = self.members.read(found.body, item.uid)
             self._pending[item.key] = Change(item.version, found.body, since, member)
@@ -310,10 +333,21 @@ class Mirror:
     def _as_held(self, item: Item) -> bool:
         return self._held.get(item.key) == item.version and item.key not in self._pending
 
+    def _says_the_same(self, found: Loaded) -> bool:
+        """Tell whether OPA holds this body, and nothing else is on its way."""
+        if self._digests is None or found.key in self._pending:
+            return False
+        return self._digests.get(found.key) == digest(found.body)
+
+    def _fits(self, key: ObjectKey) -> bool:
+        """Tell whether an object lies where it has to for what is kept to be enough."""
+        return self._form.namespaced in (None, bool(key.namespace))
+
     def _read(self, items: Iterable[Item]) -> Iterator[Loaded]:
         for item in items:
             try:
-                yield Loaded(item.key, item.version, self._project(item.body))
+                project_ = self._project if self._fits(item.key) else project
+                yield Loaded(item.key, item.version, project_(item.body))
             except (msgspec.DecodeError, KeyError) as error:
                 # One object that cannot be read must not delay the others.
                 log.warning(
@@ -326,7 +360,7 @@ class Mirror:
 
     def _document(self) -> FirstLoad:
         if self._first is None:
-            self._first = FirstLoad()
+            self._first = FirstLoad(None if self._digests is None else {})
         return self._first
 
     def _at(self, key: ObjectKey) -> DataPath:

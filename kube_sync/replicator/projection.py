@@ -16,20 +16,20 @@ import msgspec
 Path = tuple[str, ...]  # the keys on the way to a field; arrays on the way have none
 Project = Callable[[bytes], bytes]
 
-_MANAGED: Path = ("metadata", "managedFields")
+MANAGED: Path = ("metadata", "managedFields")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_APPLIED: Path = ("metadata", "annotations", _LAST_APPLIED)
+APPLIED: Path = ("metadata", "annotations", _LAST_APPLIED)
 # Without them a policy could not say what it is about, nor a decision what it was made on.
-_ALWAYS: tuple[Path, ...] = (
+NAMED: tuple[Path, ...] = (
     ("apiVersion",),
     ("kind",),
     ("metadata", "name"),
     ("metadata", "namespace"),
     ("metadata", "uid"),
 )
-_Fields = dict[str, msgspec.Raw]
+Fields = dict[str, msgspec.Raw]
 _Tree = dict[str, "_Tree | None"]  # None: all that is here
-_decoder = msgspec.json.Decoder(_Fields)
+_decoder = msgspec.json.Decoder(Fields)
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
@@ -37,8 +37,8 @@ _encode = msgspec.json.Encoder().encode
 def project(body: bytes) -> bytes:
     """Return the JSON of an object as OPA gets it by default. Raises msgspec.DecodeError."""
     whole = _decoder.decode(body)
-    _tidy(whole, managed=False, applied=False)
-    if _is_secret(whole):
+    tidy(whole, managed=False, applied=False)
+    if is_secret(whole):
         whole.pop("data", None)
         whole.pop("stringData", None)
     return _encode(whole)
@@ -51,8 +51,8 @@ def keeping(paths: Iterable[Path]) -> Project:
     path meets anything else before its end there is nothing to keep.
     """
     named = tuple(paths)
-    tree = _tree((*_ALWAYS, *named))
-    managed, applied = _names(named, _MANAGED), _names(named, _APPLIED)
+    tree = _tree((*NAMED, *named))
+    managed, applied = _names(named, MANAGED), _names(named, APPLIED)
 
     def kept(body: bytes) -> bytes:
         try:
@@ -61,7 +61,7 @@ def keeping(paths: Iterable[Path]) -> Project:
             msg = "nested too deeply"
             raise msgspec.DecodeError(msg) from error
         # kubectl repeats the values of a Secret there.
-        _tidy(whole, managed=managed, applied=applied and not _is_secret(whole))
+        tidy(whole, managed=managed, applied=applied and not is_secret(whole))
         return _encode(whole)
 
     return kept
@@ -73,7 +73,7 @@ def keeps_version(projection: Project) -> bool:
     return "resourceVersion" in _decoder.decode(kept.get("metadata", b"{}"))
 
 
-def _tidy(whole: _Fields, *, managed: bool, applied: bool) -> None:
+def tidy(whole: Fields, *, managed: bool, applied: bool) -> None:
     """Take the bookkeeping out, each part unless it is wanted."""
     metadata = _decoder.decode(whole["metadata"])
     if not managed:
@@ -85,7 +85,8 @@ def _tidy(whole: _Fields, *, managed: bool, applied: bool) -> None:
     whole["metadata"] = msgspec.Raw(_encode(metadata))
 
 
-def _is_secret(whole: _Fields) -> bool:
+def is_secret(whole: Fields) -> bool:
+    """Tell whether these are the members of a Secret."""
     # As bytes: a Raw never equals bytes.
     return bytes(whole.get("kind", b"")) == b'"Secret"'
 
@@ -107,8 +108,8 @@ def _tree(paths: Iterable[Path]) -> _Tree:
     return tree
 
 
-def _members(found: _Fields, tree: _Tree) -> _Fields:
-    kept: _Fields = {}
+def _members(found: Fields, tree: _Tree) -> Fields:
+    kept: Fields = {}
     for name, raw in found.items():
         if name in tree and (part := _part(raw, tree[name])) is not None:
             kept[name] = part

@@ -4,6 +4,7 @@ Keeps true: a resource whose selection did not change is not touched, whatever h
 decisions are held, and the process is not ready, from before a collection is asked for until OPA
 holds it and all was decided again; a collection that is exchanged for another one of its name is
 replaced whole, so OPA never holds less than one of them; of one that is withdrawn nothing is left.
+So is one with `fields: auto` when more of it is read, and a little after less of it is.
 
 A resource that goes or changes before the first load of all is in ends the epoch (Reconfigured):
 that load may be waiting for just this one.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
@@ -25,6 +27,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.extent import WHOLE, Extent, Form, Need
 from kube_sync.replicator.lessons import Lessons
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.projection import keeping, project
@@ -33,6 +36,9 @@ from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Replicate, Resource, Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+_SHRINK_SECONDS = 5.0  # an edit that is taken back in this time lists nothing twice
 
 
 class Reconfigured(SyncError):
@@ -89,10 +95,13 @@ class Replica:
     selection: object  # equal to another one when the same objects are wanted in the same form
     mirror: Mirror
     feed: Feed
+    known: asyncio.Event  # how much of it to keep
+    form: Form | None = None  # how much that is, once it is known
     task: asyncio.Task[None] | None = field(default=None)
 
     async def follow(self) -> None:
         """Keep the Mirror current until cancelled."""
+        await self.known.wait()
         await self.feed.run(self.mirror)
 
     def cancel(self) -> None:
@@ -118,8 +127,15 @@ class Resources:
         wake: Callable[[], None],
         *,
         backoff: Callable[[], Backoff] = Backoff,
+        grown: Callable[[], None] = lambda: None,
+        shrink: float = _SHRINK_SECONDS,
+        distrusted: set[str] | None = None,
     ) -> None:
-        """`wake` is called when a Mirror has something to write."""
+        """`wake` is called when a Mirror has something to write, `grown` when OPA holds more.
+
+        `shrink` is how long what nobody reads any more stays, in seconds. Of what is `distrusted`
+        whole objects are held.
+        """
         self._settings = settings
         self._kube = kube
         self._readiness = readiness
@@ -128,6 +144,11 @@ class Resources:
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not in yet
         self._classes = Lessons()
+        self._grown = grown
+        self._shrink = shrink
+        self._shrink_at: float | None = None  # on the loop's clock
+        self._distrusted = set() if distrusted is None else distrusted
+        self._extent = Extent(self._distrusted)
         self._replicas = {r.name: self._replica(r) for r in settings.replicate.resources}
 
     @property
@@ -138,12 +159,66 @@ class Resources:
     def configure(self, settings: Settings) -> None:
         """Replicate these resources from now on."""
         self._settings = settings
+        self._shrink_at = self._clock() + self._shrink
         self._news.set()
 
     def policies_changed(self, reads: Reads | None) -> None:
         """Tell the objects that are decided on apart by what is read of them, None: by nothing."""
         self._classes.change(reads)
         self._classify()
+
+    # As what policies stand on
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the policies say of any resource which fields to hold."""
+        replicate = self._settings.replicate
+        return any(map(replicate.is_auto, replicate.resources))
+
+    def begin(self, needs: Iterable[Need | None]) -> None:
+        """List the resources, to hold of them what these sets of policies need."""
+        self._extent.may_come(needs)
+        self._extent_known()
+        for replica in self._replicas.values():
+            self._measure(replica)
+
+    def hold(self, needs: Iterable[Need | None]) -> bool:
+        """Hold what these need beside what was needed before; returns whether OPA does."""
+        if self._extent.may_come(needs):
+            self._shrink_at = None
+            self._extent_known()
+        return all(map(self._is_enough, self._settings.replicate.resources))
+
+    def settle(self, need: Need | None) -> None:
+        """Hold only what this one needs, from a little later on."""
+        if self._extent.is_in_force(need):
+            self._shrink_at = self._clock() + self._shrink
+            self._extent_known()
+
+    def narrowed_to(self, name: str) -> Form | None:
+        """Return what OPA holds of each object, where decisions are about it and it is a part."""
+        replica = self._replicas.get(name)
+        if replica is None or name in self._arriving or replica.form == WHOLE:
+            return None
+        return replica.form
+
+    def distrust(self, name: str) -> None:
+        """Hold whole objects of it, as long as this process lives."""
+        self._distrusted.add(name)
+        self._news.set()
+
+    def _extent_known(self) -> None:
+        for replica in self._replicas.values():
+            self._shape(replica)
+        self._news.set()
+
+    def _is_enough(self, resource: Resource) -> bool:
+        if not self._settings.replicate.is_auto(resource):
+            return True
+        form, replica = self._form(resource), self._replicas.get(resource.name)
+        if replica is None or replica.form is None or resource.name in self._arriving:
+            return False
+        return replica.form.holds(form)
 
     async def run(self, writer: Target, decider: Decider) -> NoReturn:
         """Follow all resources, and the configuration. Raises EpochLost and Reconfigured."""
@@ -159,17 +234,27 @@ class Resources:
         async with asyncio.TaskGroup() as group:
             for replica in self._replicas.values():
                 replica.task = group.create_task(replica.follow())
+                self._measure(replica)
             group.create_task(self._classes.run(self._replicas.values, decider.wake))
             change = _Change(writer, decider, group)
             while True:
-                await self._news.wait()
-                self._news.clear()
+                await self._wait()
                 await self._reconcile(change)
+
+    async def _wait(self) -> None:
+        """Wait for news, or until what nobody reads any more may go."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._shrink_at):
+                await self._news.wait()
+        self._news.clear()
 
     async def _reconcile(self, change: _Change) -> None:
         wanted = {resource.name: resource for resource in self._settings.replicate.resources}
         gone = [name for name in self._replicas if name not in wanted]
-        new = {name: self._replica(r) for name, r in wanted.items() if self._differs(name, r)}
+        late = self._shrink_at is not None and self._clock() >= self._shrink_at
+        if late:
+            self._shrink_at = None
+        new = {n: self._replica(r) for n, r in wanted.items() if self._differs(n, r, late=late)}
         if (gone or new) and not change.writer.loaded.is_set():
             msg = f"the configuration changed during the load: {', '.join([*gone, *new])}"
             raise Reconfigured(msg)
@@ -187,6 +272,7 @@ class Resources:
         targets = {resource.name: resource.gvr for resource in self._settings.targets()}
         for name, replica in new.items():
             self._await(name, "is being loaded")
+            self._tell(self._replicas.get(name), replica)
             decider.expect(replica.mirror, targets.get(name))
         for name in self._replicas.keys() - new.keys() - set(gone):
             decider.retarget(name, targets.get(name))
@@ -210,7 +296,11 @@ class Resources:
         log.info("resource_withdrawn", resource=name)
 
     def _unmeasure(self, name: str) -> None:
-        for metric in (metrics.replicated_objects, metrics.resource_known):
+        for metric in (
+            metrics.replicated_objects,
+            metrics.resource_known,
+            metrics.replicated_fields,
+        ):
             metric.remove(name)
 
     async def _bring_in(self, replica: Replica, change: _Change) -> None:
@@ -224,6 +314,7 @@ class Resources:
                     await change.writer.add(replica.mirror)
                     self._arrived(name)
                     self._classify()
+                    self._measure(replica)
                     log.info("resource_added", resource=name)
             except* EpochLost:
                 raise
@@ -231,6 +322,8 @@ class Resources:
                 self._await(name, str(first_of(errors)))
             await backoff.wait()
             replica.mirror = self._mirror(replica.resource)
+            if replica.form is not None:
+                replica.mirror.narrow(replica.form)
             targets = {resource.name: resource.gvr for resource in self._settings.targets()}
             change.decider.expect(replica.mirror, targets.get(name))
 
@@ -239,6 +332,25 @@ class Resources:
         for name, replica in self._replicas.items():
             self._classes.give(replica.mirror, target=name in targets)
 
+    def _measure(self, replica: Replica) -> None:
+        if not replica.known.is_set():
+            return
+        named = WHOLE.count if replica.resource.paths is None else len(replica.resource.paths)
+        count = named if replica.form is None else replica.form.count
+        metrics.replicated_fields.labels(replica.resource.name).set(count)
+
+    def _tell(self, old: Replica | None, new: Replica) -> None:
+        """Say why a resource is listed again, where that is for what policies read."""
+        if old is None or old.form is None or new.form is None or old.form == new.form:
+            return
+        name, fields = new.resource.name, new.form.count
+        if old.form.holds(new.form):
+            log.info("fields_shrink", resource=name, fields=fields)
+            return
+        target = name in self._settings.placement.resources
+        asked = self._extent.asked(name, old.form, target=target)
+        log.info("fields_grow", resource=name, fields=fields, asked=asked)
+
     def _await(self, name: str, why: str) -> None:
         self._arriving[name] = why
         self._report()
@@ -246,19 +358,47 @@ class Resources:
     def _arrived(self, name: str) -> None:
         if self._arriving.pop(name, None) is not None:
             self._report()
+            self._grown()
 
     def _report(self) -> None:
         reasons = [f"{name}: {why}" for name, why in sorted(self._arriving.items())]
         self._readiness.reporter("data")("; ".join(reasons) or None)
 
-    def _differs(self, name: str, resource: Resource) -> bool:
+    def _differs(self, name: str, resource: Resource, *, late: bool) -> bool:
+        """Tell whether it has to be exchanged; `late`: also where it only holds too much."""
         old = self._replicas.get(name)
-        return old is None or old.selection != _selection(self._settings.replicate, resource)
+        if old is None or old.selection != _selection(self._settings.replicate, resource):
+            return True
+        if old.form is None:
+            return False
+        form = self._form(resource)
+        return old.form != form and (late or not old.form.holds(form))
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _replica(self, resource: Resource) -> Replica:
         replicate = self._settings.replicate
         feed = Feed(self._kube, replicate, resource, self._readiness)
-        return Replica(resource, _selection(replicate, resource), self._mirror(resource), feed)
+        selection, mirror = _selection(replicate, resource), self._mirror(resource)
+        replica = Replica(resource, selection, mirror, feed, asyncio.Event())
+        self._shape(replica)
+        return replica
+
+    def _shape(self, replica: Replica) -> None:
+        """Let it be listed as soon as it is known what to keep of it."""
+        if replica.known.is_set():
+            return
+        if self._settings.replicate.is_auto(replica.resource):
+            if not self._extent.known:
+                return
+            replica.form = self._form(replica.resource)
+            replica.mirror.narrow(replica.form)
+        replica.known.set()
+
+    def _form(self, resource: Resource) -> Form:
+        target = resource.name in self._settings.placement.resources
+        return self._extent.form(resource.name, target=target)
 
     def _mirror(self, resource: Resource) -> Mirror:
         replicate = self._settings.replicate
@@ -283,6 +423,7 @@ def _selection(replicate: Replicate, resource: Resource) -> object:
         resource.label_selector,
         resource.field_selector,
         resource.paths,
+        replicate.is_auto(resource),
         replicate.namespaces_of(resource),
         replicate.ignored_of(resource),
     )

@@ -28,6 +28,7 @@ CONDITION = "configuration"
 _LOOK_SECONDS = 1.0
 _LIVE = frozenset(
     (
+        "replicate.fields",
         "replicate.namespaces",
         "replicate.ignore_namespaces",
         "replicate.resources",

@@ -72,7 +72,8 @@ def _check_fields(path: str, resource: Resource) -> None:
     if resource.paths == ():
         msg = f"{path}: empty; name fields, or leave it out to keep everything"
         raise Misconfigured(msg)
-    for index, (said, keys) in enumerate(zip(resource.fields, resource.paths or (), strict=False)):
+    pairs = zip(resource.fields or (), resource.paths or (), strict=False)
+    for index, (said, keys) in enumerate(pairs):
         if not all(keys) or not keys:
             msg = f"{path}[{index}]: a path is keys with dots between them, or a list of keys"
             raise Misconfigured(msg)

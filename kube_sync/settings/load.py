@@ -84,5 +84,5 @@ def _explain(message: str, source: str | None, environment: Mapping[str, str]) -
 def _choices(path: str) -> list[str]:
     """Return what the field at `path` may be, where that is a list of words."""
     if path.endswith("].fields"):
-        return ["all", "a list of paths"]
+        return ["all", "auto", "a list of paths"]
     return [str(c) for field in fields() if field.path == path for c in get_args(field.type)]

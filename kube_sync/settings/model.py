@@ -20,6 +20,9 @@ Label = Annotated[str, msgspec.Meta(pattern=r"^[^=!,\s]+=[^=!,\s]+$")]
 DataPath = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$")]
 
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of the file: immutable, and a misspelt key is an error."""
 
@@ -43,7 +46,8 @@ class Opa(Section, frozen=True):
 class Resource(Section, frozen=True, rename={"as_": "as"}):
     """One collection to replicate, its name in OPA (by default its plural), and what part of it.
 
-    A resource that says `namespaces` or `ignore_namespaces` takes neither from `replicate`.
+    A resource that says `namespaces` or `ignore_namespaces` takes neither from `replicate`, one
+    that says `fields` takes its own.
     """
 
     group: str
@@ -54,13 +58,13 @@ class Resource(Section, frozen=True, rename={"as_": "as"}):
     field_selector: str | None = None
     namespaces: tuple[Namespace, ...] | None = None
     ignore_namespaces: tuple[Namespace, ...] | None = None
-    # A path is dotted or, since keys may have dots, a list of keys.
-    fields: Literal["all"] | tuple[str | tuple[str, ...], ...] = "all"
+    # A path is dotted or, since keys may have dots, a list of keys. None: as `replicate` says.
+    fields: Literal["all", "auto"] | tuple[str | tuple[str, ...], ...] | None = None
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...] | None:
-        """The fields to keep, each as the keys on the way to it; None for all."""
-        return None if self.fields == "all" else tuple(map(_keys, self.fields))
+        """The fields that are named, each as the keys on the way to it; None where none are."""
+        return tuple(map(_keys, self.fields)) if isinstance(self.fields, tuple) else None
 
     @property
     def name(self) -> str:
@@ -81,10 +85,15 @@ class Replicate(Section, frozen=True):
     """What goes into OPA, and where."""
 
     root: DataName = "kubernetes"
-    fields: Literal["all"] = "all"
+    fields: Literal["all", "auto"] = "all"  # auto: what the placement decision can read
+    verify: Share = 0.0  # of the decisions on what is auto, checked over whole objects
     namespaces: tuple[Namespace, ...] = ()  # none: all
     ignore_namespaces: tuple[Namespace, ...] = ()
     resources: tuple[Resource, ...] = (_CLUSTERS, _REPLICASETS)
+
+    def is_auto(self, resource: Resource) -> bool:
+        """Tell whether the policies say which fields of a resource to replicate."""
+        return (self.fields if resource.fields is None else resource.fields) == "auto"
 
     def namespaces_of(self, resource: Resource) -> tuple[str, ...]:
         """Return the only namespaces to replicate a resource from, none for all of them."""

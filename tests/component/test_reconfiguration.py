@@ -71,6 +71,7 @@ class World:
         self.folder = folder
         self.hub = DecisionHub("test")
         self.readiness = Readiness()
+        self.compiler = FakeCompiler()
         self.replicator: Replicator
 
     def held(self) -> dict[str, Any]:
@@ -112,7 +113,7 @@ class World:
             kube = await stack.enter_async_context(kube_of(self.api, self.folder))
             opa = await stack.enter_async_context(opa_of(self.opa))
             self.replicator = Replicator(
-                settings, kube, opa, self.hub, self.readiness, FakeCompiler(), Shelf()
+                settings, kube, opa, self.hub, self.readiness, self.compiler, Shelf()
             )
             task = asyncio.create_task(self.replicator.run())
             try:

@@ -1,4 +1,7 @@
-"""A scratch OPA in memory: the same two rules about text as the fake OPA's, and packages."""
+"""A scratch OPA in memory: the same two rules about text as the fake OPA's, packages, and reads.
+
+Where it is told to give trees, a line `# reads: data.a.*.b` is one rule that does.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from tests.fakes.opa import compile_errors
 
 _PACKAGE = re.compile(r"^package (\S+)", re.MULTILINE)
 _NAME = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
+_READS = re.compile(r"^# reads: (\S+)$", re.MULTILINE)
 
 
 class FakeCompiler:
     """Compiles text; notes what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trees: bool = False) -> None:
+        """Without `trees` nothing that it says of modules can be analysed."""
         self.checked: list[Modules] = []
         self.inspected: list[Modules] = []
+        self.trees = trees
 
     async def check(self, modules: Modules) -> list[Cause]:
         """Return what is wrong with them together."""
@@ -39,5 +45,35 @@ class FakeCompiler:
         }
 
     async def compiled(self, modules: Modules) -> dict[str, Any]:
-        """Return no tree that can be read: everything counts as read."""
-        return dict.fromkeys(modules)
+        """Return their trees; without any that can be read everything counts as read."""
+        return {i: tree_of(source) if self.trees else None for i, source in modules.items()}
+
+
+def reading(*paths: str, package: str = "io.k8s.federation") -> str:
+    """Return a module whose decision, `admission`, reads these."""
+    return "\n".join([f"package {package}", *(f"# reads: {path}" for path in paths), ""])
+
+
+def tree_of(source: str) -> Any:
+    """Return the tree of one module as OPA would compile it."""
+    found = _PACKAGE.search(source)
+    parts = found[1].split(".") if found else []
+    package = [_term("var", "data"), *(_term("string", part) for part in parts)]
+    rules = [_rule(path.split(".")) for path in _READS.findall(source)]
+    return {"package": {"path": package}, "rules": rules}
+
+
+def _rule(path: list[str]) -> Any:
+    head, *rest = path
+    steps = [_step(number, part) for number, part in enumerate(rest)]
+    body = [{"index": 0, "terms": _term("ref", [_term("var", head), *steps])}]
+    name = {"name": "admission", "ref": [_term("var", "admission")]}
+    return {"head": name | {"value": _term("boolean", value=True)}, "body": body}
+
+
+def _step(number: int, part: str) -> Any:
+    return _term("var", f"${number}") if part == "*" else _term("string", part)
+
+
+def _term(kind: str, value: Any) -> Any:
+    return {"type": kind, "value": value}

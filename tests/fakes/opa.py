@@ -25,6 +25,7 @@ Path = tuple[str, ...]
 # What a policy says of an object: object, all data → decision, None for undefined.
 Decide = Callable[[Json, Json], Any]
 
+DECISION = "io/k8s/federation/admission"
 _ABSENT: Any = object()
 _NEEDS = re.compile(r"^# needs: (\S+)$", re.MULTILINE)
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -190,6 +191,9 @@ class FakeOpa:
         if path == "kube_sync/audit/versions" and self._holds("kube_sync.audit"):
             for_root = f'if input.root == "{asked["root"]}"' in "".join(self.policies.values())
             return _result(self._versions(asked["items"])) if for_root else web.json_response({})
+        if path == DECISION:
+            decision = self.decide(asked, self.data)
+            return web.json_response({}) if decision is None else _result(decision)
         return web.json_response({})
 
     def _versions(self, items: list[list[str]]) -> Json:

@@ -1,6 +1,7 @@
 """Policy ConfigMaps into OPA, and the outcome back to whoever wrote them.
 
-Keeps true: OPA only ever gets sets that compile, once its data is loaded; a ConfigMap that is at
+Keeps true: OPA only ever gets sets that compile, once its data is loaded and has what they read,
+which is let go when nothing that may be in force reads it; a ConfigMap that is at
 fault falls back to its last good version, delays no other, and says why on itself; a module whose
 key or ConfigMap is gone is unloaded. Reconciling an unchanged world writes nothing.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 import structlog
@@ -23,6 +24,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
+from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.account import account, forbidden
 from kube_sync.replicator.policies.bundle import Bundle, build, digest
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
@@ -54,6 +56,46 @@ class Record(Protocol):
         ...
 
 
+class Data(Protocol):
+    """What policies stand on: some of it may hold no more than they read."""
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether any of it holds only what is read."""
+        ...
+
+    def begin(self, needs: Iterable[Need | None]) -> None:
+        """Load what these sets of policies need; None: what nobody knows."""
+        ...
+
+    def hold(self, needs: Iterable[Need | None]) -> bool:
+        """Hold what these need beside what was needed before; returns whether OPA does.
+
+        If not, the loader is woken when it does.
+        """
+        ...
+
+    def settle(self, need: Need | None) -> None:
+        """Hold only this: it is in force, and nothing else may be."""
+        ...
+
+
+class Whole:
+    """Data that holds everything, whatever is read."""
+
+    narrowed = False
+
+    def begin(self, needs: Iterable[Need | None]) -> None:
+        """Do nothing."""
+
+    def hold(self, needs: Iterable[Need | None]) -> bool:  # noqa: ARG002 - it holds all
+        """Hold it."""
+        return True
+
+    def settle(self, need: Need | None) -> None:
+        """Do nothing."""
+
+
 # Told the digest of the modules in force, how many they are, and what the decision reads.
 Changed = Callable[[str, int, Reads], None]
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
@@ -66,9 +108,16 @@ class Epoch:
     maps: Sequence[PolicyMaps]
     loaded: asyncio.Event  # the data is there
     applied: asyncio.Event  # set when the policies are, for the first time
-    changed: Changed
+    changing: Callable[[], None]  # OPA may hold another set from now on
+    changed: Changed  # always told after that
     stands: Stands
     places: Callable[[], Sequence[DataPath]]  # where data lies beside that of the guard
+    data: Data = field(default_factory=Whole)
+
+    @property
+    def policies(self) -> dict[ObjectKey, PolicyMap]:
+        """The policy ConfigMaps as they are now."""
+        return {policy.key: policy for found in self.maps for policy in found}
 
 
 class PolicyLoader:
@@ -106,7 +155,9 @@ class PolicyLoader:
         self._explained: Choice | None = None  # with what OPA held when it failed
         self._bundle: Bundle | None = None
         self._in_force: Mapping[str, str | None] = {}
+        self._offered: str | None = None  # the digest of what was delivered last
         self._told: tuple[str, Reads] | None = None
+        self._may_hold: list[Modules] = []  # of each of these OPA may hold some modules
 
     def wake(self) -> None:
         """Say that a policy ConfigMap may have changed."""
@@ -114,20 +165,19 @@ class PolicyLoader:
 
     async def run(self, epoch: Epoch) -> NoReturn:
         """Once the data is loaded, keep OPA's modules equal to the ConfigMaps."""
-        self._told = None
+        self._told = self._offered = None
         self._shelf.withhold()
+        if epoch.data.narrowed:
+            await self._foresee(epoch)
         self._readiness.waiting("policies", "they are loaded after the data")
         await epoch.loaded.wait()
-        while not all(found.listed for found in epoch.maps):
-            self._readiness.waiting("policies", "the policy ConfigMaps are not listed yet")
-            self._news.clear()
-            await self._news.wait()
+        await self._listed(epoch, "the policy ConfigMaps are not listed yet")
         self._way = None
         while True:
             self._news.clear()
             try:
                 if self._way is None:
-                    self._way = await self._ways.find([found.namespace for found in epoch.maps])
+                    self._way = await self._find(epoch)
                 if await self._reconcile(self._way, epoch):
                     self._readiness.met("policies")
                     epoch.applied.set()
@@ -138,21 +188,83 @@ class PolicyLoader:
             self._backoff.progressed()
             await self._news.wait()
 
+    async def _listed(self, epoch: Epoch, reason: str) -> None:
+        while not all(found.listed for found in epoch.maps):
+            self._readiness.waiting("policies", reason)
+            self._news.clear()
+            await self._news.wait()
+
+    async def _foresee(self, epoch: Epoch) -> None:
+        """Find out what will be read, and is by what OPA holds: until then nothing is loaded."""
+        await self._listed(epoch, "they are not listed yet, so which fields they read is not known")
+        while True:
+            try:
+                way = await self._find(epoch)
+                choice = await self._choose(way, epoch, epoch.policies)
+                needs = [await self._need(way, way.held)] if way.held else []
+                needs += await self._ahead(way, self._wanted(choice))
+            except SyncError as error:
+                self._readiness.waiting("policies", str(error))
+                await self._backoff.wait(getattr(error, "retry_after", None))
+            else:
+                epoch.data.begin(needs)
+                self._backoff.progressed()
+                return
+
+    async def _find(self, epoch: Epoch) -> Way:
+        way = await self._ways.find([found.namespace for found in epoch.maps])
+        self._may_hold = [way.held]
+        return way
+
+    async def _ahead(self, way: Way, modules: Modules) -> list[Need | None]:
+        """Return what is needed until these modules are in force."""
+        needs = [await self._need(way, {**way.static, **modules})]
+        if way.puts is not None:
+            # One by one: what is there with some of them is read by no set that was ever wanted.
+            before = {source for found in self._may_hold for source in found.values()}
+            if not before <= {*way.static.values(), *modules.values()}:
+                needs.append(await self._need(way, *self._may_hold, {**way.static, **modules}))
+        return needs
+
+    async def _need(self, way: Way, *sets: Modules) -> Need | None:
+        """Return what is needed of the data, None where nobody knows."""
+        return None if way.opaque else await self._reading.need(*sets)
+
+    def _wanted(self, choice: Choice) -> dict[str, str]:
+        wanted = {i: s for modules in choice.modules.values() for i, s in modules.items()}
+        return {**wanted, **self._generated}
+
     async def _reconcile(self, way: Way, epoch: Epoch) -> bool:
         """Take one step; returns whether OPA holds what is chosen."""
-        policies = {policy.key: policy for found in epoch.maps for policy in found}
+        policies = epoch.policies
         choice = await self._choose(way, epoch, policies)
         if choice.failures and choice is not self._explained:
             # They may need what OPA has got from elsewhere since.
             self._way = way = await self._ways.look_again(way)
             choice = self._explained = await self._choose(way, epoch, policies)
-        wanted = {i: s for modules in choice.modules.values() for i, s in modules.items()}
-        in_force = await self._deliver(way, {**wanted, **self._generated}, epoch)
+        wanted = self._wanted(choice)
+        narrowed = epoch.data.narrowed
+        if not epoch.data.hold(await self._ahead(way, wanted) if narrowed else [None]):
+            self._readiness.waiting(
+                "policies", "the data lacks what they read, and is listed again"
+            )
+            return False
+        if wanted not in self._may_hold:
+            self._may_hold.append(wanted)
+        if (offered := digest(wanted)) != self._offered:
+            self._offered, self._told = offered, None
+            epoch.changing()
+        in_force = await self._deliver(way, wanted, epoch)
         if in_force is None:
             return False
         known = {i: source for i, source in in_force.modules.items() if source is not None}
-        reads = await self._reading.reads({**way.static, **known})
-        self._note(choice, in_force, reads, epoch.changed)
+        need = await self._reading.need({**way.static, **known})
+        if way.opaque or len(known) < len(in_force.modules):
+            epoch.data.settle(None)
+        else:
+            self._may_hold = [known]
+            epoch.data.settle(need)
+        self._note(choice, in_force, need.reads, epoch.changed)
         await self._record.save(self._good or {})
         for policy in policies.values():
             await self._tell(policy, choice, in_force)

@@ -7,18 +7,21 @@ for longer than one compilation. It knows nothing of what follows from it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import structlog
 
 from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
-from kube_sync.analysis.reads import Reads
 from kube_sync.errors import SyncError
 from kube_sync.opa.scratch import Modules
+from kube_sync.replicator.extent import Need
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+_REMEMBERED = 4  # sets: what is in force, what is wanted, and what may be in between
+_Trees = dict[str, PolicyModule]  # by source
 # Where each replicated resource lies, by its name in OPA; those that nobody knows are left out.
 Collections = Callable[[], Awaitable[Mapping[str, Collection]]]
 
@@ -39,28 +42,39 @@ class Reading:
         self._compiler = compiler
         self._decision = decision
         self._collections = collections
-        self._last: tuple[Modules, Mapping[str, Collection], Reads] | None = None
+        self._known: deque[tuple[Sequence[Modules], Need]] = deque(maxlen=_REMEMBERED)
+        self._compiled: deque[tuple[Modules, _Trees]] = deque(maxlen=_REMEMBERED)
 
-    async def reads(self, modules: Modules) -> Reads:
-        """Return what the decision reads if these are in force. Raises SyncError.
+    async def need(self, *sets: Modules) -> Need:
+        """Return what the decision reads if one of these is in force, or modules of several.
 
-        `modules` are all that OPA holds, whoever loaded them.
+        Each is all that OPA holds then, whoever loaded it. Raises SyncError.
         """
         collections = await self._collections()
-        if self._last is not None and self._last[:2] == (modules, collections):
-            return self._last[2]
-        trees = await self._trees(modules)
+        for asked, need in self._known:
+            if asked == sets and need.collections == collections:
+                return need
+        trees: _Trees = {}
+        for modules in sets:
+            # Of a module that is in several sets one tree is enough.
+            trees = await self._trees(modules) | trees
         # In a thread: a hundred modules take long enough to keep events waiting.
-        found = await asyncio.to_thread(analyze, trees, self._decision, collections)
+        found = await asyncio.to_thread(analyze, [*trees.values()], self._decision, collections)
         if found.gave_up is not None:
             log.warning("policies_not_analysed", reason=found.gave_up)
-        self._last = modules, collections, found
-        return found
+        need = Need(found, collections)
+        self._known.append((sets, need))
+        return need
 
-    async def _trees(self, modules: Modules) -> list[PolicyModule]:
+    async def _trees(self, modules: Modules) -> _Trees:
+        for compiled, trees in self._compiled:
+            if compiled == modules:
+                return trees
         try:
-            trees = await self._compiler.compiled(modules)
+            found = await self._compiler.compiled(modules)
         except SyncError as error:
             # No tree at all: that is one which cannot be read.
-            return [PolicyModule("policies", {"error": str(error)})]
-        return [PolicyModule(policy_id, tree) for policy_id, tree in sorted(trees.items())]
+            return {"": PolicyModule("policies", {"error": str(error)})}
+        trees = {modules.get(i, i): PolicyModule(i, tree) for i, tree in sorted(found.items())}
+        self._compiled.append((dict(modules), trees))
+        return trees

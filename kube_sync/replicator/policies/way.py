@@ -52,6 +52,8 @@ class Way:
 
     guard: Guard
     static: Modules  # of OPA's own; none if they do not compile here
+    held: Modules  # all that OPA held when it was looked at
+    opaque: bool  # some of OPA's own cannot be compiled here
     puts: Puts | None  # None: by bundle
     is_ours: Callable[[str], bool]
 
@@ -83,8 +85,9 @@ class Pathfinder:
         return await self._beside(await self._opa.policies(), way.puts, way.is_ours)
 
     async def _beside(
-        self, held: Iterable[LoadedPolicy], puts: Puts | None, is_ours: Callable[[str], bool]
+        self, held: Sequence[LoadedPolicy], puts: Puts | None, is_ours: Callable[[str], bool]
     ) -> Way:
+        everything = {found.id: found.raw for found in held}
         own = [found for found in held if not is_ours(found.id)]
         static = {f"static/{found.id}": found.raw for found in own}
         if causes := await self._compiler.check({**static, **self._generated}):
@@ -93,4 +96,4 @@ class Pathfinder:
             static = {}
         packages = sorted({found.package for found in own})
         guard = replace(self._guard, own=packages, by_bundle=puts is None)
-        return Way(guard, static, puts, is_ours)
+        return Way(guard, static, everything, bool(own) and not static, puts, is_ours)

@@ -18,7 +18,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
+from kube_sync.replicator.policies.loader import Data, Epoch, PolicyLoader, Whole
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf
 from tests.fakes.compiler import FakeCompiler
@@ -72,6 +72,7 @@ class Bench:
         self.readiness = Noting(self._met)
         self.digests: list[str] = []
         self.counts: list[int] = []
+        self.steps: list[str] = []
         self.reads: list[Reads] = []
         self.statuses: list[tuple[str, str]] = []
         self.refusal: SyncError | None = None
@@ -80,6 +81,7 @@ class Bench:
         self.compiler = FakeCompiler()
         self.places: list[tuple[str, ...]] = []
         self.kept = Kept()
+        self.data: Data = Whole()
         self.loader = self.new_loader()
         self.maps = PolicyMaps(NAMESPACE, self._wake)
         listed(self.maps, Listing([], ResourceVersion("1")))
@@ -140,6 +142,7 @@ class Bench:
         self.maps.apply(Event("DELETED", ResourceVersion("9"), item))
 
     def _changed(self, digest: str, modules: int, reads: Reads) -> None:
+        self.steps.append("changed")
         self.reads.append(reads)
         self.digests.append(digest)
         self.counts.append(modules)
@@ -147,7 +150,14 @@ class Bench:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         epoch = Epoch(
-            [self.maps], self.loaded, self.applied, self._changed, self._stands, lambda: self.places
+            [self.maps],
+            self.loaded,
+            self.applied,
+            lambda: self.steps.append("changing"),
+            self._changed,
+            self._stands,
+            lambda: self.places,
+            self.data,
         )
         async with running(self.loader.run(epoch)):
             yield
@@ -571,3 +581,16 @@ async def test_what_cannot_be_analysed_counts_as_read_whole(bench: Bench) -> Non
         (reads,) = bench.reads
         assert reads.gave_up is not None
         assert reads.target_paths("things") == ((),)
+
+
+async def test_whoever_decides_is_told_before_opa_gets_another_set_and_after(bench: Bench) -> None:
+    """In between, objects that the old policies did not tell apart may be decided differently."""
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert bench.steps == ["changing", "changed"]
+        bench._wake()
+        await bench.until_idle()
+        assert bench.steps == ["changing", "changed"]
+        bench.put("p", OK, **{"a.rego": "package b"})
+        await bench.until_idle()
+        assert bench.steps == ["changing", "changed"] * 2

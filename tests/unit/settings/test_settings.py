@@ -25,6 +25,7 @@ opa: {url: "http://127.0.0.1:8181", token_file: null, ca_file: null, binary: opa
 replicate:
   root: kubernetes
   fields: all                                           # all | auto | a list of paths per resource
+  verify: 0.0
   namespaces: []                                        # none: all
   ignore_namespaces: []
   resources:
@@ -156,14 +157,17 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
             "remediate.mode: invalid enum value 'force'; known: off, dry-run, manual, enforce",
         ),
         (
-            f"replicate: {{resources: [{_THING[:-1]}, fields: auto}}]}}",
-            "replicate.resources[0].fields: invalid enum value 'auto'; known: all, a list of paths",
+            f"replicate: {{resources: [{_THING[:-1]}, fields: few}}]}}",
+            "replicate.resources[0].fields: invalid enum value 'few'; known: all, auto, a list of",
         ),
         (
             f"replicate: {{resources: [{_THING[:-1]}, fields: [spec, 7]}}]}}",
             "replicate.resources[0].fields[1]: expected `str | array`, got `int`",
         ),
-        ("replicate: {fields: auto}", "replicate.fields: invalid enum value 'auto'; known: all"),
+        (
+            "replicate: {fields: few}",
+            "replicate.fields: invalid enum value 'few'; known: all, auto",
+        ),
     ],
 )
 def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
@@ -312,7 +316,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "opa.ca_file": ("/a", "/a"),
     "opa.binary": ("/a/opa", "/a/opa"),
     "replicate.root": ("fleet", "fleet"),
-    "replicate.fields": ("all", "all"),
+    "replicate.fields": ("auto", "auto"),
+    "replicate.verify": ("0.01", 0.01),
     "replicate.namespaces": ("[a, b]", ("a", "b")),
     "replicate.ignore_namespaces": ("[kube-system]", ("kube-system",)),
     "replicate.resources": (_ONE_RESOURCE, (Resource("", "v1", "replicasets"),)),
@@ -469,6 +474,33 @@ def test_resource_that_says_where_takes_neither_list_from_all_resources(
     (resource,) = replicate.resources
     assert replicate.namespaces_of(resource) == chosen
     assert replicate.ignored_of(resource) == ignored
+
+
+@pytest.mark.parametrize(
+    ("of_all", "own", "auto"),
+    [
+        ("all", "", False),
+        ("auto", "", True),
+        ("auto", ", fields: null", True),
+        ("auto", ", fields: all", False),
+        ("auto", ", fields: [spec]", False),
+        ("all", ", fields: auto", True),
+    ],
+)
+def test_resource_that_says_which_fields_takes_no_word_from_all_resources(
+    file: Path,
+    of_all: str,
+    own: str,
+    auto: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    text = f"""
+        replicate: {{fields: {of_all}, resources: [{_THING[:-1]}{own}}}]}}
+        placement: {{resources: []}}
+    """
+    settings = _load(file, text)
+    assert _load(file, effective(settings)) == settings
+    replicate = settings.replicate
+    assert replicate.is_auto(replicate.resources[0]) is auto
 
 
 def test_passwords_in_urls_are_masked(file: Path) -> None:

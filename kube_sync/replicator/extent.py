@@ -1,0 +1,132 @@
+"""How much of a resource with `fields: auto` OPA has to hold: whatever may be in force reads.
+
+Keeps true: a form keeps at least what every set of policies reads that is in force or may come to
+be; when one of them was found in force, and no other may be, what only the others read is let go.
+What could not be analysed counts as reading everything, and so does a resource that nobody knew
+when it was. It knows neither OPA nor when data follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from kube_sync.analysis.analyzer import Collection
+from kube_sync.analysis.paths import Path, covers, minimal
+from kube_sync.analysis.reads import FieldRead, Reads, order, shown
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_EVERYTHING: Final[tuple[Path, ...]] = ((),)
+_NAMED = 5  # fields in one line of the log
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one set of policies reads, and where the resources lay when it was analysed."""
+
+    reads: Reads
+    collections: Mapping[str, Collection]
+
+    def of(self, name: str, *, target: bool) -> Form:
+        """Return the form of a resource that this set is content with."""
+        if self.reads.gave_up is not None or name not in self.collections:
+            return WHOLE
+        document = self.reads.resources[name]
+        paths = self.reads.target_paths(name) if target else document.paths
+        return WHOLE if () in paths else Form(paths, self.collections[name].namespaced)
+
+    def fields(self, name: str, *, target: bool) -> Iterator[FieldRead]:
+        """Yield what is read of a resource, with who asked."""
+        if name in self.reads.resources:
+            yield from self.reads.resources[name].fields
+        if target:
+            yield from self.reads.input.fields
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What of each object is kept, the empty path being all of it.
+
+    `namespaced`: where the objects have to lie for that; others are kept whole. None: anywhere.
+    """
+
+    paths: tuple[Path, ...]
+    namespaced: bool | None
+
+    @property
+    def count(self) -> int:
+        """How many paths, -1 for whole objects."""
+        return -1 if self.paths == _EVERYTHING else len(self.paths)
+
+    def joined(self, other: Form) -> Form:
+        """Return the form that keeps what either keeps."""
+        if WHOLE in (self, other) or self.namespaced != other.namespaced:
+            return WHOLE
+        paths = minimal((), (*self.paths, *other.paths))
+        return Form(tuple(sorted(paths, key=order)), self.namespaced)
+
+    def holds(self, other: Form) -> bool:
+        """Tell whether it keeps what the other one keeps."""
+        return self in (WHOLE, other) or self.joined(other) == self
+
+
+WHOLE: Final = Form(_EVERYTHING, None)
+
+
+class Extent:
+    """What may be in force in one epoch."""
+
+    def __init__(self, distrusted: Container[str] = ()) -> None:
+        """Of what is `distrusted` everything is held: its analysis was found wrong."""
+        self._distrusted = distrusted
+        self._needs: list[Need | None] = []  # None: of a set that nobody knows
+        self._warned: set[str] = set()
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was said."""
+        return bool(self._needs)
+
+    def may_come(self, needs: Iterable[Need | None]) -> bool:
+        """Take note that sets with these needs may come into force; returns whether it is news."""
+        new = [need for need in needs if need not in self._needs]
+        self._needs += new
+        return bool(new)
+
+    def is_in_force(self, need: Need | None) -> bool:
+        """Take note that a set with this need is, and no other; returns whether it is news."""
+        old, self._needs = self._needs, [need]
+        return old != self._needs
+
+    def form(self, name: str, *, target: bool) -> Form:
+        """Return what OPA has to hold of a resource."""
+        if name in self._distrusted:
+            return WHOLE
+        forms = [WHOLE if need is None else need.of(name, target=target) for need in self._needs]
+        form = forms[0]
+        for other in forms[1:]:
+            form = form.joined(other)
+        self._warn(name)
+        return form
+
+    def asked(self, name: str, beyond: Form, *, target: bool) -> list[str]:
+        """Return which fields are read that a form lacks, and by which policy; a few of them."""
+        found = {
+            f"{shown(field.path)}: {ask}": None
+            for need in self._needs
+            if need is not None
+            for field in need.fields(name, target=target)
+            if not any(covers(path, field.path) for path in beyond.paths)
+            for ask in field.asked[:1]
+        }
+        return list(found)[:_NAMED]
+
+    def _warn(self, name: str) -> None:
+        unknown = any(n is not None and name not in n.collections for n in self._needs)
+        if unknown and name not in self._warned:
+            self._warned.add(name)
+            log.warning("resource_not_analysed", resource=name, reason="nobody knows where it lies")

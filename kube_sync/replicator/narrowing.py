@@ -1,0 +1,178 @@
+"""The fast projector: what lies at the paths that policies read, and what names the object.
+
+Keeps true: whatever `kube_sync.analysis.paths.project` keeps of an object comes through, as the
+bytes that the API server sent; more may. Decoding skips the rest: a tree of types is made of the
+paths once, so an object costs what is kept of it. One that does not fit these types (a number
+where a path goes on) is walked through by hand, which is slower and exact.
+
+What `projection` leaves out by default stays out here too: managedFields, the annotation of
+kubectl unless it is named, and a Secret's values unless `data` or `stringData` is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.analysis.paths import EACH, Key, Path
+from kube_sync.replicator.projection import (
+    APPLIED,
+    MANAGED,
+    NAMED,
+    Fields,
+    Project,
+    is_secret,
+    project,
+    tidy,
+)
+
+_ANNOTATIONS: Final = ("metadata", "annotations")
+_VALUES = (("data",), ("stringData",))  # of a Secret
+# What msgspec does not take for the name of a field.
+_ODD = re.compile(r'["\\\x00-\x1f]')
+_decoder = msgspec.json.Decoder(Fields)
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is kept of a value: all of it, of each of its members the same, or some by name."""
+
+    whole: bool = False
+    members: dict[Key, _Node] = field(default_factory=dict)
+
+    @property
+    def each(self) -> _Node | None:
+        return self.members.get(EACH)
+
+
+def narrowing(paths: Iterable[Path]) -> Project:
+    """Return a projection to what lies at `paths`; it raises msgspec.DecodeError and KeyError."""
+    wanted = [path for path in paths if path[: len(MANAGED)] != MANAGED]
+    tree = _tree(wanted)
+    applied = any(path[: len(APPLIED)] == APPLIED for path in wanted)
+    values = any(path[:1] in _VALUES for path in wanted)
+    if tree.whole and not applied and not values:
+        return project
+    narrow = _Narrow(tree)
+    if not _keeps_bookkeeping(tree):
+        return narrow
+
+    def tidied(body: bytes) -> bytes:
+        kept = _decoder.decode(narrow(body))
+        secret = is_secret(kept)
+        tidy(kept, managed=False, applied=applied and not secret)
+        if secret and not values:
+            kept.pop("data", None)
+            kept.pop("stringData", None)
+        return _encode(kept)
+
+    return tidied
+
+
+class _Narrow:
+    """One tree as types; where an object does not fit them, a walk."""
+
+    def __init__(self, tree: _Node) -> None:
+        self._tree = tree
+        self._decode = msgspec.json.Decoder(_type(tree)).decode
+
+    def __call__(self, body: bytes) -> bytes:
+        try:
+            return self._kept(body)
+        except RecursionError as error:
+            msg = "nested too deeply"
+            raise msgspec.DecodeError(msg) from error
+
+    def _kept(self, body: bytes) -> bytes:
+        try:
+            return _encode(self._decode(body))
+        except msgspec.ValidationError:
+            return _encode(_members(_decoder.decode(body), self._tree))
+
+
+def _type(node: _Node) -> Any:  # noqa: ANN401 - a type, made here
+    """Return the type whose values are what is kept of a value."""
+    if node.whole:
+        return msgspec.Raw
+    if node.each is not None:
+        inner = _or_null(_type(node.each))
+        return list[inner] | dict[str, inner]  # type: ignore[valid-type] # made at run time
+    named = [key for key in node.members if key is not None]
+    keys = {f"f{number}": key for number, key in enumerate(named)}
+    fields = [
+        (name, _or_null(_type(node.members[key])) | msgspec.UnsetType, msgspec.UNSET)
+        for name, key in keys.items()
+    ]
+    return msgspec.defstruct("Kept", fields, rename=keys, gc=False)
+
+
+def _or_null(kind: Any) -> Any:  # noqa: ANN401 - a type, made here
+    return kind if kind is msgspec.Raw else kind | None
+
+
+def _members(found: Fields, node: _Node) -> Fields:
+    below = {name: node.each or node.members.get(name) for name in found}
+    return {name: _walk(found[name], kept) for name, kept in below.items() if kept is not None}
+
+
+def _walk(raw: msgspec.Raw, node: _Node) -> msgspec.Raw:
+    if node.whole:
+        return raw
+    match bytes(memoryview(raw)[:1]):
+        case b"{":
+            return msgspec.Raw(_encode(_members(_decoder.decode(raw), node)))
+        case b"[":
+            each = node.each
+            elements = _elements.decode(raw) if each else []
+            return msgspec.Raw(_encode([_walk(element, each) for element in elements if each]))
+        case _:
+            return raw
+
+
+def _keeps_bookkeeping(tree: _Node) -> bool:
+    metadata = tree.members.get("metadata", tree)
+    return metadata.whole or "annotations" in metadata.members
+
+
+def _tree(paths: Iterable[Path]) -> _Node:
+    root = _Node()
+    for path in (*NAMED, *paths):
+        # The annotation of kubectl is left out by its name: each of them is all of them.
+        beyond = path[:2] == _ANNOTATIONS and path[2:3] == (EACH,)
+        _grow(root, _ANNOTATIONS if beyond else path).whole = True
+    _widen(root)
+    return root
+
+
+def _grow(node: _Node, path: Path) -> _Node:
+    for key in path:
+        node = node.members.setdefault(key, _Node())
+    return node
+
+
+def _widen(node: _Node) -> None:
+    """Let each member keep what one of them is to keep, where there is such a wish for each."""
+    if node.each is not None:
+        for key in [key for key in node.members if key is not EACH]:
+            _merge(node.each, node.members.pop(key))
+    for member in node.members.values():
+        _widen(member)
+    node.whole = (
+        node.whole
+        or (node.each is not None and node.each.whole)
+        or any(_ODD.search(key or "") for key in node.members)
+    )
+    if node.whole:
+        node.members.clear()
+
+
+def _merge(into: _Node, other: _Node) -> None:
+    into.whole = into.whole or other.whole
+    for key, member in other.members.items():
+        _merge(into.members.setdefault(key, _Node()), member)

@@ -1,0 +1,154 @@
+"""The policies say which fields go into OPA, on a real API server and a real OPA."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_pair import eventually
+from tests.integration.test_selection import data
+from tools.demo.components import start_service
+from tools.servers.http import get, request
+from tools.servers.secured_opa import RunningOpa
+from tools.servers.stack import RunningStack
+
+LESS = """
+package io.k8s.federation.admission
+
+annotations["version"] := "less"
+
+annotations["team"] := input.metadata.labels.team
+
+annotations["zones"] := concat(",", [map.data.zone |
+	some map in data.kubernetes.configmaps[input.metadata.namespace]
+])
+"""
+MORE = (
+    LESS.replace('"less"', '"more"')
+    + """
+annotations["image"] := concat(",", [c.image | some c in input.spec.template.spec.containers])
+
+annotations["sizes"] := concat(",", [map.data.size |
+	some map in data.kubernetes.configmaps[input.metadata.namespace]
+])
+"""
+)
+FEW = {"version": "less", "team": "shop", "zones": "z1"}
+ALL = {**FEW, "version": "more", "image": "nginx", "sizes": "9"}
+MAPS = {"group": "", "version": "v1", "resource": "configmaps"}
+SETS = {"group": "apps", "version": "v1", "resource": "replicasets"}
+
+
+class World:
+    """One replicator with `fields: auto`, on an OPA and a namespace of its own."""
+
+    def __init__(self, stack: RunningStack, opa: RunningOpa, namespace: str, folder: Path) -> None:
+        self.stack = stack
+        self.opa = opa
+        self.namespace = namespace
+        self.folder = folder
+        self.url = ""  # of its metrics
+
+    def apply(self, kind: str, name: str, **content: Any) -> None:
+        metadata = {"name": name, "namespace": self.namespace, "labels": {"team": "shop"}}
+        group = "apps/v1" if kind == "ReplicaSet" else "v1"
+        found = {"apiVersion": group, "kind": kind, "metadata": metadata, **content}
+        self.stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(found))
+
+    def policy(self, source: str) -> None:
+        self.apply("ConfigMap", "policy", data={"p.rego": source})
+
+    @asynccontextmanager
+    async def replicating(self) -> AsyncGenerator[None]:
+        configuration: dict[str, object] = {
+            "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["admin"])},
+            "opa": self.opa.settings(),
+            "decisions": self.opa.replicator.server(),
+            "policies": {"namespaces": [self.namespace]},
+            "replicate": {"fields": "auto", "resources": [MAPS, SETS]},
+        }
+        server = await asyncio.to_thread(start_service, "replicate", self.folder, configuration)
+        self.url = server.url
+        try:
+            yield
+        finally:
+            server.stop()
+
+    def held(self, collection: str, name: str) -> Any:
+        found = data(self.opa, collection)[self.namespace][name]
+        return {key: found[key] for key in found.keys() - {"apiVersion", "kind"}}
+
+    def decision(self) -> Any:
+        """Return what OPA decides on the ReplicaSet as it holds it, as the replicator asks."""
+        epoch = next(iter(json.loads(self._ask("GET", "kube_sync/epoch"))["result"]))
+        items = [[self.namespace, "web"]]
+        asked = {"input": {"epoch": epoch, "collection": "replicasets", "items": items}}
+        answer = json.loads(self._ask("POST", "kube_sync/batch/decisions", json.dumps(asked)))
+        return answer.get("result", {}).get("0", {}).get("decision", {}).get("annotations")
+
+    def _ask(self, method: str, path: str, body: str | None = None) -> bytes:
+        token = self.opa.token_files["replicator"].read_text(encoding="utf-8")
+        url = f"{self.opa.url}/v1/data/{path}"
+        return request(method, url, ca_file=self.opa.ca_file, token=token, body=body).body
+
+    def fields(self, resource: str) -> float:
+        page = get(f"{self.url}/metrics").body.decode()
+        start = f'kube_sync_replicated_fields{{resource="{resource}"}} '
+        (line,) = [line for line in page.splitlines() if line.startswith(start)]
+        return float(line.removeprefix(start))
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[set[str]]:
+        """Ask for the decision again and again; the block is given all that was said."""
+        said: set[str] = set()
+
+        async def watch() -> None:
+            while True:
+                said.add(json.dumps(await asyncio.to_thread(self.decision), sort_keys=True))
+
+        task = asyncio.create_task(watch())
+        try:
+            yield said
+            assert not task.done()
+        finally:
+            task.cancel()
+
+
+@pytest.mark.timeout(120)
+async def test_data_grows_before_the_policies_and_shrinks_after_them(
+    stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path
+) -> None:
+    world = World(stack, opa, namespace, tmp_path / "replicate")
+    labels = {"app": "web"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+    }
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    world.apply("ReplicaSet", "web", spec=spec)
+    world.apply("ConfigMap", "zones", data={"zone": "z1", "size": "9", "more": "x" * 1000})
+    world.policy(LESS)
+    async with world.replicating():
+        await eventually(world.decision, FEW)
+        small = world.held("replicasets", "web")
+        assert small.keys() == {"metadata"}
+        assert small["metadata"].keys() == {"name", "namespace", "uid", "labels"}
+        assert world.held("configmaps", "zones")["data"] == {"zone": "z1"}
+        async with world.watched() as said:
+            world.policy(MORE)
+            await eventually(world.decision, ALL)
+            containers = [{"image": "nginx"}]
+            grown = {"template": {"spec": {"containers": containers}}}
+            assert world.held("replicasets", "web")["spec"] == grown
+            assert world.held("configmaps", "zones")["data"] == {"zone": "z1", "size": "9"}
+            world.policy(LESS)
+            await eventually(lambda: world.held("replicasets", "web"), small)
+            await eventually(lambda: world.held("configmaps", "zones")["data"], {"zone": "z1"})
+            await eventually(lambda: world.fields("configmaps"), 1)
+        assert said == {json.dumps(found, sort_keys=True) for found in (FEW, ALL)}
