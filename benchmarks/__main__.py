@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import decisions, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
+from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import faulty_world, until
@@ -49,14 +50,16 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
     return found
 
 
-async def measure_only_decisions(objects: int) -> dict[str, float]:
-    """Measure what decisions take, on one set of servers."""
+async def measure_only_decisions(objects: int, runs: int) -> dict[str, float]:
+    """Measure what policies cost and save, on one set of servers."""
     with world.stack() as stack:
         async with bare_client(stack) as bare:
             with step(f"creating {objects} ReplicaSets"):
                 await world.create_replica_sets(bare, objects)
             with step(f"decisions with {', '.join(map(str, decisions.SIZES))} clusters"):
-                return await decisions.measure_decisions(stack, bare, objects)
+                found = await decisions.measure_decisions(stack, bare, objects)
+            with step(f"loads of whole objects and of what is read, {runs} times"):
+                return found | await measure_narrowed(stack, bare, runs)
 
 
 def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -198,10 +201,12 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=2000, help="default: %(default)s")
     parser.add_argument("--runs", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--events", type=int, default=300, help="default: %(default)s")
-    parser.add_argument("--decisions", action="store_true", help="measure decisions alone")
+    parser.add_argument(
+        "--decisions", action="store_true", help="measure decisions and `fields: auto` alone"
+    )
     chosen = parser.parse_args()
     if chosen.decisions:
-        found = asyncio.run(measure_only_decisions(chosen.objects))
+        found = asyncio.run(measure_only_decisions(chosen.objects, chosen.runs))
     else:
         found = asyncio.run(measure(chosen.objects, chosen.runs, chosen.events))
     for name, value in found.items():

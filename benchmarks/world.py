@@ -84,10 +84,12 @@ async def annotate(bare: Bare, name: str, value: str) -> None:
 
 
 @asynccontextmanager
-async def replicator(running: RunningStack) -> AsyncGenerator[RunningServer]:
-    """Run `kube-sync replicate` as a process of its own."""
+async def replicator(
+    running: RunningStack, replicate: dict[str, object] | None = None
+) -> AsyncGenerator[RunningServer]:
+    """Run `kube-sync replicate` as a process of its own; `replicate` is that section."""
     folder = Path(tempfile.mkdtemp(prefix="kube-sync-bench-replicator-"))
-    server = await asyncio.to_thread(start_replicator, running, folder)
+    server = await asyncio.to_thread(start_replicator, running, folder, replicate)
     try:
         yield server
     finally:

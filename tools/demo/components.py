@@ -63,12 +63,15 @@ def start_components(stack: RunningStack, folder: Path) -> Components:
     return Components(services, url, authority.cert_pem)
 
 
-def start_replicator(stack: RunningStack, folder: Path) -> RunningServer:
-    """Start the replicator alone."""
+def start_replicator(
+    stack: RunningStack, folder: Path, replicate: dict[str, object] | None = None
+) -> RunningServer:
+    """Start the replicator alone; `replicate` is that section of its configuration."""
     configuration: dict[str, object] = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["replicator"])},
         "opa": stack.opa_settings(),
         "decisions": stack.endpoint.server(),
+        "replicate": replicate or {},
     }
     return start_service("replicate", folder, configuration)
 
