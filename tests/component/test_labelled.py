@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.configmaps import STATUS
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Labelled, Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
-from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
-from tests.fakes.compiler import FakeCompiler
+from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key
 from tests.fakes.http import Recorded, answer
 from tests.fakes.opa import FakeOpa, fake_opa
+from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
 
+_PATIENCE = 10.0  # seconds
 POLICY = {"openpolicyagent.org/policy": "rego"}
 DATA = {"openpolicyagent.org/data": "opa"}
 CA = "kube-root-ca.crt"
@@ -66,21 +63,11 @@ class World:
             policies=Policies(namespaces=("policies",), labelled=Labelled(namespaces=namespaces)),
             placement=Placement(resources=()),
         )
-        async with AsyncExitStack() as stack:
-            kube = await stack.enter_async_context(kube_of(self.api, self.folder))
-            opa = await stack.enter_async_context(opa_of(self.opa))
-            self.readiness = Readiness()
-            replicator = Replicator(
-                settings, kube, opa, DecisionHub("test"), self.readiness, FakeCompiler(), Shelf()
-            )
-            task = asyncio.create_task(replicator.run())
-            try:
-                yield
-            finally:
-                if task.done():
-                    task.result()
-                task.cancel()
-                await asyncio.wait([task])
+        self.readiness = Readiness()
+        async with replicator_between(
+            self.api, self.opa, self.folder, settings, readiness=self.readiness, patience=_PATIENCE
+        ):
+            yield
 
 
 @pytest.fixture

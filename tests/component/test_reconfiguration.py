@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
-from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
+from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key
 from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Handler, Proceed, answer, held, lose_answer
 from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts
+from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
 
 _PATIENCE = 10.0  # seconds
@@ -109,21 +109,17 @@ class World:
 
     @asynccontextmanager
     async def replicating(self, settings: Settings) -> AsyncGenerator[None]:
-        async with AsyncExitStack() as stack:
-            kube = await stack.enter_async_context(kube_of(self.api, self.folder))
-            opa = await stack.enter_async_context(opa_of(self.opa))
-            self.replicator = Replicator(
-                settings, kube, opa, self.hub, self.readiness, self.compiler, Shelf()
-            )
-            task = asyncio.create_task(self.replicator.run())
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    yield
-            finally:
-                if task.done():
-                    task.result()
-                task.cancel()
-                await asyncio.wait([task])
+        async with replicator_between(
+            self.api,
+            self.opa,
+            self.folder,
+            settings,
+            hub=self.hub,
+            readiness=self.readiness,
+            compiler=self.compiler,
+            patience=_PATIENCE,
+        ) as self.replicator:
+            yield
 
 
 @pytest.fixture

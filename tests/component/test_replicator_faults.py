@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,14 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import StatusRecord
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Policies, Settings
 from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
-from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
-from tests.fakes.compiler import FakeCompiler
+from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key
 from tests.fakes.http import Recorded, answer, held, lose_answer, stream
 from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts
+from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
 
 POLICIES = "policies"
@@ -136,22 +134,17 @@ async def replicating(
 ) -> AsyncGenerator[None]:
     """Run the replicator beside the block; what it raises fails the test."""
     settings = Settings(policies=Policies(namespaces=(POLICIES,)))
-    async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(kube_of(world.api, tmp_path, user))
-        opa = await stack.enter_async_context(opa_of(world.opa))
-        replicator = Replicator(
-            settings, kube, opa, world.hub, world.readiness, FakeCompiler(), Shelf()
-        )
-        task = asyncio.create_task(replicator.run())
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                yield
-        finally:
-            # A replicator that ended by itself says why here.
-            if task.done():
-                task.result()
-            task.cancel()
-            await asyncio.wait([task])
+    async with replicator_between(
+        world.api,
+        world.opa,
+        tmp_path,
+        settings,
+        hub=world.hub,
+        readiness=world.readiness,
+        user=user,
+        patience=_PATIENCE,
+    ):
+        yield
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,6 @@ from prometheus_client import REGISTRY
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
 from tests.fakes.apiserver import (
     FakeApiServer,
@@ -26,10 +24,10 @@ from tests.fakes.apiserver import (
     lists,
     watches,
 )
-from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key, kube_of, opa_of
-from tests.fakes.compiler import FakeCompiler
+from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, key
 from tests.fakes.http import Recorded, answer, held, stream
 from tests.fakes.opa import FakeOpa, fake_opa, puts
+from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
 
 NODES = GroupVersionResource("", "v1", "nodes")
@@ -76,21 +74,16 @@ class World:
             policies=Policies(namespaces=()),
             placement=Placement(resources=()),
         )
-        async with AsyncExitStack() as stack:
-            kube = await stack.enter_async_context(kube_of(self.api, self.folder))
-            opa = await stack.enter_async_context(opa_of(self.opa))
-            replicator = Replicator(
-                settings, kube, opa, self.hub, self.readiness, FakeCompiler(), Shelf()
-            )
-            task = asyncio.create_task(replicator.run())
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    yield
-            finally:
-                if task.done():
-                    task.result()
-                task.cancel()
-                await asyncio.wait([task])
+        async with replicator_between(
+            self.api,
+            self.opa,
+            self.folder,
+            settings,
+            hub=self.hub,
+            readiness=self.readiness,
+            patience=_PATIENCE,
+        ):
+            yield
 
 
 @pytest.fixture

@@ -1,0 +1,59 @@
+"""The replicator between the fakes, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.replicator.policies.way import Compiler
+from kube_sync.settings import Settings
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clients import kube_of, opa_of
+from tests.fakes.compiler import FakeCompiler
+from tests.fakes.opa import FakeOpa
+from tests.unit.async_tools import PATIENCE
+
+
+@asynccontextmanager
+async def replicator_between(
+    api: FakeApiServer,
+    fake: FakeOpa,
+    folder: Path,
+    settings: Settings,
+    *,
+    hub: DecisionHub | None = None,
+    readiness: Readiness | None = None,
+    compiler: Compiler | None = None,
+    user: dict[str, Any] | None = None,
+    patience: float = PATIENCE,
+) -> AsyncGenerator[Replicator]:
+    """Run it beside the block, which may take `patience` seconds; what it raises fails the test."""
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(kube_of(api, folder, user))
+        opa = await stack.enter_async_context(opa_of(fake))
+        replicator = Replicator(
+            settings,
+            kube,
+            opa,
+            hub or DecisionHub("test"),
+            readiness or Readiness(),
+            compiler or FakeCompiler(),
+            Shelf(),
+        )
+        task = asyncio.create_task(replicator.run())
+        try:
+            async with asyncio.timeout(patience):
+                yield replicator
+        finally:
+            # A replicator that ended by itself says why here.
+            if task.done():
+                task.result()
+            task.cancel()
+            await asyncio.wait([task])
