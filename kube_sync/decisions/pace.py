@@ -1,7 +1,8 @@
 """How many decisions to ask for in one query, by how long the last ones took.
 
-OPA answers others beside a query, but a write that waits for it holds up everybody (facts: one long
-query and one PATCH stall every client), so a query aims at 20 ms however large the fleet is.
+OPA answers others beside a query, but a write that waits for it holds up everybody (one query of
+12 s and one PATCH stalled every client for as long), so a query aims at 20 ms however large the
+fleet is.
 """
 
 from __future__ import annotations
