@@ -25,22 +25,59 @@ class Malformed(ValueError):
 
 class _Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Object(msgspec.Struct):
     metadata: _Metadata
 
 
-class _Request(msgspec.Struct):
+class Kind(msgspec.Struct, frozen=True):
+    """Group, version and kind of an object as the API server names them."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """As in an object's `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """The collection that the request is made to."""
+
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    username: str = ""
+    groups: list[str] = []
+
+
+class _Request(msgspec.Struct, rename="camel"):
     uid: str
     object: msgspec.Raw
     operation: str = ""
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
+    kind: Kind = Kind()
+    resource: Resource = Resource()
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    user_info: User = User()
+    dry_run: bool | None = None
 
 
 class _Review(msgspec.Struct):
     apiVersion: str  # noqa: N815 - as on the wire
     kind: str
-    request: _Request
+    request: msgspec.Raw
 
 
 class Review(msgspec.Struct, frozen=True):
@@ -50,6 +87,17 @@ class Review(msgspec.Struct, frozen=True):
     operation: str
     object: msgspec.Raw  # the resource as JSON; `null` for a DELETE
     annotations: Mapping[str, str] | None  # None: the object has no such map
+    labels: Mapping[str, str] | None = None
+    old_object: msgspec.Raw = msgspec.Raw(b"null")  # what an UPDATE or DELETE replaces
+    old_annotations: Mapping[str, str] | None = None
+    kind: Kind = Kind()
+    resource: Resource = Resource()
+    subresource: str = ""
+    name: str = ""  # empty for a create with generateName
+    namespace: str = ""  # empty for what is cluster-scoped
+    user: User = User()
+    dry_run: bool = False
+    request: msgspec.Raw = msgspec.Raw(b"null")  # all of it, as it was sent
 
 
 def parse_review(body: bytes) -> Review:
@@ -61,15 +109,33 @@ def parse_review(body: bytes) -> Review:
                 f"expected {_API_VERSION} AdmissionReview, found {review.apiVersion} {review.kind}"
             )
             raise Malformed(msg)
-        request = review.request
-        annotations = None
-        # As bytes: a Raw never equals bytes.
-        if bytes(request.object) != b"null":
-            annotations = msgspec.json.decode(request.object, type=_Object).metadata.annotations
+        request = msgspec.json.decode(review.request, type=_Request)
+        metadata, old = _metadata(request.object), _metadata(request.old_object)
     except (msgspec.DecodeError, RecursionError) as error:
         msg = f"not an AdmissionReview: {error}"
         raise Malformed(msg) from error
-    return Review(request.uid, request.operation, request.object, annotations)
+    return Review(
+        request.uid,
+        request.operation,
+        request.object,
+        metadata.annotations,
+        metadata.labels,
+        request.old_object,
+        old.annotations,
+        request.kind,
+        request.resource,
+        request.sub_resource,
+        request.name,
+        request.namespace,
+        request.user_info,
+        bool(request.dry_run),
+        review.request,
+    )
+
+
+def _metadata(raw: msgspec.Raw) -> _Metadata:
+    # As bytes: a Raw never equals bytes.
+    return _Metadata() if bytes(raw) == b"null" else msgspec.json.decode(raw, type=_Object).metadata
 
 
 def allow(review: Review, decision: Decision) -> bytes:

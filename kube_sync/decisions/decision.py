@@ -16,10 +16,15 @@ from kube_sync.errors import Undecided
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The annotations that a policy wants, or the errors for which it refuses."""
+    """The annotations and labels that a policy wants, or the errors for which it refuses.
+
+    `warnings` are for whoever sent the resource, and change nothing.
+    """
 
     annotations: Mapping[str, str] = {}
     errors: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    warnings: tuple[str, ...] = ()
 
 
 _sorted = msgspec.json.Encoder(order="sorted")

@@ -10,7 +10,15 @@ import re
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import GroupVersionResource
 from kube_sync.settings.addresses import check_url, parse_listen
-from kube_sync.settings.model import Labelled, Replicate, Resource, Settings
+from kube_sync.settings.model import (
+    Admission,
+    Decisions,
+    Engine,
+    Labelled,
+    Replicate,
+    Resource,
+    Settings,
+)
 
 
 def check(settings: Settings) -> None:
@@ -39,14 +47,19 @@ def check(settings: Settings) -> None:
             raise Misconfigured(msg)
     for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
         check_url(path, url)
+    _check_pair("admission.engine", settings.admission.engine)
     for section, pair in (("decisions", settings.decisions), ("admission", settings.admission)):
-        if (pair.cert_file is None) != (pair.key_file is None):
-            missing = "key_file" if pair.key_file is None else "cert_file"
-            msg = f"{section}.{missing}: needed, since the other half of the pair is set"
-            raise Misconfigured(msg)
+        _check_pair(section, pair)
         parse_listen(f"{section}.listen", pair.listen)
     if settings.observe.listen is not None:
         parse_listen("observe.listen", settings.observe.listen)
+
+
+def _check_pair(section: str, pair: Decisions | Admission | Engine) -> None:
+    if (pair.cert_file is None) != (pair.key_file is None):
+        missing = "key_file" if pair.key_file is None else "cert_file"
+        msg = f"{section}.{missing}: needed, since the other half of the pair is set"
+        raise Misconfigured(msg)
 
 
 def _check_selection(replicate: Replicate) -> None:

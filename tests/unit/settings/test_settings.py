@@ -41,7 +41,20 @@ placement: {path: io/k8s/federation/admission, resources: [replicasets]}
 decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
   cert_file: null, key_file: null, ca_file: null}
 remediate: {mode: enforce, guard: {}}                   # off | dry-run | manual | enforce
-admission: {listen: "0.0.0.0:8443", cert_file: null, key_file: null, engine: {dialect: v1}}
+admission:
+  listen: "0.0.0.0:8443"
+  cert_file: null
+  key_file: null
+  client_ca_file: null
+  client_names: []
+  max_body_bytes: 8388608
+  drain_seconds: 10
+  owned: restore                                        # restore | deny
+  remediator: system:serviceaccount:kube-sync:kube-sync-remediator
+  events: true
+  engine: {dialect: v1, url: null, path: null, token_file: null, ca_file: null, cert_file: null,
+    key_file: null, timeout_seconds: 2, attempts: 5, backoff_seconds: 0.1}
+  registration: {name: null, ca_file: null}
 coordination: {namespace: kube-sync}
 observe: {listen: null}
 """
@@ -340,7 +353,25 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.listen": (":1", ":1"),
     "admission.cert_file": ("/a", "/a"),
     "admission.key_file": ("/a", "/a"),
-    "admission.engine.dialect": ("v1", "v1"),
+    "admission.client_ca_file": ("/a", "/a"),
+    "admission.client_names": ("[a, b]", ("a", "b")),
+    "admission.max_body_bytes": ("2048", 2048),
+    "admission.drain_seconds": ("0.5", 0.5),
+    "admission.owned": ("deny", "deny"),
+    "admission.remediator": ("me", "me"),
+    "admission.events": ("false", False),
+    "admission.engine.dialect": ("v0", "v0"),
+    "admission.engine.url": ("http://engine:1/", "http://engine:1/"),
+    "admission.engine.path": ("/0123", "/0123"),
+    "admission.engine.token_file": ("/a", "/a"),
+    "admission.engine.ca_file": ("/a", "/a"),
+    "admission.engine.cert_file": ("/a", "/a"),
+    "admission.engine.key_file": ("/a", "/a"),
+    "admission.engine.timeout_seconds": ("3", 3.0),
+    "admission.engine.attempts": ("1", 1),
+    "admission.engine.backoff_seconds": ("0.2", 0.2),
+    "admission.registration.name": ("0123", "0123"),
+    "admission.registration.ca_file": ("/a", "/a"),
     "coordination.namespace": ("0123", "0123"),
     "observe.listen": ("[::1]:1", "[::1]:1"),
 }
