@@ -12,7 +12,8 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NewType
@@ -30,6 +31,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 ResourceVersion = NewType("ResourceVersion", str)
 
 _PAGE = "500"
+_AHEAD_BYTES = 16 << 20
 _WATCH_SECONDS = 300  # asked of the server, jittered up to twice as long, as client-go does
 _SILENCE_MARGIN = 30.0  # seconds that the client waits longer than the server promised
 _LIST_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -96,6 +98,50 @@ class _WatchEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _ReadAhead:
+    """The pages of one LIST, requested while their reader is busy with earlier ones."""
+
+    def __init__(self, request: Callable[[str], Awaitable[bytes]], limit: int) -> None:
+        """`request` gets the page that a continue token stands for; `limit` is in bytes."""
+        self._request = request
+        self._limit = limit
+        self._pages: deque[tuple[_Page, int]] = deque()
+        self._ended = False
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+
+    async def run(self) -> None:
+        """Request one page after the other; raises what went wrong after the last good one."""
+        try:
+            following: str | None = ""
+            while following is not None:
+                body = await self._request(following)
+                page = _decode_page(body)
+                self._pages.append((page, len(body)))
+                self._bytes += len(body)
+                self._news.set()
+                following = page.metadata.continue_ or None
+                while self._bytes >= self._limit:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self._ended = True
+            self._news.set()
+
+    async def next(self) -> _Page | None:
+        """Return the next page, None after the last one that came."""
+        while not self._pages:
+            if self._ended:
+                return None
+            self._news.clear()
+            await self._news.wait()
+        page, size = self._pages.popleft()
+        self._bytes -= size
+        self._room.set()
+        return page
+
+
 _objects = msgspec.json.Decoder(_Object)
 _pages = msgspec.json.Decoder(_Page)
 _events = msgspec.json.Decoder(_WatchEvent)
@@ -113,47 +159,47 @@ class KubeCollection:
         metadata_only: bool = False,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        ahead: int = _AHEAD_BYTES,
         jitter: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`ahead` is how many bytes of pages may wait to be worked on, but for the last page."""
         self._client = client
         self._path = gvr.path(namespace)
         self._metadata_only = metadata_only
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._selectors = {name: text for name, text in selectors.items() if text}
+        self._ahead = ahead
         self._jitter = jitter
         self._clock = clock
 
     async def list(self) -> AsyncGenerator[Page]:
         """Yield the collection page by page. Raises SyncError; Expired when a page is too old.
 
-        While one page is worked on the next one is on its way.
+        While one page is worked on the next ones are on their way, as many as fit into memory.
         """
-        request = self._request_page("")
+        ahead = _ReadAhead(self._request_page, self._ahead)
+        # A task of its own, ended here: a TaskGroup cannot stay open across a yield.
+        reading = asyncio.create_task(ahead.run())
         try:
-            while True:
-                page = _decode_page(await request)
-                following = page.metadata.continue_
-                if following:
-                    request = self._request_page(following)
+            while (page := await ahead.next()) is not None:
                 prefix = _type_prefix(page)
                 read = (self._readable(raw, prefix) for raw in page.items or ())
                 items = [item for item in read if item is not None]
                 yield Page(items, ResourceVersion(page.metadata.resourceVersion))
-                if not following:
-                    return
         finally:
-            request.cancel()
+            reading.cancel()
+            await asyncio.wait([reading])
+            failed = None if reading.cancelled() else reading.exception()
+        if failed is not None:
+            raise failed
 
-    def _request_page(self, following: str) -> asyncio.Task[bytes]:
+    async def _request_page(self, following: str) -> bytes:
         params = {"limit": _PAGE, **self._selectors}
         if following:
             params["continue"] = following
         accept = _LIST_METADATA if self._metadata_only else "application/json"
-        # A task of its own, ended by `list`: a TaskGroup cannot stay open across a yield.
-        return asyncio.create_task(
-            self._client.request("GET", self._path, params=params, accept=accept)
-        )
+        return await self._client.request("GET", self._path, params=params, accept=accept)
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
         """Yield what changes after `since`, until the server ends it. Raises SyncError."""

@@ -61,12 +61,13 @@ class Mirror:
         news: Callable[[], None],
         *,
         scopes: Iterable[str] = (EVERYWHERE,),
-        projection: Project = project,
+        projection: Project | None = project,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`news` is called whenever there is something to write.
 
-        `scopes` are the namespaces that are listed one by one.
+        `scopes` are the namespaces that are listed one by one. Without a `projection` nothing may
+        be taken in before `narrow` says what to keep.
         """
         self.name = name
         self.known = True  # False while the API server lacks the kind
@@ -74,7 +75,10 @@ class Mirror:
         self.learning = False  # a LIST that tells the classes of what is held is due or under way
         self._path = (*root, name)
         self._news = news
-        self._project = projection
+        self.shaped = asyncio.Event()  # it is known what to keep
+        if projection is not None:
+            self.shaped.set()
+        self._project = projection = projection or project
         self._clock = clock
         self._lag = metrics.replication_lag_seconds.labels(name)
         self._bytes = metrics.replicated_bytes.labels(name)
@@ -98,11 +102,14 @@ class Mirror:
         metrics.pending_changes.labels(name).set_function(lambda: _pending_in(mine()))
 
     def narrow(self, form: Form) -> None:
-        """Keep only this of each object; to be said before anything is listed."""
+        """Keep only this of each object; to be said before any is taken in."""
         self._form = form
         self._project = narrowing(form.paths)
         self._versioned = keeps_version(self._project)
         self._digests = None if self._versioned else {}
+        if self._first is not None:  # of a kind that the API server lacks
+            self._first.digests = self._digests
+        self.shaped.set()
 
     # As a Store
 

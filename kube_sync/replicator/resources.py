@@ -95,13 +95,11 @@ class Replica:
     selection: object  # equal to another one when the same objects are wanted in the same form
     mirror: Mirror
     feed: Feed
-    known: asyncio.Event  # how much of it to keep
-    form: Form | None = None  # how much that is, once it is known
+    form: Form | None = None  # how much of it to keep, once that is known
     task: asyncio.Task[None] | None = field(default=None)
 
     async def follow(self) -> None:
-        """Keep the Mirror current until cancelled."""
-        await self.known.wait()
+        """Keep the Mirror current until cancelled; it is listed while it waits for its form."""
         await self.feed.run(self.mirror)
 
     def cancel(self) -> None:
@@ -333,7 +331,7 @@ class Resources:
             self._classes.give(replica.mirror, target=name in targets)
 
     def _measure(self, replica: Replica) -> None:
-        if not replica.known.is_set():
+        if not replica.mirror.shaped.is_set():
             return
         named = WHOLE.count if replica.resource.paths is None else len(replica.resource.paths)
         count = named if replica.form is None else replica.form.count
@@ -381,20 +379,15 @@ class Resources:
         replicate = self._settings.replicate
         feed = Feed(self._kube, replicate, resource, self._readiness)
         selection, mirror = _selection(replicate, resource), self._mirror(resource)
-        replica = Replica(resource, selection, mirror, feed, asyncio.Event())
+        replica = Replica(resource, selection, mirror, feed)
         self._shape(replica)
         return replica
 
     def _shape(self, replica: Replica) -> None:
-        """Let it be listed as soon as it is known what to keep of it."""
-        if replica.known.is_set():
-            return
-        if self._settings.replicate.is_auto(replica.resource):
-            if not self._extent.known:
-                return
+        """Let what is listed in as soon as it is known what to keep of it."""
+        if not replica.mirror.shaped.is_set() and self._extent.known:
             replica.form = self._form(replica.resource)
             replica.mirror.narrow(replica.form)
-        replica.known.set()
 
     def _form(self, resource: Resource) -> Form:
         target = resource.name in self._settings.placement.resources
@@ -404,8 +397,11 @@ class Resources:
         replicate = self._settings.replicate
         scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
         projection = project if resource.paths is None else keeping(resource.paths)
+        auto = replicate.is_auto(resource)
         root = (replicate.root,)
-        return Mirror(resource.name, root, self._wake, scopes=scopes, projection=projection)
+        return Mirror(
+            resource.name, root, self._wake, scopes=scopes, projection=None if auto else projection
+        )
 
 
 @dataclass(frozen=True, slots=True)

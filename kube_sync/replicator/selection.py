@@ -48,7 +48,8 @@ class Part:
         self._gathered: list[Item] = []
 
     async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
+        """Take a part of a LIST, once it is known what to keep of it."""
+        await self._mirror.shaped.wait()
         fitting = [item for item in items if self._fits(item)]
         self._odd = self._odd or len(fitting) < len(items)
         if self._mirror.gathers(self._scope):

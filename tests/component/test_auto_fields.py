@@ -131,7 +131,8 @@ async def test_only_what_the_policies_read_is_replicated(fleet: Fleet) -> None:
         assert sample("kube_sync_replicated_fields", resource="replicasets") == 1
 
 
-async def test_nothing_is_asked_for_before_it_is_known_what_is_read(fleet: Fleet) -> None:
+async def test_nothing_is_sent_before_it_is_known_what_is_read(fleet: Fleet) -> None:
+    """What is listed meanwhile waits, so that no time is lost."""
     fleet.policy("p", "input.spec.a")
     gate = asyncio.Event()
     fleet.api.http.fault(lists(CONFIGMAPS), held(gate))
@@ -139,7 +140,8 @@ async def test_nothing_is_asked_for_before_it_is_known_what_is_read(fleet: Fleet
         await until(lambda: "which fields" in fleet.readiness.reasons.get("policies", ""))
         await until(lambda: fleet.count(lists, CLUSTERS))
         await until(lambda: "clusters" in fleet.opa.data.get("kubernetes", {}))
-        assert not fleet.count(lists, REPLICASETS)
+        await until(lambda: fleet.count(lists, REPLICASETS))
+        assert "replicasets" not in fleet.opa.data["kubernetes"]
         gate.set()
         await fleet.until_spec(replicasets={"spec": {"a": 1}}, clusters={"spec": SPEC})
 
@@ -217,7 +219,7 @@ async def test_resource_that_nobody_knows_is_whole_when_it_comes(fleet: Fleet) -
     fleet.policy("p", "input.spec.a", "data.kubernetes.clusters.*.*.spec.a")
     with capture_logs() as logs:
         async with fleet.replicating(BOTH):
-            await until(lambda: "CRD" in fleet.readiness.reasons.get(str(CLUSTERS), ""))
+            await until(lambda: any(one["event"] == "resource_not_analysed" for one in logs))
             fleet.api.define(CLUSTERS, "ClusterProfile", builtin=False)
             fleet.api.put(CLUSTERS, key("east", "fleet"), spec=SPEC)
             await fleet.until_spec(replicasets={"spec": {"a": 1}}, clusters={"spec": SPEC})

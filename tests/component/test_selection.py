@@ -356,7 +356,7 @@ async def test_objects_of_another_scope_are_no_small_collection_but_an_unknown_o
         await recreated(world, namespaced=True, at_once=True)
         asked = fault.times
         await until(lambda: fault.times < asked - 3)
-        assert world.objects("clusters") == {}
+        await until(lambda: world.objects("clusters") == {})
         assert len(world.hub.held) == 1
         assert "clusters" in world.hub.held[0]
         fault.times = 0

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.fakes.apiserver import (
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, SECRETS, key, kube_of
 from tests.fakes.http import answer, stream
 from tests.fakes.listing import whole
+from tests.unit.async_tools import until
 
 _DEEP = 3000  # levels of nesting; Kubernetes lets 10,000 through, Python's stack does not
 
@@ -100,6 +102,68 @@ async def test_list_reads_every_page_of_one_moment(api: FakeApiServer, client: K
     assert listing.version == version
     assert len(api.http.requests) == 3
     assert {request.query["limit"] for request in api.http.requests} == {"500"}
+
+
+async def test_pages_are_asked_for_while_the_first_one_is_worked_on(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """It may be kept waiting until it is known what to keep of it."""
+    _put_pages(api, 4)
+    async with asyncio.timeout(5), aclosing(KubeCollection(client, REPLICASETS).list()) as pages:
+        await anext(pages)
+        await until(lambda: len(api.http.requests) == 4)
+        assert [page.items[0].key.name async for page in pages] == ["r1", "r2", "r3"]
+
+
+async def test_pages_that_wait_have_a_limit(api: FakeApiServer, client: KubeClient) -> None:
+    _put_pages(api, 4)
+    collection = KubeCollection(client, REPLICASETS, ahead=1)
+    async with asyncio.timeout(5), aclosing(collection.list()) as pages:
+        await anext(pages)
+        for number in (2, 3, 4):
+            await _asked_and_no_more(api, number)
+            await anext(pages)
+        with pytest.raises(StopAsyncIteration):
+            await anext(pages)
+
+
+async def test_pages_before_a_failure_come_before_it(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    _put_pages(api, 3)
+    api.http.fault(lambda _request: len(api.http.requests) == 3, answer(500, b"{}"))
+    found = []
+    pages = KubeCollection(client, REPLICASETS).list()
+    with suppress(Retriable):
+        async for page in pages:
+            found += [item.key.name for item in page.items]
+        pytest.fail("it broke off")
+    assert found == ["r0", "r1"]
+
+
+async def test_failure_of_a_page_that_nobody_waits_for_is_not_left_behind(
+    api: FakeApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    _put_pages(api, 2)
+    api.http.fault(lambda _request: len(api.http.requests) == 2, answer(500, b"{}"))
+    async with asyncio.timeout(5), aclosing(KubeCollection(client, REPLICASETS).list()) as pages:
+        await anext(pages)
+        await _asked_and_no_more(api, 2)
+    gc.collect()
+    assert not caplog.records
+
+
+def _put_pages(api: FakeApiServer, number: int) -> None:
+    """Have so many pages of one object each."""
+    api.page_size = 1
+    for index in range(number):
+        api.put(REPLICASETS, key(f"r{index}"))
+
+
+async def _asked_and_no_more(api: FakeApiServer, number: int) -> None:
+    await until(lambda: len(api.http.requests) == number)
+    await asyncio.sleep(0.02)  # one that is not to be made would come in this time
+    assert len(api.http.requests) == number
 
 
 async def test_list_of_one_namespace_asks_for_it(api: FakeApiServer, client: KubeClient) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kube_sync.analysis.paths import EACH, Path, project
@@ -35,6 +35,7 @@ def _reference(paths: list[Path], value: Any) -> bytes:
     return hashlib.blake2b(canonical, digest_size=16).digest()
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(_PATHS, _OBJECTS)
 def test_class_is_the_digest_of_the_reference_projection(
     paths: list[Path], value: dict[str, Any]

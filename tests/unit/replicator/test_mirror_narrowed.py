@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from kube_sync.objects import ObjectKey
 from kube_sync.replicator.extent import Form
 from tests.fakes.listing import listed
-from tests.unit.replicator.test_mirror import Bench, added, deleted, item, listing
+from tests.unit.replicator.test_mirror import ROOT, Bench, added, deleted, item, listing
 
 NAMED = {"metadata": {"name": "a"}}
 A = ObjectKey("default", "a")
@@ -34,6 +34,21 @@ def test_only_the_form_is_kept_and_no_version() -> None:
     assert bench.held == {"default": {"a": {**NAMED, "x": 1}}}
     assert bench.mirror.holds(A) == ""
     assert bench.mirror.holds(ObjectKey("default", "b")) is None
+
+
+async def test_kind_that_was_missing_before_the_form_was_known_is_kept_in_that_form() -> None:
+    bench = Bench()
+    bench.mirror.finish(known=False)
+    _, first = await bench.mirror.first_load()
+    bench.mirror.narrow(Form((("x",),), namespaced=True))
+    bench.mirror.first_written(first)
+    bench.opa.put((*ROOT, "things"), {})
+    await bench.mirror.page([item("a", x=1, y=1)])
+    bench.mirror.finish(known=True)
+    bench.flush()
+    bench.mirror.apply(added(item("a", "2", x=1, y=2)))
+    assert not bench.mirror.pending
+    assert bench.held == {"default": {"a": {**NAMED, "x": 1}}}
 
 
 def test_event_that_changes_nothing_that_is_kept_is_not_written() -> None:
