@@ -15,9 +15,11 @@ from typing import NoReturn
 
 import structlog
 
+from kube_sync.admission.engine import engine_client
 from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.server import webhook_app
+from kube_sync.admission.target import target_of
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.errors import Misconfigured, SyncError
@@ -25,7 +27,7 @@ from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.patch import apply_annotations
-from kube_sync.kube.policymaps import CONFIGMAPS, policy_maps
+from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -50,6 +52,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 FIELD_MANAGER = "kube-sync-remediator"
 _PROBE_SECONDS = 5.0
+_LONGEST_WAIT = 1.0  # seconds between two attempts at one review, unless the engine asks for more
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
 _WORKERS = 4  # PATCHes in flight at most
@@ -168,22 +171,28 @@ async def _admit(context: Context) -> list[Service]:
     if cert_file is None or key_file is None:
         msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
         raise Misconfigured(msg)
-    opa = await _opa(context)
+    engine = await context.stack.enter_async_context(engine_client(target_of(settings)))
     maps = policy_maps(settings.policies, lambda: None)
     gate = PolicyGate(maps, static=settings.policies.static)
-    judge = Judge(opa, settings.placement.path, gate)
+    asking = settings.admission.engine
+    judge = Judge(
+        engine,
+        gate,
+        backoff=lambda: Backoff(asking.backoff_seconds, _LONGEST_WAIT),
+        attempts=asking.attempts,
+    )
     address = parse_listen("admission.listen", settings.admission.listen)
     tls = server_context(cert_file, key_file)
     await context.stack.enter_async_context(serving(webhook_app(judge), address, tls))
     readiness.met("start")
-    services: list[Service] = [partial(_probe, opa, settings.placement.path, readiness)]
+    services: list[Service] = [partial(_probe, judge, readiness)]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
         )
         name = f"{CONFIGMAPS} in {found.where} for admission"
         readiness.waiting(name, "not listed yet")
-        report = _gate_report(gate, found.namespace, readiness.reporter(name))
+        report = _gate_report(gate, found, readiness.reporter(name))
         services.append(Reflector(name, source, found, report).run)
     return services
 
@@ -193,23 +202,26 @@ async def _opa(context: Context) -> OpaClient:
     return await context.stack.enter_async_context(opa_client(context.settings.opa))
 
 
-async def _probe(opa: OpaClient, path: str, readiness: Readiness) -> NoReturn:
-    """Ask OPA now and then, so that the readiness page knows before the first review does."""
-    backoff = Backoff(_PROBE_SECONDS, _PROBE_SECONDS)
+async def _probe(judge: Judge, readiness: Readiness) -> NoReturn:
+    """Ask the engine now and then, so that the readiness page knows before the first review does.
+
+    Often while it is down: what is there again is to be known without a review that finds it.
+    """
+    usual, down = (Backoff(s, s) for s in (_PROBE_SECONDS, _PROBE_SECONDS / 10))
     while True:
         try:
-            await opa.query(path, b'{"input":{}}')
+            await judge.probe()
             readiness.met("opa")
         except SyncError as error:
             readiness.waiting("opa", str(error))
-        await backoff.wait()
+        await (down if judge.engine_is_down else usual).wait()
 
 
 def _gate_report(
-    gate: PolicyGate, namespace: str, then: Callable[[str | None], None]
+    gate: PolicyGate, maps: PolicyMaps, then: Callable[[str | None], None]
 ) -> Callable[[str | None], None]:
     def report(reason: str | None) -> None:
-        gate.found(namespace) if reason is None else gate.lost(namespace)
+        gate.found(maps) if reason is None else gate.lost(maps)
         then(reason)
 
     return report
