@@ -11,18 +11,18 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
 
 import structlog
 
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.probe import probing
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
-from kube_sync.errors import Misconfigured, SyncError
+from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.discovery import kind_of
@@ -51,7 +51,6 @@ from kube_sync.settings import Settings, Source, check_stream, parse_listen
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 FIELD_MANAGER = "kube-sync-remediator"
-_PROBE_SECONDS = 5.0
 _LONGEST_WAIT = 1.0  # seconds between two attempts at one review, unless the engine asks for more
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
@@ -185,7 +184,7 @@ async def _admit(context: Context) -> list[Service]:
     tls = server_context(cert_file, key_file)
     await context.stack.enter_async_context(serving(webhook_app(judge), address, tls))
     readiness.met("start")
-    services: list[Service] = [partial(_probe, judge, readiness)]
+    services: list[Service] = [partial(probing, judge, readiness.reporter("opa"))]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
@@ -200,21 +199,6 @@ async def _admit(context: Context) -> list[Service]:
 async def _opa(context: Context) -> OpaClient:
     TokenFile(context.settings.opa.token_file).current()  # wrong now: say so and exit
     return await context.stack.enter_async_context(opa_client(context.settings.opa))
-
-
-async def _probe(judge: Judge, readiness: Readiness) -> NoReturn:
-    """Ask the engine now and then, so that the readiness page knows before the first review does.
-
-    Often while it is down: what is there again is to be known without a review that finds it.
-    """
-    usual, down = (Backoff(s, s) for s in (_PROBE_SECONDS, _PROBE_SECONDS / 10))
-    while True:
-        try:
-            await judge.probe()
-            readiness.met("opa")
-        except SyncError as error:
-            readiness.waiting("opa", str(error))
-        await (down if judge.engine_is_down else usual).wait()
 
 
 def _gate_report(

@@ -5,9 +5,9 @@ together within one restart of the engine prove nothing, and their retries outla
 open one attempt at a time goes through, a review's own or the probe's, and the first that is
 answered closes it. Who comes meanwhile waits for that attempt's outcome.
 
-An attempt that failed quickly costs nothing, so the next review tries at once and no engine that is
-back goes unnoticed. After one that took long there is a rest, as long as it took (a second at
-most), so that an engine that hangs is not waited for by every review.
+A connection that is refused or reset costs nothing, so the next review tries at once and no engine
+that is back goes unnoticed. After an attempt that ran out of time there is a rest, as long as it
+took (a second at most), so that an engine that hangs is not waited for by every review.
 
 Any answer is an answer: a policy that fails on its input says that the engine lives.
 """
@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 _FAILURES = 5
 _SILENCE = 1.0  # seconds
-_QUICK = 0.25  # seconds; a refused connection takes a thousandth
 _LONGEST_REST = 1.0  # seconds
 # The attempt that was under way when a review came may have begun before the engine was back, so
 # its failure alone does not deny; that of the next one does.
@@ -44,7 +43,7 @@ class Breaker:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures = 0  # since the last answer
-        self._since = 0.0  # the first of them began
+        self._since = 0.0  # the first of them was noticed
         self._rest_until = 0.0
         self._last: tuple[Why, str] = ("unreachable", "")
         self._trial: asyncio.Future[None] | None = None
@@ -95,11 +94,10 @@ class Breaker:
     def _failed(self, began: float, why: Why, reason: str) -> None:
         now = self._clock()
         if self._failures == 0:
-            self._since = began
+            self._since = now
         self._failures += 1
         self._last = (why, reason)
-        took = now - began
-        self._rest_until = now + (min(took, _LONGEST_REST) if took > _QUICK else 0.0)
+        self._rest_until = now + (min(now - began, _LONGEST_REST) if why == "timeout" else 0.0)
         if not self.is_open and self._failures >= _FAILURES and now - self._since >= _SILENCE:
             self.is_open = True
             metrics.admission_engine_down.set(1)

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from kube_sync.admission.breaker import Breaker
-from kube_sync.admission.failures import Failed, NoAnswer, Passing
+from kube_sync.admission.failures import Failed, NoAnswer, Passing, Why
 from kube_sync.errors import SyncError
 from tests.unit.async_tools import PATIENCE, until
 
@@ -48,9 +48,9 @@ class World:
         except SyncError as error:
             return type(error).__name__
 
-    async def down(self, takes: float = 0.0) -> None:
-        """Open the breaker: the engine refuses, its last attempt having taken that long."""
-        self.error = NoAnswer("refused", "unreachable")
+    async def down(self, takes: float = 0.0, why: Why = "unreachable") -> None:
+        """Open the breaker, the last attempt having taken that long."""
+        self.error = NoAnswer("refused", why)
         for _ in range(4):
             await self.run()
         self.clock.now += 1.0
@@ -99,7 +99,7 @@ async def test_any_answer_counts_as_one(answered: SyncError | None) -> None:
 
 async def test_an_engine_that_hung_is_not_asked_during_the_rest() -> None:
     world = World()
-    await world.down(takes=0.5)
+    await world.down(takes=0.5, why="timeout")
     asked = world.asked
     world.error = None
     world.clock.now += 0.4
@@ -110,9 +110,21 @@ async def test_an_engine_that_hung_is_not_asked_during_the_rest() -> None:
     assert not world.breaker.is_open
 
 
+async def test_attempts_that_began_long_ago_and_break_together_prove_nothing() -> None:
+    """An engine that hung and is restarted breaks them all at once, and is back in no time."""
+    world = World()
+    world.gate, world.error = asyncio.Event(), NoAnswer("reset", "unreachable")
+    reviews = [asyncio.create_task(world.run()) for _ in range(9)]
+    await until(lambda: world.asked == 9)
+    world.clock.now += 1.5
+    world.gate.set()
+    assert await asyncio.gather(*reviews) == ["NoAnswer"] * 9
+    assert not world.breaker.is_open
+
+
 async def test_no_rest_is_longer_than_a_second() -> None:
     world = World()
-    await world.down(takes=30.0)
+    await world.down(takes=30.0, why="timeout")
     world.error = None
     world.clock.now += 1.01
     assert await world.run() == "answer"
@@ -121,7 +133,7 @@ async def test_no_rest_is_longer_than_a_second() -> None:
 async def test_an_engine_that_refused_is_asked_by_the_next_review() -> None:
     """So that no create is denied once it is back; a refusal costs nothing."""
     world = World()
-    await world.down(takes=0.2)
+    await world.down(takes=1.5)
     assert await world.run() == "Failed"
     world.error = None
     assert await world.run() == "answer"
@@ -129,11 +141,11 @@ async def test_an_engine_that_refused_is_asked_by_the_next_review() -> None:
 
 async def test_a_failed_trial_tells_what_is_known() -> None:
     world = World()
-    await world.down(takes=0.5)
+    await world.down(takes=0.5, why="timeout")
     for _ in range(2):  # in the rest and as the trial
         with pytest.raises(Failed, match=r"refused; known to be down \(\d attempts") as raised:
             await world.breaker.run(world.attempt)
-        assert raised.value.why == "unreachable"
+        assert raised.value.why == "timeout"
         world.clock.now += 1.0
 
 
@@ -163,7 +175,7 @@ async def test_a_trial_that_was_under_way_before_denies_nobody_but_the_next_one_
 
 async def test_a_trial_that_hangs_and_fails_denies_those_who_waited_for_it() -> None:
     world = World()
-    await world.down()
+    await world.down(why="timeout")
     world.gate, world.takes, asked = asyncio.Event(), 2.0, world.asked
     reviews = [asyncio.create_task(world.run()) for _ in range(5)]
     await until(lambda: world.asked == asked + 1)
