@@ -15,7 +15,7 @@ from functools import partial
 import structlog
 
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.judge import Judge
+from kube_sync.admission.judge import Judge, waits
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.probe import probing
 from kube_sync.admission.server import webhook_app
@@ -40,7 +40,6 @@ from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.streamclient import stream_client
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service, run_services
@@ -51,7 +50,6 @@ from kube_sync.settings import Settings, Source, check_stream, parse_listen
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 FIELD_MANAGER = "kube-sync-remediator"
-_LONGEST_WAIT = 1.0  # seconds between two attempts at one review, unless the engine asks for more
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
 _WORKERS = 4  # PATCHes in flight at most
@@ -177,7 +175,7 @@ async def _admit(context: Context) -> list[Service]:
     judge = Judge(
         engine,
         gate,
-        backoff=lambda: Backoff(asking.backoff_seconds, _LONGEST_WAIT),
+        backoff=waits(asking.backoff_seconds),
         attempts=asking.attempts,
     )
     address = parse_listen("admission.listen", settings.admission.listen)

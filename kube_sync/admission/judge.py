@@ -27,7 +27,8 @@ from kube_sync.errors import SyncError, Undecided
 from kube_sync.runtime.backoff import Backoff
 
 _ATTEMPTS = 5
-_LONGEST_WAIT = 1.0  # seconds between two attempts, unless the engine asks for more
+_FIRST_WAIT = 0.1  # seconds between two attempts
+_LONGEST_WAIT = 1.0  # unless the engine asks for more
 
 _MEND = "the policy has to be mended"
 _LATER = "try again later"
@@ -102,6 +103,11 @@ def _as_sent(review: Review) -> msgspec.Raw:
     return review.object
 
 
+def waits(first: float = _FIRST_WAIT) -> Callable[[], Backoff]:
+    """Return what makes the waits between the attempts at one review; `first` is in seconds."""
+    return lambda: Backoff(first, max(first, _LONGEST_WAIT))
+
+
 class Judge:
     """One engine, the policies that may exist, and what is known of the engine's being there."""
 
@@ -110,14 +116,14 @@ class Judge:
         engine: Engine,
         gate: PolicyGate,
         view: Callable[[Review], msgspec.Raw] = _as_sent,
-        backoff: Callable[[], Backoff] = lambda: Backoff(0.1, _LONGEST_WAIT),
+        backoff: Callable[[], Backoff] | None = None,
         attempts: int = _ATTEMPTS,
     ) -> None:
         """`view` returns the resource as the policy is to see it."""
         self._engine = engine
         self._gate = gate
         self._view = view
-        self._backoff = backoff
+        self._backoff = backoff or waits()
         self._attempts = attempts
         self._breaker = Breaker()
 

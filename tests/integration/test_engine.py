@@ -40,6 +40,9 @@ BY_REQUEST = PACKAGE + (
 )
 
 
+_LOGGED = "--set=decision_logs.console=true"
+
+
 @pytest.fixture
 def opa(launcher: Launcher, tmp_path: Path) -> Iterator[RunningOpa]:
     """An OPA that takes policies one by one, so that the test says which."""
@@ -57,7 +60,7 @@ def plain_opa(launcher: Launcher, tmp_path: Path) -> Iterator[str]:
         ServerSpec(
             name="plain-opa",
             program=str(ensure_binary("opa")),
-            arguments=("run", "--server", f"--addr=127.0.0.1:{port}"),
+            arguments=("run", "--server", f"--addr=127.0.0.1:{port}", _LOGGED),
             folder=tmp_path,
             url=f"http://127.0.0.1:{port}",
             ready_paths=("/health",),
@@ -154,6 +157,13 @@ async def test_the_designs_own_configuration_asks_opa_by_its_path(plain_opa: str
     admitted = await _said(target)
     assert isinstance(admitted, Admitted)
     assert admitted.decision == Decision({"placed": "web"})
+
+
+async def test_a_decision_that_opa_logs_is_known_by_opas_own_id(plain_opa: str) -> None:
+    async with opa_client(Opa(plain_opa)) as writer:
+        await writer.put_policy("policies/p/a.rego", PLACED)
+    verdict = await _said(target_of(Settings(opa=Opa(plain_opa))))
+    assert len(verdict.asked.decision_id) == 36  # a UUID, and not the review's
 
 
 async def test_an_empty_opa_and_one_that_refuses_deny_for_different_reasons(

@@ -15,7 +15,7 @@ import pytest
 from kube_sync.admission import breaker
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.failures import NoAnswer
-from kube_sync.admission.judge import Admitted, Asked, Denied, Judge, Undecidable
+from kube_sync.admission.judge import Admitted, Asked, Denied, Judge, Undecidable, waits
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
@@ -64,15 +64,15 @@ class World:
 async def _world(
     decision: object = None, *modules: str, policies: bool = True, **judging: Any
 ) -> AsyncGenerator[World]:
-    waits = Waits()
+    clock = Waits()
     async with (
         asyncio.timeout(PATIENCE),
         stand_in(lambda _: decision or {}) as engine,
         engine_client(engine.target(timeout_seconds=0.2)) as client,
     ):
         gate = PolicyGate([_policies(*modules)], static=policies)
-        judge = Judge(client, gate, **{"backoff": waits.backoff} | judging)
-        yield World(judge, engine, waits)
+        judge = Judge(client, gate, **{"backoff": clock.backoff} | judging)
+        yield World(judge, engine, clock)
 
 
 async def test_the_policy_is_given_the_whole_resource_as_its_input() -> None:
@@ -264,6 +264,15 @@ async def test_a_review_that_ends_between_two_attempts_tells_of_the_last_one() -
     assert isinstance(verdict, Undecidable)
     assert verdict.why == "failing"
     assert verdict.reason.endswith(": 500 boom: no decision within 0.5 s; try again later")
+
+
+@pytest.mark.parametrize(("first", "steps"), [(0.1, [0.1, 0.2, 0.4, 0.8, 1.0]), (3.0, [3.0] * 3)])
+def test_waits_grow_to_a_second_or_are_as_long_as_configured(
+    first: float, steps: list[float]
+) -> None:
+    backoff = waits(first)()
+    for step in steps:
+        assert step / 2 <= backoff.next_delay() <= step
 
 
 async def test_each_review_begins_with_a_short_wait() -> None:
