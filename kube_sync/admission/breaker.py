@@ -40,12 +40,14 @@ _WAITS = 2
 class Breaker:
     """What is known of one engine's being there."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, where: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`where` names the engine for whoever is denied."""
+        self._where = where
         self._clock = clock
         self._failures = 0  # since the last answer
         self._since = 0.0  # the first of them was noticed
         self._rest_until = 0.0
-        self._last: tuple[Why, str] = ("unreachable", "")
+        self._last: tuple[Why, str] = ("unreachable", where)
         self._trial: asyncio.Future[None] | None = None
         self.is_open = False
 
@@ -83,7 +85,7 @@ class Breaker:
             raise
         except asyncio.CancelledError:
             # The review's own time was up: however long that was, there was no answer in it.
-            self._failed(began, "timeout", "no answer in time")
+            self._failed(began, "timeout", f"{self._where}: no answer in time")
             raise
         except SyncError:
             self._answered()

@@ -1,9 +1,9 @@
 """Which policies an evaluation error is about: modules, and the ConfigMaps that hold them. Pure.
 
 OPA names a module by its id, `<namespace>/<name>/<key>`, behind the bundle's name where it fetched
-one and with `.rego` behind a key that has none. For two values of one rule it names both places
-since 1.x; an OPA that names one is helped with the modules that the webhook knows: the other value
-comes from a module of the same package that defines a rule of that name.
+one and with `.rego` behind a key that has none. For two values of one rule OPA 1.22 names both
+places in its message; an OPA that names one is helped with the modules that the webhook knows: the
+other value comes from a module of the same package that defines a rule of that name.
 
 Values are left out: they are made of what the policy reads.
 """
@@ -17,7 +17,7 @@ from kube_sync.opa.client import OpaError
 from kube_sync.opa.packages import plain_package
 
 _CONFLICT = "eval_conflict_error"
-_RULE = re.compile(r"\A(?P<rule>(?:rule|function) \S+) produced conflicting values")
+_RULE = re.compile(r"\A(?P<rule>(?:rule|function) .+?) produced conflicting values")
 _PLACE = re.compile(r" at (?P<file>\S+):(?P<row>\d+)$", re.MULTILINE)
 _HEAD = re.compile(r"(?:default\s+)?(?P<name>[A-Za-z_]\w*)")
 
@@ -38,9 +38,8 @@ def _conflict(cause: Mapping[str, object], modules: Mapping[str, str]) -> str:
     if len(places) == 1:
         places += [(other, 0) for other in _others(*places[0], modules)]
     about = f"the {rule['rule']}" if rule else "one rule"
-    return f"policies give {about} different values: " + " and ".join(
-        _named(module, row, modules) for module, row in places
-    )
+    named = " and ".join(_named(module, row, modules) for module, row in places)
+    return f"policies give {about} different values: {named or 'OPA does not say where'}"
 
 
 def _failure(error: OpaError, modules: Mapping[str, str]) -> str:

@@ -125,7 +125,7 @@ class Judge:
         self._view = view
         self._backoff = backoff or waits()
         self._attempts = attempts
-        self._breaker = Breaker()
+        self._breaker = Breaker(engine.where)
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within `seconds`; never raises."""

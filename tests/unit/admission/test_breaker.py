@@ -24,7 +24,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.breaker = Breaker(self.clock)
+        self.breaker = Breaker("the engine", self.clock)
         self.error: SyncError | None = None
         self.takes = 0.0
         self.asked = 0
@@ -226,7 +226,7 @@ async def test_attempts_that_are_cut_off_by_their_reviews_open_it_too() -> None:
         review.cancel()
         await asyncio.wait([review])
     assert world.breaker.is_open
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(Failed, match="^the engine: no answer in time; known to be") as raised:
         await world.breaker.run(world.attempt)
     assert raised.value.why == "timeout"
 

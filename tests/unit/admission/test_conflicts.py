@@ -55,6 +55,11 @@ def test_two_values_in_one_module_are_named_by_row() -> None:
     )
 
 
+def test_a_rule_whose_key_has_a_space_is_named_whole() -> None:
+    said = told(_both("x:1", "y:2", 'rule data.a.b.annotations["a b"]'), {})
+    assert said.startswith('policies give the rule data.a.b.annotations["a b"] different values')
+
+
 def test_a_function_is_called_so() -> None:
     what = "function data.a.b.f"
     error = _conflict(
@@ -104,7 +109,9 @@ def test_one_place_is_named_alone_where_the_other_cannot_be_told(file: str, row:
 
 def test_a_conflict_at_no_place_is_told_all_the_same() -> None:
     error = OpaError("internal_error", "m", [{"code": "eval_conflict_error"}])
-    assert told(error, MODULES) == "policies give one rule different values: "
+    assert told(error, MODULES) == (
+        "policies give one rule different values: OPA does not say where"
+    )
 
 
 def _failed(*errors: Any) -> OpaError:
