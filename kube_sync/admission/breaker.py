@@ -3,11 +3,9 @@
 It opens when several attempts in a row got no answer, for at least a second: requests that fail
 together within one restart of the engine prove nothing, and their retries outlast it. While it is
 open one attempt at a time goes through, a review's own or the probe's, and the first that is
-answered closes it. Who comes meanwhile waits for that attempt's outcome.
-
-A connection that is refused or reset costs nothing, so the next review tries at once and no engine
-that is back goes unnoticed. After an attempt that ran out of time there is a rest, as long as it
-took (a second at most), so that an engine that hangs is not waited for by every review.
+answered closes it. Who comes meanwhile waits for its outcome, half a second at most: an engine that
+is back has answered by then, one that hangs is not waited for by every review. There is no rest
+between attempts: a refused connection costs nothing, and in a rest whoever is back goes unnoticed.
 
 Any answer is an answer: a policy that fails on its input says that the engine lives.
 """
@@ -31,7 +29,7 @@ T = TypeVar("T")
 
 _FAILURES = 5
 _SILENCE = 1.0  # seconds
-_LONGEST_REST = 1.0  # seconds
+_PATIENCE = 0.5  # seconds
 # The attempt that was under way when a review came may have begun before the engine was back, so
 # its failure alone does not deny; that of the next one does.
 _WAITS = 2
@@ -46,7 +44,6 @@ class Breaker:
         self._clock = clock
         self._failures = 0  # since the last answer
         self._since = 0.0  # the first of them was noticed
-        self._rest_until = 0.0
         self._last: tuple[Why, str] = ("unreachable", where)
         self._trial: asyncio.Future[None] | None = None
         self.is_open = False
@@ -56,13 +53,16 @@ class Breaker:
 
         Raises what `attempt` raises.
         """
-        waits = 0
+        now, waits = asyncio.get_running_loop().time, 0
+        end = now() + _PATIENCE
         while self.is_open:
-            if waits == _WAITS or self._clock() < self._rest_until:
+            if waits == _WAITS:
                 raise self._down()
             if self._trial is None:
                 return await self._try(attempt)
-            await asyncio.shield(self._trial)  # who gives up waiting must not end it for others
+            done, _ = await asyncio.wait([self._trial], timeout=end - now())
+            if not done:
+                raise self._down()
             waits += 1
         return await self._watched(attempt)
 
@@ -77,15 +77,14 @@ class Breaker:
             trial.set_result(None)
 
     async def _watched(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        began = self._clock()
         try:
             result = await attempt()
         except NoAnswer as error:
-            self._failed(began, error.why, str(error))
+            self._failed(error.why, str(error))
             raise
         except asyncio.CancelledError:
             # The review's own time was up: however long that was, there was no answer in it.
-            self._failed(began, "timeout", f"{self._where}: no answer in time")
+            self._failed("timeout", f"{self._where}: no answer in time")
             raise
         except SyncError:
             self._answered()
@@ -93,13 +92,12 @@ class Breaker:
         self._answered()
         return result
 
-    def _failed(self, began: float, why: Why, reason: str) -> None:
+    def _failed(self, why: Why, reason: str) -> None:
         now = self._clock()
         if self._failures == 0:
             self._since = now
         self._failures += 1
         self._last = (why, reason)
-        self._rest_until = now + (min(now - began, _LONGEST_REST) if why == "timeout" else 0.0)
         if not self.is_open and self._failures >= _FAILURES and now - self._since >= _SILENCE:
             self.is_open = True
             metrics.admission_engine_down.set(1)

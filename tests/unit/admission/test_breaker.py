@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from prometheus_client import REGISTRY
 
+from kube_sync.admission import breaker
 from kube_sync.admission.breaker import Breaker
-from kube_sync.admission.failures import Failed, NoAnswer, Passing, Why
+from kube_sync.admission.failures import Failed, NoAnswer, Passing
 from kube_sync.errors import SyncError
 from tests.unit.async_tools import PATIENCE, until
 
@@ -26,7 +27,6 @@ class World:
         self.clock = Clock()
         self.breaker = Breaker("the engine", self.clock)
         self.error: SyncError | None = None
-        self.takes = 0.0
         self.asked = 0
         self.gate: asyncio.Event | None = None  # attempts hang until it is set
 
@@ -35,7 +35,6 @@ class World:
         if self.gate is not None:
             await self.gate.wait()
         await asyncio.sleep(0)  # as whatever asks over a network
-        self.clock.now += self.takes
         if self.error is not None:
             raise self.error
         return "answer"
@@ -48,15 +47,13 @@ class World:
         except SyncError as error:
             return type(error).__name__
 
-    async def down(self, takes: float = 0.0, why: Why = "unreachable") -> None:
-        """Open the breaker, the last attempt having taken that long."""
-        self.error = NoAnswer("refused", why)
+    async def down(self) -> None:
+        """Open the breaker."""
+        self.error = NoAnswer("refused", "unreachable")
         for _ in range(4):
             await self.run()
         self.clock.now += 1.0
-        self.takes = takes
         await self.run()
-        self.takes = 0.0
         assert self.breaker.is_open
 
 
@@ -97,16 +94,19 @@ async def test_any_answer_counts_as_one(answered: SyncError | None) -> None:
     assert not world.breaker.is_open
 
 
-async def test_an_engine_that_hung_is_not_asked_during_the_rest() -> None:
+async def test_an_engine_that_hangs_is_not_waited_for_by_every_review(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(breaker, "_PATIENCE", 0.01)
     world = World()
-    await world.down(takes=0.5, why="timeout")
-    asked = world.asked
-    world.error = None
-    world.clock.now += 0.4
+    await world.down()
+    world.gate, world.error, asked = asyncio.Event(), None, world.asked
+    trial = asyncio.create_task(world.run())
+    await until(lambda: world.asked == asked + 1)
     assert await world.run() == "Failed"
-    assert world.asked == asked
-    world.clock.now += 0.2
-    assert await world.run() == "answer"
+    assert world.asked == asked + 1
+    world.gate.set()
+    assert await trial == "answer"
     assert not world.breaker.is_open
 
 
@@ -122,18 +122,10 @@ async def test_attempts_that_began_long_ago_and_break_together_prove_nothing() -
     assert not world.breaker.is_open
 
 
-async def test_no_rest_is_longer_than_a_second() -> None:
+async def test_an_engine_that_is_down_is_asked_by_the_next_review() -> None:
+    """So that no create is denied once it is back."""
     world = World()
-    await world.down(takes=30.0, why="timeout")
-    world.error = None
-    world.clock.now += 1.01
-    assert await world.run() == "answer"
-
-
-async def test_an_engine_that_refused_is_asked_by_the_next_review() -> None:
-    """So that no create is denied once it is back; a refusal costs nothing."""
-    world = World()
-    await world.down(takes=1.5)
+    await world.down()
     assert await world.run() == "Failed"
     world.error = None
     assert await world.run() == "answer"
@@ -141,12 +133,10 @@ async def test_an_engine_that_refused_is_asked_by_the_next_review() -> None:
 
 async def test_a_failed_trial_tells_what_is_known() -> None:
     world = World()
-    await world.down(takes=0.5, why="timeout")
-    for _ in range(2):  # in the rest and as the trial
-        with pytest.raises(Failed, match=r"refused; known to be down \(\d attempts") as raised:
-            await world.breaker.run(world.attempt)
-        assert raised.value.why == "timeout"
-        world.clock.now += 1.0
+    await world.down()
+    with pytest.raises(Failed, match=r"refused; known to be down \(6 attempts") as raised:
+        await world.breaker.run(world.attempt)
+    assert raised.value.why == "unreachable"
 
 
 async def test_reviews_wait_for_the_outcome_of_the_one_trial() -> None:
@@ -171,17 +161,6 @@ async def test_a_trial_that_was_under_way_before_denies_nobody_but_the_next_one_
     world.gate.set()
     assert await asyncio.gather(*reviews) == ["Failed"] * 5
     assert world.asked == asked + 2
-
-
-async def test_a_trial_that_hangs_and_fails_denies_those_who_waited_for_it() -> None:
-    world = World()
-    await world.down(why="timeout")
-    world.gate, world.takes, asked = asyncio.Event(), 2.0, world.asked
-    reviews = [asyncio.create_task(world.run()) for _ in range(5)]
-    await until(lambda: world.asked == asked + 1)
-    world.gate.set()
-    assert await asyncio.gather(*reviews) == ["Failed"] * 5
-    assert world.asked == asked + 1
 
 
 async def test_a_trial_that_is_given_up_is_a_failure_and_lets_the_next_one_try() -> None:
@@ -215,8 +194,11 @@ async def test_who_gives_up_waiting_does_not_end_the_trial_for_others() -> None:
     assert [await trial, await patient] == ["answer"] * 2
 
 
-async def test_attempts_that_are_cut_off_by_their_reviews_open_it_too() -> None:
+async def test_attempts_that_are_cut_off_by_their_reviews_open_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A review may have less time than one attempt: or an engine that hangs went unnoticed."""
+    monkeypatch.setattr(breaker, "_PATIENCE", 0.01)
     world = World()
     world.gate = asyncio.Event()
     for _ in range(5):
@@ -226,9 +208,13 @@ async def test_attempts_that_are_cut_off_by_their_reviews_open_it_too() -> None:
         review.cancel()
         await asyncio.wait([review])
     assert world.breaker.is_open
-    with pytest.raises(Failed, match="^the engine: no answer in time; known to be") as raised:
+    trial = asyncio.create_task(world.run())
+    await asyncio.sleep(0)
+    with pytest.raises(Failed, match=r"^the engine: no answer in time; known to be") as raised:
         await world.breaker.run(world.attempt)
     assert raised.value.why == "timeout"
+    world.gate.set()
+    assert await trial == "answer"
 
 
 async def test_its_state_is_a_metric() -> None:
