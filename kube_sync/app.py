@@ -11,21 +11,23 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
 
 import structlog
 
-from kube_sync.admission.judge import Judge
+from kube_sync.admission.engine import engine_client
+from kube_sync.admission.judge import Judge, waits
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.probe import probing
 from kube_sync.admission.server import webhook_app
+from kube_sync.admission.target import target_of
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
-from kube_sync.errors import Misconfigured, SyncError
+from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.patch import apply_annotations
-from kube_sync.kube.policymaps import CONFIGMAPS, policy_maps
+from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -38,7 +40,6 @@ from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.streamclient import stream_client
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service, run_services
@@ -49,7 +50,6 @@ from kube_sync.settings import Settings, Source, check_stream, parse_listen
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 FIELD_MANAGER = "kube-sync-remediator"
-_PROBE_SECONDS = 5.0
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
 _WORKERS = 4  # PATCHes in flight at most
@@ -168,22 +168,28 @@ async def _admit(context: Context) -> list[Service]:
     if cert_file is None or key_file is None:
         msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
         raise Misconfigured(msg)
-    opa = await _opa(context)
+    engine = await context.stack.enter_async_context(engine_client(target_of(settings)))
     maps = policy_maps(settings.policies, lambda: None)
     gate = PolicyGate(maps, static=settings.policies.static)
-    judge = Judge(opa, settings.placement.path, gate)
+    asking = settings.admission.engine
+    judge = Judge(
+        engine,
+        gate,
+        backoff=waits(asking.backoff_seconds),
+        attempts=asking.attempts,
+    )
     address = parse_listen("admission.listen", settings.admission.listen)
     tls = server_context(cert_file, key_file)
     await context.stack.enter_async_context(serving(webhook_app(judge), address, tls))
     readiness.met("start")
-    services: list[Service] = [partial(_probe, opa, settings.placement.path, readiness)]
+    services: list[Service] = [partial(probing, judge, readiness.reporter("opa"))]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
         )
         name = f"{CONFIGMAPS} in {found.where} for admission"
         readiness.waiting(name, "not listed yet")
-        report = _gate_report(gate, found.namespace, readiness.reporter(name))
+        report = _gate_report(gate, found, readiness.reporter(name))
         services.append(Reflector(name, source, found, report).run)
     return services
 
@@ -193,23 +199,11 @@ async def _opa(context: Context) -> OpaClient:
     return await context.stack.enter_async_context(opa_client(context.settings.opa))
 
 
-async def _probe(opa: OpaClient, path: str, readiness: Readiness) -> NoReturn:
-    """Ask OPA now and then, so that the readiness page knows before the first review does."""
-    backoff = Backoff(_PROBE_SECONDS, _PROBE_SECONDS)
-    while True:
-        try:
-            await opa.query(path, b'{"input":{}}')
-            readiness.met("opa")
-        except SyncError as error:
-            readiness.waiting("opa", str(error))
-        await backoff.wait()
-
-
 def _gate_report(
-    gate: PolicyGate, namespace: str, then: Callable[[str | None], None]
+    gate: PolicyGate, maps: PolicyMaps, then: Callable[[str | None], None]
 ) -> Callable[[str | None], None]:
     def report(reason: str | None) -> None:
-        gate.found(namespace) if reason is None else gate.lost(namespace)
+        gate.found(maps) if reason is None else gate.lost(maps)
         then(reason)
 
     return report

@@ -44,7 +44,7 @@ async def _admit(request: web.Request) -> web.Response:
     if bytes(review.object) == b"null":  # a DELETE: there is nothing to place
         return _json(allow(review, Decision()))
     seconds = _seconds(request.query.get("timeout", "")) * _MARGIN
-    verdict = await request.app[_JUDGE].verdict(review.object, seconds)
+    verdict = await request.app[_JUDGE].verdict(review, seconds)
     outcome, body = _answer(review, verdict)
     took = time.perf_counter() - started
     metrics.admission_seconds.labels(outcome).observe(took)
@@ -54,11 +54,11 @@ async def _admit(request: web.Request) -> web.Response:
 
 def _answer(review: Review, verdict: Verdict) -> tuple[str, bytes]:
     match verdict:
-        case Admitted(decision):
+        case Admitted(decision=decision):
             return "admitted", allow(review, decision)
-        case Denied(reasons):
+        case Denied(reasons=reasons):
             return "denied", deny(review, "; ".join(reasons))
-        case Undecidable(reason):
+        case Undecidable(reason=reason):
             log.warning("undecidable", uid=review.uid, reason=reason)
             reason = f"there is a placement policy, but no decision of it: {reason}"
             return "undecidable", deny(review, reason, 503)

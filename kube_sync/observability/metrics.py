@@ -123,3 +123,12 @@ remediations = Counter(
 admission_seconds = Histogram(
     "kube_sync_admission_seconds", "Time to answer a review", ["outcome"], buckets=_LATENCY
 )
+admission_engine_attempts = Counter(
+    "kube_sync_admission_engine_attempts_total",
+    "Times that the policy engine was asked for a review, or to see whether it answers, by outcome",
+    ["outcome"],
+)
+admission_engine_down = Gauge(
+    "kube_sync_admission_engine_down",
+    "1 while the policy engine is known to be down and reviews are denied at once, else 0",
+)

@@ -213,9 +213,13 @@ class Admission(Section, frozen=True):
 
 
 class EnforceSchedulingPolicy(Section, frozen=True):
-    """The design's own configuration of its admission controller, taken as it is."""
+    """The design's own configuration of its admission controller, taken as it is.
 
-    url: str
+    `url` is the whole of it, with the path; how to ask there is read off the path: one that begins
+    with `/v0/` is asked as `v0`, one that ends in `/annotations` as `annotations`, others as `v1`.
+    """
+
+    url: str | None = None
     token: str | None = None
 
 
@@ -231,7 +235,9 @@ class Observe(Section, frozen=True):
     listen: str | None = None
 
 
-class Settings(Section, frozen=True):
+class Settings(
+    Section, frozen=True, rename={"enforce_scheduling_policy": "EnforceSchedulingPolicy"}
+):
     """The whole configuration, checked."""
 
     kubernetes: Kubernetes = Kubernetes()
@@ -244,6 +250,7 @@ class Settings(Section, frozen=True):
     admission: Admission = Admission()
     coordination: Coordination = Coordination()
     observe: Observe = Observe()
+    enforce_scheduling_policy: EnforceSchedulingPolicy = EnforceSchedulingPolicy()
 
     def targets(self) -> tuple[Resource, ...]:
         """Return the resources that decisions are about."""

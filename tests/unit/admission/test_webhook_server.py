@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from kube_sync.admission import server
-from kube_sync.admission.judge import Judge
+from kube_sync.admission.dialects import Answer
+from kube_sync.admission.failures import Failed
+from kube_sync.admission.judge import Judge, Verdict
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.review import Review
 from kube_sync.admission.server import PATH, webhook_app
 from kube_sync.certificates import write_certificates
-from kube_sync.errors import SyncError, Undecided
+from kube_sync.errors import SyncError
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context, server_context
 
@@ -27,15 +31,22 @@ from kube_sync.runtime.tls import client_context, server_context
 class Engine:
     """Answers what the test says; the bodies it was asked with are kept."""
 
-    answer: bytes | SyncError | None = b"{}"
+    answer: bytes | SyncError = b"{}"
     asked: list[bytes] = field(default_factory=list)
 
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        assert path == "p"
-        self.asked.append(body)
+    @property
+    def where(self) -> str:
+        return "the engine"
+
+    async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
+        assert review.uid == "r1"
+        self.asked.append(bytes(resource))
         if isinstance(self.answer, SyncError):
             raise self.answer
-        return self.answer
+        return Answer(self.answer)
+
+    async def probe(self) -> None:
+        raise AssertionError
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +80,7 @@ class Webhook:
 async def _webhook(
     folder: Path, engine: Engine, judge: Judge | None = None
 ) -> AsyncGenerator[Webhook]:
-    app = webhook_app(judge or Judge(engine, "p", PolicyGate([], static=True)))
+    app = webhook_app(judge or Judge(engine, PolicyGate([], static=True)))
     tls = server_context(str(folder / "tls.crt"), str(folder / "tls.key"))
     connector = aiohttp.TCPConnector(ssl=client_context(str(folder / "ca.crt")))
     async with (
@@ -100,7 +111,7 @@ async def test_a_decision_comes_back_as_a_patch(certificates: Path) -> None:
         {"op": "add", "path": "/metadata/annotations", "value": {"a": "1"}}
     ]
     assert response == {"allowed": True, "patchType": "JSONPatch"}
-    assert json.loads(engine.asked[0]) == {"input": RESOURCE}
+    assert json.loads(engine.asked[0]) == RESOURCE
 
 
 async def test_errors_of_the_policy_deny_with_all_reasons(certificates: Path) -> None:
@@ -111,9 +122,9 @@ async def test_errors_of_the_policy_deny_with_all_reasons(certificates: Path) ->
         }
 
 
-@pytest.mark.parametrize("answer", [None, Undecided("conflict"), b"[]"])
+@pytest.mark.parametrize("answer", [Failed("conflict", "undefined"), b"[]"])
 async def test_no_decision_denies_with_a_reason(
-    certificates: Path, answer: bytes | SyncError | None
+    certificates: Path, answer: bytes | SyncError
 ) -> None:
     async with _webhook(certificates, Engine(answer)) as webhook:
         response = await webhook.review(RESOURCE)
@@ -174,12 +185,12 @@ class Deadline(Judge):
     """A judge that only notes how long it may take."""
 
     def __init__(self) -> None:
-        super().__init__(Engine(), "p", PolicyGate([], static=False))
+        super().__init__(Engine(), PolicyGate([], static=False))
         self.seconds: list[float] = []
 
-    async def verdict(self, resource: Any, seconds: float) -> Any:
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
         self.seconds.append(seconds)
-        return await super().verdict(resource, seconds)
+        return await super().verdict(review, seconds)
 
 
 @pytest.mark.parametrize(
