@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from benchmarks import decisions, startup, world
+from benchmarks import admission, decisions, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
@@ -60,6 +60,14 @@ async def measure_only_decisions(objects: int, runs: int) -> dict[str, float]:
                 found = await decisions.measure_decisions(stack, bare, objects)
             with step(f"loads of whole objects and of what is read, {runs} times"):
                 return found | await measure_narrowed(stack, bare, runs)
+
+
+async def measure_only_admission(runs: int, requests: int) -> dict[str, float]:
+    """Measure what the webhook adds, on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"reviews, and the same queries straight to OPA, {runs} times"):
+                return await admission.measure_admission(stack, bare, runs, requests)
 
 
 def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -204,13 +212,19 @@ def main() -> None:
     parser.add_argument(
         "--decisions", action="store_true", help="measure decisions and `fields: auto` alone"
     )
+    parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
+    parser.add_argument(
+        "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
+    )
     chosen = parser.parse_args()
-    if chosen.decisions:
+    if chosen.admission:
+        found = asyncio.run(measure_only_admission(chosen.runs, chosen.requests))
+    elif chosen.decisions:
         found = asyncio.run(measure_only_decisions(chosen.objects, chosen.runs))
     else:
         found = asyncio.run(measure(chosen.objects, chosen.runs, chosen.events))
     for name, value in found.items():
-        print(f"{name:42} {value:10.3f}")
+        print(f"{name:55} {value:10.3f}")
     RESULTS.parent.mkdir(exist_ok=True)
     content = {"objects": chosen.objects, "results": found}
     RESULTS.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

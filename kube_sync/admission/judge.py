@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.errors import Retriable, SyncError, Undecided
 from kube_sync.runtime.backoff import Backoff
@@ -66,14 +67,14 @@ class Judge:
         self._gate = gate
         self._backoff = backoff
 
-    async def verdict(self, resource: msgspec.Raw, seconds: float) -> Verdict:
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within `seconds`; never raises."""
         if not self._gate.policy_may_exist:
             return Admitted(Decision())
         failures: list[str] = []
         try:
             async with asyncio.timeout(seconds):
-                decision = await self._decide(resource, failures)
+                decision = await self._decide(review.object, failures)
         except TimeoutError:
             why = f" ({failures[-1]})" if failures else ""
             return Undecidable(f"no policy decision within {seconds:.1f} s{why}")

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from kube_sync.admission.judge import Admitted, Denied, Judge, Undecidable
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from kube_sync.kube.collection import ResourceVersion
 from kube_sync.kube.policymaps import PolicyMaps
@@ -25,7 +26,9 @@ from tests.fakes.listing import Listing, listed
 from tests.unit.async_tools import PATIENCE, Waits
 
 PATH = "io/k8s/federation/admission"
-RESOURCE = msgspec.Raw(b'{"metadata":{"name":"web"},"spec":{"replicas":3}}')
+RESOURCE = Review(
+    "r1", "CREATE", msgspec.Raw(b'{"metadata":{"name":"web"},"spec":{"replicas":3}}'), None
+)
 
 Answer = Callable[[], Awaitable[web.Response]]
 
