@@ -11,7 +11,6 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from benchmarks import admission, decisions, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
+from benchmarks.world import medians
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import faulty_world, until
 from tools.servers.console import step
@@ -40,11 +40,11 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
             with step(f"first sync, {runs} times, between runs of the floor"):
                 found |= await _first_syncs(stack, bare, runs)
             with step(f"{events} events, {runs} times, and by a bare watch-and-PUT loop"):
-                found |= _medians([await _events(stack, bare, events) for _ in range(runs)])
+                found |= medians([await _events(stack, bare, events) for _ in range(runs)])
             with step(f"a burst of changes, {runs} times"):
-                found |= _medians([await _burst(stack, bare, objects, _BURST) for _ in range(runs)])
+                found |= medians([await _burst(stack, bare, objects, _BURST) for _ in range(runs)])
             with step(f"a relist of {objects} with {_CHANGED} changed, {runs} times"):
-                found |= _medians([await _relist(stack, bare, objects) for _ in range(runs)])
+                found |= medians([await _relist(stack, bare, objects) for _ in range(runs)])
             with step(f"{MODULES} policy modules, by PUT and as one set"):
                 found |= await measure_policies(stack, bare, runs)
     return found
@@ -68,11 +68,6 @@ async def measure_only_admission(runs: int, requests: int) -> dict[str, float]:
         async with bare_client(stack) as bare:
             with step(f"reviews, and the same queries straight to OPA, {runs} times"):
                 return await admission.measure_admission(stack, bare, runs, requests)
-
-
-def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the median of each figure; that of a ratio is taken of the runs' own ratios."""
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
 def _start_up(runs: int) -> dict[str, float]:

@@ -29,10 +29,19 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a verdict can be found by in the records of webhook and engine."""
+
+    decision_id: str = ""  # the engine's own, else the review's uid
+    policies: str = ""  # the policies in force when it was made; "" where the engine does not say
+
+
+@dataclass(frozen=True, slots=True)
 class Admitted:
     """The resource may be stored, with these annotations."""
 
     decision: Decision
+    asked: Asked = Asked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class Denied:
     """The policy refuses the resource."""
 
     reasons: tuple[str, ...]
+    asked: Asked = Asked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,8 @@ class Undecidable:
     """There may be a policy, and it gave no usable decision."""
 
     reason: str
+    why: str = "failing"
+    asked: Asked = Asked()
 
 
 Verdict = Admitted | Denied | Undecidable

@@ -8,6 +8,7 @@ Only creates and updates of main resources are decided on, all else is admitted 
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 import structlog
 from aiohttp import web
@@ -15,7 +16,7 @@ from aiohttp import web
 from kube_sync.admission.body import read_body
 from kube_sync.admission.callers import is_known
 from kube_sync.admission.deadline import seconds_to_answer
-from kube_sync.admission.judge import Admitted, Denied, Judge, Undecidable, Verdict
+from kube_sync.admission.judge import Admitted, Denied, Undecidable, Verdict
 from kube_sync.admission.review import Malformed, Review, allow, deny, parse_review
 from kube_sync.decisions.decision import Decision
 from kube_sync.observability import metrics
@@ -32,7 +33,16 @@ _SECONDS = {
     outcome: metrics.admission_seconds.labels(outcome)
     for outcome in ("admitted", "denied", "undecidable")
 }
+_MOST_TOLD = 300  # characters of what is wrong with a review
 _JSON = {"Content-Type": "application/json"}
+
+
+class Judge(Protocol):
+    """Whoever decides on reviews."""
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        """Decide within so many seconds; never raises."""
+        ...
 
 
 def webhook_app(judge: Judge, settings: Admission, drain: Drain) -> web.Application:
@@ -75,7 +85,8 @@ class _Webhook:
         try:
             review = parse_review(body)
         except Malformed as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from error
+            # It may quote what was sent.
+            raise web.HTTPBadRequest(text=f"{str(error)[:_MOST_TOLD]}\n") from error
         if review.operation not in _DECIDED or review.subresource:
             return _json(allow(review, Decision()))
         waited = time.perf_counter() - started
@@ -108,7 +119,8 @@ def _response(review: Review, verdict: Verdict) -> bytes:
 def _record(review: Review, verdict: Verdict, seconds: float) -> None:
     outcome, told = _outcome(verdict)
     _SECONDS[outcome].observe(seconds)
-    log.info(
+    tell = log.warning if outcome == "undecidable" else log.info
+    tell(
         "admission",
         uid=review.uid,
         operation=review.operation,
@@ -116,6 +128,8 @@ def _record(review: Review, verdict: Verdict, seconds: float) -> None:
         object=f"{review.namespace}/{review.name}",
         dry_run=review.dry_run,
         outcome=outcome,
+        decision_id=verdict.asked.decision_id,
+        policies=verdict.asked.policies,
         seconds=round(seconds, 6),
         **told,
     )
@@ -128,8 +142,8 @@ def _outcome(verdict: Verdict) -> tuple[str, dict[str, str]]:
             return "admitted", {}
         case Denied(reasons):
             return "denied", {"reason": "; ".join(reasons)}
-        case Undecidable(reason):
-            return "undecidable", {"reason": reason}
+        case Undecidable(reason, why):
+            return "undecidable", {"reason": reason, "why": why}
 
 
 def _json(body: bytes) -> web.Response:

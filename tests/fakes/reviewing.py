@@ -1,7 +1,8 @@
-"""The webhook over TLS, called as the API server does, with an engine that says what it is told."""
+"""The webhook over TLS, called as the API server does, with a judge that says what it is told."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import AsyncGenerator
@@ -12,10 +13,10 @@ from typing import Any
 
 import aiohttp
 
-from kube_sync.admission.judge import Judge
-from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.judge import Admitted, Verdict
+from kube_sync.admission.review import Review
 from kube_sync.admission.server import PATH, webhook_app
-from kube_sync.errors import SyncError
+from kube_sync.decisions.decision import Decision
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context, server_context
@@ -26,22 +27,20 @@ _JSON = {"Content-Type": "application/json"}
 
 
 @dataclass
-class Engine:
-    """Answers what the test says; the bodies it was asked with are kept."""
+class Judge:
+    """Says what the test says; what it was asked, and how long it had, are kept."""
 
-    answer: bytes | SyncError | None = b"{}"
-    asked: list[bytes] = field(default_factory=list)
+    answer: Verdict = field(default_factory=lambda: Admitted(Decision()))
+    asked: list[Review] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    takes: float = 0.0  # seconds
 
-    async def query(self, _path: str, body: bytes) -> bytes | None:
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Answer."""
-        self.asked.append(body)
-        if isinstance(self.answer, SyncError):
-            raise self.answer
+        self.asked.append(review)
+        self.seconds.append(seconds)
+        await asyncio.sleep(self.takes)
         return self.answer
-
-    def judge(self) -> Judge:
-        """Return a judge that asks it of every review."""
-        return Judge(self, "p", PolicyGate([], static=True))
 
 
 @dataclass

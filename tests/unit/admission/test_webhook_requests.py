@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from kube_sync.admission.server import PATH
 from kube_sync.settings import Admission
-from tests.fakes.reviewing import RESOURCE, Engine, Webhook, review_body, webhook
+from tests.fakes.reviewing import RESOURCE, Judge, Webhook, review_body, webhook
 from tests.unit.async_tools import until
 
 _LIMIT = 100_000
@@ -26,7 +26,7 @@ _HEAD = f"POST {PATH}?timeout=500ms HTTP/1.1\r\nHost: x\r\nContent-Type: applica
 @pytest.fixture
 async def server(certificates: Path) -> AsyncGenerator[Webhook]:
     """A webhook that answers a good review after whatever the test did to it."""
-    async with webhook(certificates, Engine().judge(), Admission(max_body_bytes=_LIMIT)) as server:
+    async with webhook(certificates, Judge(), Admission(max_body_bytes=_LIMIT)) as server:
         yield server
         assert await server.review(RESOURCE) == {"allowed": True}
 
@@ -59,6 +59,13 @@ async def test_a_malformed_review_is_400_and_says_what_is_wrong(
 ) -> None:
     status, text = await server.post(body)
     assert (status, reason in text) == (400, True), text
+
+
+async def test_what_was_sent_is_not_quoted_at_length(server: Webhook) -> None:
+    with capture_logs() as logs:
+        body = review_body(RESOURCE).replace(b"AdmissionReview", b"s3cret" * 1000)
+        assert len((await server.post(body))[1]) < 400
+    assert len(logs[0]["reason"]) < 400
 
 
 async def test_an_object_that_is_nested_too_deeply_is_400(server: Webhook) -> None:
@@ -123,7 +130,7 @@ async def test_a_small_body_that_unpacks_to_10_mb_is_413(server: Webhook) -> Non
 async def test_a_review_as_large_as_any_object_fits_by_default(certificates: Path) -> None:
     """etcd takes objects of 1.5 MiB, and an update carries the old one too."""
     large = RESOURCE | {"data": "x" * 1_500_000}
-    async with webhook(certificates, Engine().judge()) as server:
+    async with webhook(certificates, Judge()) as server:
         assert await server.review(large, oldObject=large) == {"allowed": True}
 
 

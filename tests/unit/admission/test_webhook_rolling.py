@@ -8,31 +8,17 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
-from kube_sync.admission.judge import Judge
-from kube_sync.admission.policygate import PolicyGate
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.tls import client_context
-from tests.fakes.reviewing import RESOURCE, Engine, review_body, webhook
+from tests.fakes.reviewing import RESOURCE, Judge, review_body, webhook
 from tests.unit.async_tools import running, until
 
 _JSON = {"Content-Type": "application/json"}
 _SENDERS = 8
-
-
-class Slow(Judge):
-    """A judge that takes its time, so that something is always in progress."""
-
-    def __init__(self) -> None:
-        super().__init__(Engine(), "p", PolicyGate([], static=True))
-
-    async def verdict(self, review: Any, seconds: float) -> Any:
-        await asyncio.sleep(0.01)
-        return await super().verdict(review, seconds)
 
 
 @dataclass
@@ -53,7 +39,7 @@ class Service:
             loop.call_later(0.1, self.urls.remove, server.url)
 
         drain = Drain(0.3, not_ready)
-        async with webhook(self.folder, Slow(), drain=drain) as server:
+        async with webhook(self.folder, Judge(takes=0.01), drain=drain) as server:
             self.urls.append(server.url)
             yield drain
 
@@ -96,7 +82,7 @@ async def test_a_rolling_update_loses_no_review(certificates: Path) -> None:
 
 async def test_while_it_ends_each_answer_asks_for_a_new_connection(certificates: Path) -> None:
     drain = Drain(0.2, lambda _condition, _reason: None)
-    async with webhook(certificates, Engine().judge(), drain=drain) as server:
+    async with webhook(certificates, Judge(), drain=drain) as server:
         async with server.session.post(server.url, data=b"{}", headers=_JSON) as response:
             assert "Connection" not in response.headers
         ending = asyncio.create_task(drain.run())

@@ -4,47 +4,43 @@ import asyncio
 import base64
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube_sync.admission.judge import Judge
-from kube_sync.admission.policygate import PolicyGate
-from kube_sync.errors import SyncError, Undecided
-from tests.fakes.reviewing import RESOURCE, Engine, review_body, webhook
+from kube_sync.admission.judge import Admitted, Asked, Denied, Undecidable, Verdict
+from kube_sync.decisions.decision import Decision
+from tests.fakes.reviewing import RESOURCE, Judge, review_body, webhook
 
 
 async def test_a_decision_comes_back_as_a_patch(certificates: Path) -> None:
-    engine = Engine(b'{"annotations":{"a":"1"}}')
-    async with webhook(certificates, engine.judge()) as server:
+    judge = Judge(Admitted(Decision({"a": "1"})))
+    async with webhook(certificates, judge) as server:
         response = await server.review(RESOURCE)
     assert json.loads(base64.b64decode(response.pop("patch"))) == [
         {"op": "add", "path": "/metadata/annotations", "value": {"a": "1"}}
     ]
     assert response == {"allowed": True, "patchType": "JSONPatch"}
-    assert json.loads(engine.asked[0]) == {"input": RESOURCE}
+    (asked,) = judge.asked
+    assert json.loads(bytes(asked.object)) == RESOURCE
 
 
 async def test_errors_of_the_policy_deny_with_all_reasons(certificates: Path) -> None:
-    async with webhook(certificates, Engine(b'{"errors":["no PCI","no EU"]}').judge()) as server:
+    async with webhook(certificates, Judge(Denied(("no PCI", "no EU")))) as server:
         assert await server.review(RESOURCE) == {
             "allowed": False,
             "status": {"code": 403, "message": "no PCI; no EU", "reason": "Forbidden"},
         }
 
 
-@pytest.mark.parametrize("answer", [None, Undecided("conflict"), b"[]"])
-async def test_no_decision_denies_with_a_reason(
-    certificates: Path, answer: bytes | SyncError | None
-) -> None:
-    async with webhook(certificates, Engine(answer).judge()) as server:
+async def test_no_decision_denies_with_a_reason(certificates: Path) -> None:
+    async with webhook(certificates, Judge(Undecidable("it is undefined"))) as server:
         response = await server.review(RESOURCE)
     assert response["allowed"] is False
     assert response["status"]["code"] == 503
-    assert response["status"]["message"].startswith(
-        "there is a placement policy, but no decision of it: "
+    assert response["status"]["message"] == (
+        "there is a placement policy, but no decision of it: it is undefined"
     )
 
 
@@ -63,26 +59,14 @@ async def test_what_stores_no_main_resource_is_admitted_and_nobody_is_asked(
     certificates: Path, resource: object, request_of_it: dict[str, object]
 ) -> None:
     """A deletion above all: the only way out when a policy refuses everything."""
-    engine = Engine(b'{"errors":["no"],"annotations":{"a":"1"}}')
-    async with webhook(certificates, engine.judge()) as server:
+    judge = Judge(Denied(("no",)))
+    async with webhook(certificates, judge) as server:
         assert await server.review(resource, **request_of_it) == {"allowed": True}
-    assert engine.asked == []
-
-
-class Deadline(Judge):
-    """A judge that only notes how long it may take."""
-
-    def __init__(self) -> None:
-        super().__init__(Engine(), "p", PolicyGate([], static=False))
-        self.seconds: list[float] = []
-
-    async def verdict(self, review: Any, seconds: float) -> Any:
-        self.seconds.append(seconds)
-        return await super().verdict(review, seconds)
+    assert judge.asked == []
 
 
 async def test_the_engine_has_less_time_than_the_api_server_gives(certificates: Path) -> None:
-    judge = Deadline()
+    judge = Judge()
     async with webhook(certificates, judge) as server:
         await server.post(review_body(RESOURCE), timeout="2s")
         await server.post(review_body(RESOURCE))
@@ -91,7 +75,7 @@ async def test_the_engine_has_less_time_than_the_api_server_gives(certificates: 
 
 
 async def test_the_time_that_a_body_took_to_arrive_is_not_the_engines(certificates: Path) -> None:
-    judge, body = Deadline(), review_body(RESOURCE)
+    judge, body = Judge(), review_body(RESOURCE)
     head = (
         f"POST /admit/placement?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     )
@@ -114,21 +98,32 @@ def _observed(outcome: str) -> float:
     return REGISTRY.get_sample_value("kube_sync_admission_seconds_count", {"outcome": outcome}) or 0
 
 
+_ASKED = Asked("d-1", "p-1")
+
+
 @pytest.mark.parametrize(
-    ("answer", "outcome", "told"),
+    ("verdict", "level", "told"),
     [
-        (b"{}", "admitted", {}),
-        (b'{"errors":["no PCI","no EU"]}', "denied", {"reason": "no PCI; no EU"}),
-        (Undecided("conflict"), "undecidable", {"reason": "conflict"}),
+        (Admitted(Decision(), _ASKED), "info", {"outcome": "admitted"}),
+        (
+            Denied(("no PCI", "no EU"), _ASKED),
+            "info",
+            {"outcome": "denied", "reason": "no PCI; no EU"},
+        ),
+        (
+            Undecidable("it takes too long", "timeout", _ASKED),
+            "warning",
+            {"outcome": "undecidable", "reason": "it takes too long", "why": "timeout"},
+        ),
     ],
 )
 async def test_each_review_is_measured_and_told_without_its_body(
-    certificates: Path, answer: bytes | SyncError, outcome: str, told: dict[str, str]
+    certificates: Path, verdict: Verdict, level: str, told: dict[str, str]
 ) -> None:
-    before = _observed(outcome)
+    before = _observed(told["outcome"])
     resource = RESOURCE | {"data": {"key": "s3cret"}}
     with capture_logs() as logs:
-        async with webhook(certificates, Engine(answer).judge()) as server:
+        async with webhook(certificates, Judge(verdict)) as server:
             await server.review(
                 resource,
                 name="web",
@@ -137,17 +132,18 @@ async def test_each_review_is_measured_and_told_without_its_body(
                 userInfo={"username": "jane"},
                 dryRun=True,
             )
-    (record,) = [log for log in logs if log["event"] == "admission"]
+    (record,) = logs
     assert 0 < record.pop("seconds") < 5
     assert record == told | {
         "event": "admission",
-        "log_level": "info",
+        "log_level": level,
         "uid": "r1",
         "operation": "CREATE",
         "kind": "apps/v1 ReplicaSet",
         "object": "shop/web",
         "dry_run": True,
-        "outcome": outcome,
+        "decision_id": "d-1",
+        "policies": "p-1",
     }
-    assert _observed(outcome) == before + 1
+    assert _observed(told["outcome"]) == before + 1
     assert "s3cret" not in str(logs)

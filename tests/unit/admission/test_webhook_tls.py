@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from kube_sync.certificates import Authority, KeyPair, issue, make_authority, write_certificates
 from kube_sync.runtime.tls import client_context
 from kube_sync.settings import Admission
-from tests.fakes.reviewing import RESOURCE, Engine, Webhook, review_body, webhook
+from tests.fakes.reviewing import RESOURCE, Judge, Webhook, review_body, webhook
 from tests.unit.async_tools import until
 
 _JSON = {"Content-Type": "application/json"}
@@ -62,7 +62,7 @@ async def test_a_client_with_one_of_the_names_is_answered(
     host: str,
 ) -> None:
     tls = _client(certificates, tmp_path, issue(authority, common_name, [host]))
-    async with webhook(certificates, Engine().judge(), settings) as server:
+    async with webhook(certificates, Judge(), settings) as server:
         assert (await _status(server, tls))[0] == 200
 
 
@@ -70,7 +70,7 @@ async def test_a_client_with_another_name_is_403(
     certificates: Path, tmp_path: Path, settings: Admission, authority: Authority
 ) -> None:
     tls = _client(certificates, tmp_path, issue(authority, "somebody", ["elsewhere"]))
-    async with webhook(certificates, Engine().judge(), settings) as server:
+    async with webhook(certificates, Judge(), settings) as server:
         assert await _status(server, tls) == (
             403,
             "the client's certificate has none of the names in admission.client_names\n",
@@ -80,7 +80,7 @@ async def test_a_client_with_another_name_is_403(
 async def test_names_without_an_authority_let_nobody_in(certificates: Path) -> None:
     """The settings refuse it; here nobody has shown a certificate."""
     settings = Admission(client_names=("api-server",))
-    async with webhook(certificates, Engine().judge(), settings) as server:
+    async with webhook(certificates, Judge(), settings) as server:
         assert (await server.post(review_body(RESOURCE)))[0] == 403
 
 
@@ -95,7 +95,7 @@ async def test_a_client_without_the_right_certificate_is_not_talked_to(
     certificates: Path, tmp_path: Path, settings: Admission, pair: KeyPair | None, reason: str
 ) -> None:
     tls = _client(certificates, tmp_path, pair)
-    async with webhook(certificates, Engine().judge(), settings) as server:
+    async with webhook(certificates, Judge(), settings) as server:
         with capture_logs() as logs:
             with pytest.raises(aiohttp.ClientError):
                 await _status(server, tls)
@@ -113,7 +113,7 @@ async def test_a_client_that_trusts_another_authority_leaves_and_the_reason_is_t
     certificates: Path, tmp_path: Path
 ) -> None:
     write_certificates(tmp_path, ["127.0.0.1"])
-    async with webhook(certificates, Engine().judge()) as server:
+    async with webhook(certificates, Judge()) as server:
         with capture_logs() as logs:
             with pytest.raises(ssl.SSLCertVerificationError):
                 await asyncio.to_thread(_shake_hands, server.port, tmp_path / "ca.crt")
@@ -129,7 +129,7 @@ async def test_a_client_that_trusts_another_authority_leaves_and_the_reason_is_t
 async def test_what_is_no_tls_is_told_and_the_server_lives_on(
     certificates: Path, sent: bytes, reason: str
 ) -> None:
-    async with webhook(certificates, Engine().judge()) as server:
+    async with webhook(certificates, Judge()) as server:
         with capture_logs() as logs:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(sent)
@@ -143,7 +143,7 @@ async def test_what_is_no_tls_is_told_and_the_server_lives_on(
 
 
 async def test_a_port_scan_is_no_news(certificates: Path) -> None:
-    async with webhook(certificates, Engine().judge()) as server:
+    async with webhook(certificates, Judge()) as server:
         with capture_logs() as logs:
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.close()

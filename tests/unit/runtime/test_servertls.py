@@ -277,6 +277,19 @@ def test_a_file_that_is_missing_at_the_start_is_named(world: World) -> None:
         ServerTls("webhook", world.files(), world.readiness)
 
 
+class Swapped(TlsFiles):
+    """Files that are swapped between two readings of them."""
+
+    def content(self) -> tuple[bytes, ...]:
+        return (b"half of a certificate", b"")
+
+
+def test_a_certificate_that_was_being_replaced_as_it_was_read_is_named(world: World) -> None:
+    files = world.files()
+    with pytest.raises(Misconfigured, match=r"cert\.pem: "):
+        ServerTls("webhook", Swapped(files.cert, files.key), world.readiness)
+
+
 async def test_when_a_certificate_expires_is_measured(world: World, authority: Authority) -> None:
     async with _serving(world):
         world.issue(authority, "second")
