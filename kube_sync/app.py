@@ -127,7 +127,7 @@ async def _replicate(context: Context, source: Source) -> list[Service]:
     tls = None
     if decisions.cert_file and decisions.key_file:
         files = TlsFiles(decisions.cert_file, decisions.key_file)
-        found = ServerTls("decision stream", files, context.readiness)
+        found = ServerTls("decisions", files, context.readiness)
         tls = found.context
         services.append(found.follow)
     address = parse_listen("decisions.listen", decisions.listen)
@@ -179,7 +179,7 @@ async def _admit(context: Context) -> list[Service]:
     judge = Judge(opa, settings.placement.path, gate)
     address = parse_listen("admission.listen", settings.admission.listen)
     tls = ServerTls(
-        "webhook", TlsFiles(cert_file, key_file, settings.admission.client_ca_file), readiness
+        "admission", TlsFiles(cert_file, key_file, settings.admission.client_ca_file), readiness
     )
     app = webhook_app(judge, settings.admission, drain)
     await context.stack.enter_async_context(

@@ -107,7 +107,7 @@ class ServerTls:
         handshake.context = self._current
 
     def _say(self, detail: str) -> None:
-        self._readiness.noted(f"certificate of the {self._name}", detail)
+        self._readiness.noted(f"{self._name} certificate", detail)
         if detail not in (self._said, "ok"):
             log.warning("certificate_not_good", server=self._name, reason=detail)
         self._said = detail

@@ -27,7 +27,7 @@ from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.tls import client_context
 from tests.unit.async_tools import running
 
-_CONDITION = "certificate of the webhook"
+_CONDITION = "admission certificate"
 
 
 @dataclass
@@ -95,7 +95,7 @@ class World:
 @asynccontextmanager
 async def _serving(world: World) -> AsyncGenerator[ServerTls]:
     found = ServerTls(
-        "webhook", world.files(), world.readiness, sleep=world.sleep, now=lambda: world.now
+        "admission", world.files(), world.readiness, sleep=world.sleep, now=lambda: world.now
     )
 
     async def hello(_request: web.Request) -> web.Response:
@@ -268,13 +268,13 @@ def test_a_file_that_is_wrong_at_the_start_is_named(world: World, name: str, why
     world.client_ca = True
     world.mount(**files)
     with pytest.raises(Misconfigured, match=rf"{name}\.pem.* {why}"):
-        ServerTls("webhook", world.files(), world.readiness)
+        ServerTls("admission", world.files(), world.readiness)
 
 
 def test_a_file_that_is_missing_at_the_start_is_named(world: World) -> None:
     world.client_ca = True
     with pytest.raises(Misconfigured, match=r"ca\.pem: No such file"):
-        ServerTls("webhook", world.files(), world.readiness)
+        ServerTls("admission", world.files(), world.readiness)
 
 
 class Swapped(TlsFiles):
@@ -287,7 +287,7 @@ class Swapped(TlsFiles):
 def test_a_certificate_that_was_being_replaced_as_it_was_read_is_named(world: World) -> None:
     files = world.files()
     with pytest.raises(Misconfigured, match=r"cert\.pem: "):
-        ServerTls("webhook", Swapped(files.cert, files.key), world.readiness)
+        ServerTls("admission", Swapped(files.cert, files.key), world.readiness)
 
 
 async def test_when_a_certificate_expires_is_measured(world: World, authority: Authority) -> None:
@@ -299,7 +299,7 @@ async def test_when_a_certificate_expires_is_measured(world: World, authority: A
         ).not_valid_after_utc
     assert (
         REGISTRY.get_sample_value(
-            "kube_sync_certificate_expiry_timestamp_seconds", {"server": "webhook"}
+            "kube_sync_certificate_expiry_timestamp_seconds", {"server": "admission"}
         )
         == expires.timestamp()
     )
