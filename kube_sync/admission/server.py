@@ -2,7 +2,7 @@
 
 Keeps true: every request is answered before the API server stops waiting, with a status and a text
 that say what is wrong where it is no review; nothing of an object but its name gets into the log.
-Only creates and updates of main resources are decided on, all else is admitted as it is.
+Deletions, connections and subresources are admitted as they are, all else is decided on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 PATH = "/admit/placement"
 
-_DECIDED = frozenset(("CREATE", "UPDATE"))
+_NOTHING_TO_PLACE = frozenset(("DELETE", "CONNECT"))
 # Looked up once: with labels it costs as much as the observation itself.
 _SECONDS = {
     outcome: metrics.admission_seconds.labels(outcome)
@@ -87,7 +87,7 @@ class _Webhook:
         except Malformed as error:
             # It may quote what was sent.
             raise web.HTTPBadRequest(text=f"{str(error)[:_MOST_TOLD]}\n") from error
-        if review.operation not in _DECIDED or review.subresource:
+        if review.operation in _NOTHING_TO_PLACE or review.subresource:
             return _json(allow(review, Decision()))
         waited = time.perf_counter() - started
         verdict = await self._judge.verdict(review, max(seconds - waited, 0.0))

@@ -65,6 +65,13 @@ async def test_what_stores_no_main_resource_is_admitted_and_nobody_is_asked(
     assert judge.asked == []
 
 
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "", "PATCH"])
+async def test_whatever_else_is_decided_on(certificates: Path, operation: str) -> None:
+    """An operation that nobody has heard of least of all opens the door."""
+    async with webhook(certificates, Judge(Denied(("no",)))) as server:
+        assert (await server.review(RESOURCE, operation=operation))["allowed"] is False
+
+
 async def test_the_engine_has_less_time_than_the_api_server_gives(certificates: Path) -> None:
     judge = Judge()
     async with webhook(certificates, judge) as server:
