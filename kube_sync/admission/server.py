@@ -8,6 +8,8 @@ Deletions, connections and subresources are admitted as they are, all else is de
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -20,7 +22,7 @@ from kube_sync.admission.judge import Admitted, Denied, Undecidable, Verdict
 from kube_sync.admission.review import Malformed, Review, allow, deny, parse_review
 from kube_sync.decisions.decision import Decision
 from kube_sync.observability import metrics
-from kube_sync.runtime.draining import Drain
+from kube_sync.runtime.draining import Drain, undrained
 from kube_sync.settings import Admission
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -45,10 +47,13 @@ class Judge(Protocol):
         ...
 
 
-def webhook_app(judge: Judge, settings: Admission, drain: Drain) -> web.Application:
-    """Build the application that answers for `judge` until `drain` has ended it."""
+def webhook_app(
+    judge: Judge, settings: Admission | None = None, drain: Drain | None = None
+) -> web.Application:
+    """Build the application that answers for `judge`; with a `drain`, until that has ended it."""
+    settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
-    app.router.add_post(PATH, _Webhook(judge, settings, drain).answer)
+    app.router.add_post(PATH, _Webhook(judge, settings, drain or undrained()).answer)
     return app
 
 
@@ -91,9 +96,9 @@ class _Webhook:
             return _json(allow(review, Decision()))
         waited = time.perf_counter() - started
         verdict = await self._judge.verdict(review, max(seconds - waited, 0.0))
-        answer = _json(_response(review, verdict))
-        _record(review, verdict, time.perf_counter() - started)
-        return answer
+        outcome = _outcome(review, verdict)
+        _record(review, verdict, outcome, time.perf_counter() - started)
+        return _json(outcome.body)
 
     def _check_caller(self, request: web.Request) -> None:
         if not self._names:
@@ -105,21 +110,31 @@ class _Webhook:
             raise web.HTTPForbidden(text=msg)
 
 
-def _response(review: Review, verdict: Verdict) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of a review, and the AdmissionReview that says so."""
+
+    name: str
+    body: bytes
+    told: Mapping[str, str] = field(default_factory=dict)  # in the log, beside the name
+
+
+def _outcome(review: Review, verdict: Verdict) -> _Outcome:
     match verdict:
         case Admitted(decision):
-            return allow(review, decision)
+            return _Outcome("admitted", allow(review, decision))
         case Denied(reasons):
-            return deny(review, "; ".join(reasons))
-        case Undecidable(reason):
+            reason = "; ".join(reasons)
+            return _Outcome("denied", deny(review, reason), {"reason": reason})
+        case Undecidable(reason, why):
+            told = {"reason": reason, "why": why}
             reason = f"there is a placement policy, but no decision of it: {reason}"
-            return deny(review, reason, 503)
+            return _Outcome("undecidable", deny(review, reason, 503), told)
 
 
-def _record(review: Review, verdict: Verdict, seconds: float) -> None:
-    outcome, told = _outcome(verdict)
-    _SECONDS[outcome].observe(seconds)
-    tell = log.warning if outcome == "undecidable" else log.info
+def _record(review: Review, verdict: Verdict, outcome: _Outcome, seconds: float) -> None:
+    _SECONDS[outcome.name].observe(seconds)
+    tell = log.warning if outcome.name == "undecidable" else log.info
     tell(
         "admission",
         uid=review.uid,
@@ -127,23 +142,12 @@ def _record(review: Review, verdict: Verdict, seconds: float) -> None:
         kind=f"{review.kind.api_version} {review.kind.kind}",
         object=f"{review.namespace}/{review.name}",
         dry_run=review.dry_run,
-        outcome=outcome,
+        outcome=outcome.name,
         decision_id=verdict.asked.decision_id,
         policies=verdict.asked.policies,
         seconds=round(seconds, 6),
-        **told,
+        **outcome.told,
     )
-
-
-def _outcome(verdict: Verdict) -> tuple[str, dict[str, str]]:
-    """Return a verdict's name, and what is to be told of it beside."""
-    match verdict:
-        case Admitted():
-            return "admitted", {}
-        case Denied(reasons):
-            return "denied", {"reason": "; ".join(reasons)}
-        case Undecidable(reason, why):
-            return "undecidable", {"reason": reason, "why": why}
 
 
 def _json(body: bytes) -> web.Response:

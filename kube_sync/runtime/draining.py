@@ -75,3 +75,8 @@ class Drain:
             log.warning("requests_cut_off", requests=self._in_progress, after=self._seconds)
         else:
             log.info("drained")
+
+
+def undrained() -> Drain:
+    """Return a drain for a server that ends without notice."""
+    return Drain(0.0, lambda _condition, _reason: None)

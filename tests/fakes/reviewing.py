@@ -76,7 +76,6 @@ async def webhook(
 ) -> AsyncGenerator[Webhook]:
     """Serve with the certificate in `folder`, as long as the block lasts."""
     settings = settings or Admission()
-    drain = drain or Drain(1.0, lambda _condition, _reason: None)
     app = webhook_app(judge, settings, drain)
     tls = server_context(str(folder / "tls.crt"), str(folder / "tls.key"), settings.client_ca_file)
     connector = aiohttp.TCPConnector(ssl=client_context(str(folder / "ca.crt")))
