@@ -18,7 +18,6 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.certificates import expiry
 from kube_sync.errors import Misconfigured
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
@@ -90,6 +89,8 @@ class ServerTls:
         return "ok"
 
     def _load(self) -> None:
+        from kube_sync.certificates import expiry  # noqa: PLC0415 - slow, and only with TLS
+
         # Read before it is loaded: what is swapped in between is found by the next look.
         content = self._files.content()
         context = server_context(self._files.cert, self._files.key, self._files.client_ca)
