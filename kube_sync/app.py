@@ -41,9 +41,10 @@ from kube_sync.remediator.streamclient import stream_client
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime.configfile import ConfigFile
+from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
+from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service, run_services
-from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Settings, Source, check_stream, parse_listen
 
@@ -52,6 +53,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 FIELD_MANAGER = "kube-sync-remediator"
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
+_WEBHOOK_GRACE = 1.0  # what is in progress has ended by then: see Drain
 _WORKERS = 4  # PATCHes in flight at most
 
 
@@ -63,6 +65,7 @@ class Context:
     readiness: Readiness
     stack: AsyncExitStack
     kube: KubeClient
+    drain: Drain  # of the webhook
 
 
 async def run_replicate(settings: Settings, source: Source) -> None:
@@ -80,7 +83,7 @@ async def run_remediate(settings: Settings) -> None:
 async def run_admit(settings: Settings) -> None:
     """Answer the API server's admission reviews."""
     async with _context(settings, 9403) as context:
-        await run_services(await _admit(context))
+        await run_services(await _admit(context), context.drain.run)
 
 
 async def run_all(settings: Settings, source: Source) -> None:
@@ -91,7 +94,7 @@ async def run_all(settings: Settings, source: Source) -> None:
             services += await _admit(context)
         else:
             log.warning("no_webhook", reason="admission.cert_file is not set")
-        await run_services(services)
+        await run_services(services, context.drain.run)
 
 
 @asynccontextmanager
@@ -104,7 +107,8 @@ async def _context(settings: Settings, port: int) -> AsyncGenerator[Context]:
         kube = await stack.enter_async_context(kube_client(settings.kubernetes))
         metrics.config_valid.set(1)  # or it would not have come so far
         log.info("started", api_server=kube.server, opa=settings.opa.url)
-        yield Context(settings, readiness, stack, kube)
+        drain = Drain(settings.admission.drain_seconds, readiness.waiting)
+        yield Context(settings, readiness, stack, kube, drain)
 
 
 async def _replicate(context: Context, source: Source) -> list[Service]:
@@ -119,17 +123,18 @@ async def _replicate(context: Context, source: Source) -> list[Service]:
     check_stream(decisions)
     token = TokenFile(decisions.token_file)
     token.current()
-    tls = (
-        server_context(decisions.cert_file, decisions.key_file)
-        if decisions.cert_file and decisions.key_file
-        else None
-    )
+    services: list[Service] = [replicator.run]
+    tls = None
+    if decisions.cert_file and decisions.key_file:
+        files = TlsFiles(decisions.cert_file, decisions.key_file)
+        found = ServerTls("decisions", files, context.readiness)
+        tls = found.context
+        services.append(found.follow)
     address = parse_listen("decisions.listen", decisions.listen)
     await context.stack.enter_async_context(
         serving(stream_app(hub, token, shelf.routes()), address, tls, _STREAM_GRACE)
     )
     context.readiness.met("start")
-    services: list[Service] = [replicator.run]
     if source.file is not None:
         watched = ConfigFile(source, settings, context.readiness)
         services.append(partial(watched.follow, replicator.configure))
@@ -163,7 +168,7 @@ async def _remediate(context: Context) -> list[Service]:
 
 
 async def _admit(context: Context) -> list[Service]:
-    settings, readiness = context.settings, context.readiness
+    settings, readiness, drain = context.settings, context.readiness, context.drain
     cert_file, key_file = settings.admission.cert_file, settings.admission.key_file
     if cert_file is None or key_file is None:
         msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
@@ -179,10 +184,16 @@ async def _admit(context: Context) -> list[Service]:
         attempts=asking.attempts,
     )
     address = parse_listen("admission.listen", settings.admission.listen)
-    tls = server_context(cert_file, key_file)
-    await context.stack.enter_async_context(serving(webhook_app(judge), address, tls))
+    tls = ServerTls(
+        "admission", TlsFiles(cert_file, key_file, settings.admission.client_ca_file), readiness
+    )
+    app = webhook_app(judge, settings.admission, drain)
+    await context.stack.enter_async_context(
+        serving(app, address, tls.context, _WEBHOOK_GRACE, drain)
+    )
     readiness.met("start")
-    services: list[Service] = [partial(probing, judge, readiness.reporter("opa"))]
+    probe = partial(probing, judge, readiness.reporter("opa"))
+    services: list[Service] = [tls.follow, probe]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector

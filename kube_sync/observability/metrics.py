@@ -123,6 +123,11 @@ remediations = Counter(
 admission_seconds = Histogram(
     "kube_sync_admission_seconds", "Time to answer a review", ["outcome"], buckets=_LATENCY
 )
+certificate_expiry_timestamp_seconds = Gauge(
+    "kube_sync_certificate_expiry_timestamp_seconds",
+    "When the certificate that a server uses expires, in seconds since 1970",
+    ["server"],
+)
 admission_engine_attempts = Counter(
     "kube_sync_admission_engine_attempts_total",
     "Times that the policy engine was asked for a review, or to see whether it answers, by outcome",

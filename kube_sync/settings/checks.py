@@ -54,6 +54,9 @@ def check(settings: Settings) -> None:
         parse_listen(f"{section}.listen", pair.listen)
     if settings.observe.listen is not None:
         parse_listen("observe.listen", settings.observe.listen)
+    if settings.admission.client_names and settings.admission.client_ca_file is None:
+        msg = "admission.client_ca_file: needed, since admission.client_names is set"
+        raise Misconfigured(msg)
 
 
 def _check_engine(engine: Engine, own: EnforceSchedulingPolicy) -> None:

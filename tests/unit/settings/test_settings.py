@@ -277,6 +277,7 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         ("decisions: {key_file: a}", "decisions.cert_file: needed"),
         ("admission: {cert_file: a}", "admission.key_file: needed"),
         ("admission: {key_file: a}", "admission.cert_file: needed"),
+        ("admission: {client_names: [a]}", "admission.client_ca_file: needed"),
         ("decisions: {listen: '9400'}", 'decisions.listen: "9400" is not host:port'),
         ("admission: {listen: 'a:b'}", 'admission.listen: "a:b" is not host:port'),
         ("admission: {engine: {cert_file: a}}", "admission.engine.key_file: needed"),
@@ -420,6 +421,8 @@ def test_every_field_can_be_overridden_by_its_variable(file: Path, path: str) ->
     for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
         if path.endswith(one):
             environment[_ALL[path.replace(one, other)].variable] = "/b"
+    if path == "admission.client_names":  # of whom, it asks too
+        environment[_ALL["admission.client_ca_file"].variable] = "/b"
     if path == "EnforceSchedulingPolicy.token":
         environment["KUBE_SYNC_ENFORCESCHEDULINGPOLICY_URL"] = "http://opa:1/v1/data/a"
     settings = _load(file, DOCUMENTED, **environment)
