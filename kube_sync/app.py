@@ -6,8 +6,10 @@ is wrong with the world outside is waited for, with the reason on the readiness 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable
+import socket
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +17,10 @@ from typing import NoReturn
 
 import structlog
 
+from kube_sync.admission.events import Recorder
 from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.server import webhook_app
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
@@ -24,9 +28,11 @@ from kube_sync.errors import Misconfigured, SyncError
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.discovery import kind_of
+from kube_sync.kube.lease import Lease
 from kube_sync.kube.patch import apply_annotations
-from kube_sync.kube.policymaps import CONFIGMAPS, policy_maps
+from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import Reflector
+from kube_sync.kube.webhooks import CONFIGURATIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
@@ -169,14 +175,18 @@ async def _admit(context: Context) -> list[Service]:
         msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
         raise Misconfigured(msg)
     opa = await _opa(context)
-    maps = policy_maps(settings.policies, lambda: None)
+    news = asyncio.Event()
+    maps = policy_maps(settings.policies, news.set)
     gate = PolicyGate(maps, static=settings.policies.static)
     judge = Judge(opa, settings.placement.path, gate)
     address = parse_listen("admission.listen", settings.admission.listen)
     tls = server_context(cert_file, key_file)
-    await context.stack.enter_async_context(serving(webhook_app(judge), address, tls))
+    recorder = Recorder(context.kube, socket.gethostname())
+    app = webhook_app(judge, recorder.denied) if settings.admission.events else webhook_app(judge)
+    services = _registration(context, gate, maps, news)
+    await context.stack.enter_async_context(serving(app, address, tls))
     readiness.met("start")
-    services: list[Service] = [partial(_probe, opa, settings.placement.path, readiness)]
+    services += [partial(_probe, opa, settings.placement.path, readiness), recorder.run]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
@@ -186,6 +196,23 @@ async def _admit(context: Context) -> list[Service]:
         report = _gate_report(gate, found.namespace, readiness.reporter(name))
         services.append(Reflector(name, source, found, report).run)
     return services
+
+
+def _registration(
+    context: Context, gate: PolicyGate, maps: Sequence[PolicyMaps], news: asyncio.Event
+) -> list[Service]:
+    """Return what keeps the webhook's registration right, where one is named."""
+    settings, kube = context.settings, context.kube
+    if (name := settings.admission.registration.name) is None:
+        return []
+    identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+    lease = Lease(kube, settings.coordination.namespace, LEASE, identity, news=news.set)
+    exists = partial(policy_exists, gate, maps, static=settings.policies.static)
+    note = partial(context.readiness.noted, "registration")
+    registration = Registration(kube, settings, lease, exists, note, news)
+    source = KubeCollection(kube, CONFIGURATIONS, field_selector=f"metadata.name={name}")
+    reflector = Reflector(str(CONFIGURATIONS), source, registration.store, registration.seen)
+    return [lease.run, reflector.run, registration.run]
 
 
 async def _opa(context: Context) -> OpaClient:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 import structlog
 from aiohttp import web
@@ -26,11 +27,19 @@ _DEFAULT_SECONDS = 10.0  # the API server's own default
 _MARGIN = 0.8  # of the time that the API server gives
 _JUDGE = web.AppKey("judge", Judge)
 
+Told = Callable[[Review, str, str], None]
+_DENIED: web.AppKey[Told] = web.AppKey("denied")
 
-def webhook_app(judge: Judge) -> web.Application:
-    """Build the application that answers for `judge`."""
+
+def _nobody(_review: Review, _outcome: str, _reason: str) -> None:
+    """Tell nobody."""
+
+
+def webhook_app(judge: Judge, denied: Told = _nobody) -> web.Application:
+    """Build the application that answers for `judge` and tells `denied` each refusal and why."""
     app = web.Application(client_max_size=_MAX_BODY)
     app[_JUDGE] = judge
+    app[_DENIED] = denied
     app.router.add_post(PATH, _admit)
     return app
 
@@ -45,22 +54,24 @@ async def _admit(request: web.Request) -> web.Response:
         return _json(allow(review, Decision()))
     seconds = _seconds(request.query.get("timeout", "")) * _MARGIN
     verdict = await request.app[_JUDGE].verdict(review.object, seconds)
-    outcome, body = _answer(review, verdict)
+    outcome, body = _answer(review, verdict, request.app[_DENIED])
     took = time.perf_counter() - started
     metrics.admission_seconds.labels(outcome).observe(took)
     log.info("admission", uid=review.uid, operation=review.operation, outcome=outcome, took=took)
     return _json(body)
 
 
-def _answer(review: Review, verdict: Verdict) -> tuple[str, bytes]:
+def _answer(review: Review, verdict: Verdict, denied: Told) -> tuple[str, bytes]:
     match verdict:
         case Admitted(decision):
             return "admitted", allow(review, decision)
         case Denied(reasons):
+            denied(review, "denied", "; ".join(reasons))
             return "denied", deny(review, "; ".join(reasons))
         case Undecidable(reason):
             log.warning("undecidable", uid=review.uid, reason=reason)
             reason = f"there is a placement policy, but no decision of it: {reason}"
+            denied(review, "undecidable", reason)
             return "undecidable", deny(review, reason, 503)
 
 

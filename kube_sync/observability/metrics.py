@@ -123,3 +123,19 @@ remediations = Counter(
 admission_seconds = Histogram(
     "kube_sync_admission_seconds", "Time to answer a review", ["outcome"], buckets=_LATENCY
 )
+registration_closed = Gauge(
+    "kube_sync_admission_registration_closed",
+    "1 while the API server refuses what the webhook gives no answer to (failurePolicy Fail), else"
+    " 0; as last seen, by a process that keeps the registration",
+)
+registration_writes = Counter(
+    "kube_sync_admission_registration_writes_total",
+    "Writes of the webhook's registration, by outcome",
+    ["outcome"],
+)
+admission_events = Counter(
+    "kube_sync_admission_events_total",
+    "Events of denials, by what became of them: created, counted (one that was there says again how"
+    " often), dropped_rate, dropped_queue, or why one was given up",
+    ["outcome"],
+)
