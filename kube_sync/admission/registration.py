@@ -198,7 +198,7 @@ class Registration:
             reason = str(error) or "no answer in time"
             trouble = f"cannot be written: {reason}{_needed(reason)}"
             retry_after = (isinstance(error, Retriable) and error.retry_after) or 0.0
-        metrics.registration_writes.labels(outcome).inc()
+        metrics.admission_registration_writes.labels(outcome).inc()
         self._not_before = self._clock() + max(self._backoff.next_delay(), retry_after)
         return trouble
 
@@ -220,7 +220,7 @@ def _needed(reason: str) -> str:
 def _measure(found: Json | None) -> None:
     webhooks = ours(found, PATH) if found else []
     closed = bool(webhooks) and all(w.get("failurePolicy") == "Fail" for w in webhooks)
-    metrics.registration_closed.set(closed)
+    metrics.admission_registration_closed.set(closed)
 
 
 def policy_exists(gate: PolicyGate, maps: Sequence[Holds], *, static: bool) -> bool | None:

@@ -119,8 +119,8 @@ def _webhook(old: Json, wish: Wish) -> Json:
     names = wish.namespaces if home is None else (*wish.namespaces, home)
     new["namespaceSelector"] = _leaving_out(old.get("namespaceSelector") or {}, names)
     new["matchConditions"] = _conditions(old.get("matchConditions") or [], wish.conditions)
-    # An empty list that was not there is no difference.
-    return {k: v for k, v in new.items() if v != [] or k in old}
+    # What is empty and was not there is no difference.
+    return {name: value for name, value in new.items() if value or name in old}
 
 
 def _leaving_out(selector: Json, names: Sequence[str]) -> Json:

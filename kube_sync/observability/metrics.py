@@ -123,12 +123,12 @@ remediations = Counter(
 admission_seconds = Histogram(
     "kube_sync_admission_seconds", "Time to answer a review", ["outcome"], buckets=_LATENCY
 )
-registration_closed = Gauge(
+admission_registration_closed = Gauge(
     "kube_sync_admission_registration_closed",
     "1 while the API server refuses what the webhook gives no answer to (failurePolicy Fail), else"
     " 0; as last seen, by a process that keeps the registration",
 )
-registration_writes = Counter(
+admission_registration_writes = Counter(
     "kube_sync_admission_registration_writes_total",
     "Writes of the webhook's registration, by outcome",
     ["outcome"],
