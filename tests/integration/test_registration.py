@@ -19,12 +19,14 @@ from tests.integration.test_pair import ROOT, eventually
 from tests.integration.webhook_world import KIND, NAME, World, webhook_world
 from tools.demo.fleet import POLICIES
 from tools.servers.errors import ToolError
-from tools.servers.running import free_port
+from tools.servers.running import Launcher, free_port
 from tools.servers.stack import RunningStack
 
 
 @pytest.fixture(scope="module")
-def module_world(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def module_world(
+    launcher: Launcher, stack: RunningStack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
     with webhook_world(launcher, stack, tmp_path_factory.mktemp("registration")) as world:
         yield world
 
