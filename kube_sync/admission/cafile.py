@@ -33,7 +33,7 @@ class CaFile:
             why = getattr(error, "strerror", None) or "no certificates in PEM"
             msg = f"{_FIELD}: {self._path}: {why}"
             raise Misconfigured(msg) from error
-        if b"PRIVATE KEY" in content:
+        if "PRIVATE KEY" in content.decode(errors="replace"):
             msg = f"{_FIELD}: {self._path}: has a private key in it; name a file of certificates"
             raise Misconfigured(msg)
         return base64.b64encode(content).decode()

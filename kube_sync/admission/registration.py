@@ -108,6 +108,7 @@ class Registration:
         self._news = news
         self.store = Registered(news.set)
         self._unseen: str | None = "not listed yet"
+        self._unwritten: str | None = None  # why the last write failed
         self._said: str | None = None
         self._unsure_since: float | None = None
         self._tried: FailurePolicy | None = None  # what the last write was to make it
@@ -133,18 +134,20 @@ class Registration:
         wish, trouble = self._wish()
         found = self.store.found
         _measure(found)
-        trouble = self._missing(found) or trouble
-        if found is None or not self._lease.held:
-            self._tell(trouble)
-            return self._look_seconds
-        right = made_right(found, wish)
+        seconds = await self._compare(found, wish)
+        self._tell(self._missing(found) or trouble or self._unwritten)
+        return seconds
+
+    async def _compare(self, found: Json | None, wish: Wish) -> float:
+        right = made_right(found, wish) if found else None
         # What a write has replaced is not written again: the watch is on its way to tell.
-        if right == found or version(found) == self._outdated:
-            self._tell(trouble)
+        written = found is not None and version(found) == self._outdated
+        if right is None or right == found or written or not self._lease.held:
+            self._unwritten = None
             return self._look_seconds
         closing = wish.failure_policy == "Fail" and self._tried != "Fail"
         if closing or self._clock() >= self._not_before:
-            self._tell(await self._write(right, wish.failure_policy) or trouble)
+            self._unwritten = await self._write(right, wish.failure_policy)
         return min(self._look_seconds, max(0.0, self._not_before - self._clock()))
 
     def _wish(self) -> tuple[Wish, str | None]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kube_sync.errors import Conflict
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.collection import Event, KubeCollection, ResourceVersion
 from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.webhooks import (
     CONFIGURATIONS,
@@ -242,6 +242,12 @@ async def test_the_store_holds_the_one_that_is_there(
         api.bookmark(CONFIGURATIONS)
         api.delete(CONFIGURATIONS, KEY)
         await until(lambda: told[-1] is None)
+
+
+def test_a_bookmark_is_no_news() -> None:
+    told: list[None] = []
+    Registered(lambda: told.append(None)).apply(Event("BOOKMARK", ResourceVersion("7")))
+    assert told == []
 
 
 async def test_a_list_that_broke_off_is_forgotten(api: FakeApiServer, client: KubeClient) -> None:
