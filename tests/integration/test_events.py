@@ -6,10 +6,16 @@ import asyncio
 import json
 import secrets
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from kube_sync.admission.events import CONTROLLER
+from kube_sync.errors import Refused
+from kube_sync.kube.client import kube_client
+from kube_sync.kube.events import Occurrence, Reference, Reporter, create_event, event_name
+from kube_sync.settings import Kubernetes
 from tests.integration.test_pair import eventually
 from tests.integration.webhook_world import World, webhook_world, workload
 from tools.servers.errors import ToolError
@@ -121,6 +127,40 @@ async def test_the_same_again_is_counted(world: World, namespace: str) -> None:
         return json.loads(world.stack.kubectl("get", "--raw", path)).get("series", {}).get("count")
 
     await eventually(count, 4)
+
+
+async def test_an_event_about_a_namespace_is_refused_in_it(world: World, namespace: str) -> None:
+    """What the one in `default` is there for; should this ever pass, it can move."""
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": fresh(), "namespace": namespace},
+        "eventTime": "2026-11-21T12:00:00.000000Z",
+        "reportingController": CONTROLLER,
+        "reportingInstance": "test",
+        "type": "Warning",
+        "reason": "Test",
+        "action": "Test",
+        "regarding": {"apiVersion": "v1", "kind": "Namespace", "name": namespace},
+    }
+    with pytest.raises(ToolError, match=r"does not match event\.namespace"):
+        world.stack.kubectl("create", "-f", "-", stdin=json.dumps(event))
+    event["metadata"] = {"name": fresh(), "namespace": "default"}
+    world.stack.kubectl("create", "-f", "-", stdin=json.dumps(event), role="admission")
+
+
+async def test_a_namespace_on_its_way_out_is_told_apart(stack: RunningStack) -> None:
+    name = fresh()
+    stack.kubectl("create", "namespace", name)
+    stack.kubectl("create", "configmap", "keeps-it", f"--namespace={name}")
+    stack.kubectl("delete", "namespace", name, "--wait=false")
+    about = Occurrence(Reference("apps/v1", "ReplicaSet", name, "web"), None, "Test", "Test", "x")
+    now = datetime.now(UTC)
+    async with kube_client(Kubernetes(str(stack.kubeconfigs["admission"]))) as client:
+        with pytest.raises(Refused, match="being terminated"):
+            await create_event(
+                client, event_name(about, 1), about, Reporter(CONTROLLER, "test"), now, now, 1
+            )
 
 
 async def test_a_dry_run_is_not_told(world: World, namespace: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from kube_sync.admission.exemptions import left_out_conditions, left_out_namespaces
+from kube_sync.admission.registration import LEASE
 from kube_sync.certificates import make_authority
 from kube_sync.kube.webhooks import Wish, made_right
 from kube_sync.settings import Labelled, Policies, Settings
@@ -117,8 +119,22 @@ async def test_a_configuration_that_is_missing_is_told_and_found_when_it_comes(
     await eventually(world.failure_policy, "Ignore")
 
 
-async def test_the_role_is_for_one_configuration_only(world: World) -> None:
-    for arguments in (("get", KIND, "another"), ("get", KIND), ("delete", KIND, NAME)):
+async def test_who_writes_is_named_by_a_lease(world: World) -> None:
+    await eventually(world.failure_policy, "Ignore")
+    spec = json.loads(
+        world.stack.kubectl("get", "lease", LEASE, "--namespace=kube-sync", "--output=json")
+    )["spec"]
+    assert spec["holderIdentity"].startswith(f"{socket.gethostname()}_")
+
+
+async def test_the_role_is_for_one_configuration_and_writing_events_only(world: World) -> None:
+    for arguments in (
+        ("get", KIND, "another"),
+        ("get", KIND),
+        ("delete", KIND, NAME),
+        ("get", "events.v1.events.k8s.io", "--all-namespaces"),
+        ("get", "lease", "another", "--namespace=kube-sync"),
+    ):
         with pytest.raises(ToolError, match="forbidden"):
             world.stack.kubectl(*arguments, role="admission")
 

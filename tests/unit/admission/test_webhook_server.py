@@ -16,6 +16,7 @@ import pytest
 from kube_sync.admission import server
 from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.review import Review
 from kube_sync.admission.server import PATH, webhook_app
 from kube_sync.certificates import write_certificates
 from kube_sync.errors import SyncError, Undecided
@@ -67,9 +68,9 @@ class Webhook:
 
 @asynccontextmanager
 async def _webhook(
-    folder: Path, engine: Engine, judge: Judge | None = None
+    folder: Path, engine: Engine, judge: Judge | None = None, **more: Any
 ) -> AsyncGenerator[Webhook]:
-    app = webhook_app(judge or Judge(engine, "p", PolicyGate([], static=True)))
+    app = webhook_app(judge or Judge(engine, "p", PolicyGate([], static=True)), **more)
     tls = server_context(str(folder / "tls.crt"), str(folder / "tls.key"))
     connector = aiohttp.TCPConnector(ssl=client_context(str(folder / "ca.crt")))
     async with (
@@ -122,6 +123,24 @@ async def test_no_decision_denies_with_a_reason(
     assert response["status"]["message"].startswith(
         "there is a placement policy, but no decision of it: "
     )
+
+
+async def test_each_refusal_is_told_with_its_reason(certificates: Path) -> None:
+    engine, told = Engine(b'{"errors":["no PCI","no EU"]}'), []
+
+    def denied(review: Review, outcome: str, reason: str) -> None:
+        told.append((review.uid, outcome, reason))
+
+    async with _webhook(certificates, engine, denied=denied) as webhook:
+        await webhook.review(RESOURCE)
+        engine.answer = None
+        response = await webhook.review(RESOURCE)
+        engine.answer = b"{}"
+        await webhook.review(RESOURCE)
+    assert told == [
+        ("r1", "denied", "no PCI; no EU"),
+        ("r1", "undecidable", response["status"]["message"]),
+    ]
 
 
 async def test_a_deletion_is_allowed_and_nobody_is_asked(certificates: Path) -> None:
