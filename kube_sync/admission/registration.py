@@ -107,7 +107,7 @@ class Registration:
         self._conditions = left_out_conditions(settings)
         self._news = news
         self.store = Registered(news.set)
-        self._unseen: str | None = "not listed yet"
+        self._unseen: str | None = None  # why the store is not current
         self._unwritten: str | None = None  # why the last write failed
         self._said: str | None = None
         self._unsure_since: float | None = None
@@ -134,6 +134,9 @@ class Registration:
         wish, trouble = self._wish()
         found = self.store.found
         _measure(found)
+        if not self.store.listed and self._unseen is None:
+            self._note("not listed yet")
+            return self._look_seconds
         seconds = await self._compare(found, wish)
         self._tell(self._missing(found) or trouble or self._unwritten)
         return seconds

@@ -62,7 +62,6 @@ class World:
             backoff=Waits().backoff(0.1, 10.0),
             clock=lambda: self.seconds,
         )
-        self.registration.seen(None)
         self._before = _writes()
 
     def put(self, **webhook: Any) -> None:
@@ -135,6 +134,13 @@ async def test_it_is_made_right_once(world: World) -> None:
     assert world.puts == 1
     assert world.writes == {"written": 1}
     assert world.notes[-1] == "ok"
+
+
+async def test_nothing_is_missing_before_anybody_has_looked(world: World) -> None:
+    with capture_logs() as logs:
+        await world.registration._turn()
+    assert world.notes == ["not listed yet"]
+    assert logs == []
 
 
 async def test_it_opens_only_when_there_is_known_to_be_no_policy(world: World) -> None:
