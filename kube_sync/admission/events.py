@@ -175,7 +175,7 @@ class Recorder:
         metrics.admission_events.labels(word).inc()
         if word not in self._complained:
             self._complained.add(word)
-            log.warning("event_not_written", reason=reason, namespace=what.namespace, kind=word)
+            log.warning("event_not_written", outcome=word, reason=reason)
 
 
 def _word(error: SyncError) -> str:

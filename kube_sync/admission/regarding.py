@@ -57,16 +57,20 @@ def occurrence(review: Review, outcome: str, reason: str) -> Occurrence:
 
 
 def _instead(metadata: _Metadata, namespace: str) -> Reference | None:
-    """Return who is told of what is not there: its controller, its namespace, or nobody else."""
+    """Return who is told of what is not there: its controller, its namespace, or nobody else.
+
+    Whoever asks may name any owner, so an Event about one never leaves the namespace that they may
+    write to: a Node, which lies in none, is not told.
+    """
     for owner in metadata.owner_references or ():
-        if owner.controller:
-            # An owner lies in the same namespace or in none; which, only discovery knows. A
-            # Node is the one that matters (mirror pods).
-            where = "" if (owner.api_version, owner.kind) == ("v1", "Node") else namespace
-            version, kind, name, uid = (
-                said[:_LONG] for said in (owner.api_version, owner.kind, owner.name, owner.uid)
+        if owner.controller and namespace and (owner.api_version, owner.kind) != ("v1", "Node"):
+            return Reference(
+                owner.api_version[:_LONG],
+                owner.kind[:_LONG],
+                namespace,
+                owner.name[:_LONG],
+                owner.uid[:_LONG],
             )
-            return Reference(version, kind, where, name, uid)
     return Reference(*_NAMESPACE, "", namespace) if namespace else None
 
 

@@ -66,11 +66,14 @@ def test_what_has_no_name_yet_is_related_to_nothing_and_one_series() -> None:
     assert found == told({"generateName": "web-"})
 
 
-def test_a_node_lies_in_no_namespace() -> None:
+def test_a_made_up_owner_takes_no_event_out_of_the_namespace() -> None:
+    """Who may create in one namespace must not be able to warn about the nodes of all."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": True}
     found = told({"name": "web", "ownerReferences": [owner]}, name="web")
-    assert found.regarding == Reference("v1", "Node", "", "n1", "n")
-    assert found.namespace == "default"
+    assert found.regarding == Reference("v1", "Namespace", "", "shop")
+    kind = {"group": "g", "version": "v1", "kind": "ClusterThing"}
+    metadata = {"name": "it", "ownerReferences": [OWNER | {"controller": True}]}
+    assert told(metadata, kind=kind, name="it", namespace="").regarding.kind == "ClusterThing"
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])

@@ -298,6 +298,23 @@ async def test_only_the_holder_of_the_lease_writes(world: World) -> None:
     assert world.policy == "Fail"
 
 
+async def test_two_that_write_end_right_and_do_not_fight(world: World) -> None:
+    """Where there can be no Lease, every replica writes."""
+    other = World(world.api, world.client, world.ca_file)
+    for exists in (True, False, True):
+        for one in (world, other):
+            one.seconds += 100
+            one.exists = exists
+            await one.see()
+        for one in (world, other):
+            await one.registration._turn()
+        for one in (world, other) * 3:
+            one.seconds += 100
+            await one.turn()
+        assert world.policy == ("Fail" if exists else "Ignore")
+    assert world.writes == {"written": 3, "conflict": 3}
+
+
 async def test_a_configuration_that_is_missing_is_told_with_what_to_do(world: World) -> None:
     world.api.delete(CONFIGURATIONS, KEY)
     assert await world.turn() == 3.0
