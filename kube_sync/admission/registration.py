@@ -86,7 +86,6 @@ class Registration:
         *,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
-        look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         """`exists` tells whether there is a policy, None if unknown; `note` is told how it goes.
 
@@ -100,7 +99,6 @@ class Registration:
         self._note = note
         self._backoff = backoff or Backoff(0.1, 10.0)
         self._clock = clock
-        self._look_seconds = look_seconds
         self._ca_file = CaFile(settings.admission.registration.ca_file)
         self._ca_bundle = self._ca_file.current()
         self._namespaces = left_out_namespaces(settings)
@@ -136,7 +134,7 @@ class Registration:
         _measure(found)
         if not self.store.listed and self._unseen is None:
             self._note("not listed yet")
-            return self._look_seconds
+            return _LOOK_SECONDS
         seconds = await self._compare(found, wish)
         self._tell(self._missing(found) or trouble or self._unwritten)
         return seconds
@@ -147,11 +145,11 @@ class Registration:
         written = found is not None and version(found) == self._outdated
         if right is None or right == found or written or not self._lease.held:
             self._unwritten = None
-            return self._look_seconds
+            return _LOOK_SECONDS
         closing = wish.failure_policy == "Fail" and self._tried != "Fail"
         if closing or self._clock() >= self._not_before:
             self._unwritten = await self._write(right, wish.failure_policy)
-        return min(self._look_seconds, max(0.0, self._not_before - self._clock()))
+        return min(_LOOK_SECONDS, max(0.0, self._not_before - self._clock()))
 
     def _wish(self) -> tuple[Wish, str | None]:
         """Return what should be, and what is wrong with the file if it cannot be said from it."""

@@ -11,7 +11,9 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client import REGISTRY
 
+from kube_sync.admission import registration
 from kube_sync.admission.registration import LEASE
 from kube_sync.admission.server import PATH
 from kube_sync.app import run_admit
@@ -130,11 +132,17 @@ async def test_events_can_be_switched_off(world: World) -> None:
     assert not [r for r in world.api.http.requests if "/events" in r.path]
 
 
-async def test_the_registration_follows_the_policies(world: World) -> None:
+async def test_the_registration_follows_the_policies(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "_LOOK_SECONDS", 1000.0)  # news has to be enough
     async with world.running(registration=world.registered):
         await until(lambda: world.failure_policy == "Ignore")
         world.policy()
         await until(lambda: world.failure_policy == "Fail")
+        # Seen as it was written, so that nothing but the policy's end is news from now on.
+        closed = "kube_sync_admission_registration_closed"
+        await until(lambda: REGISTRY.get_sample_value(closed) == 1)
         lease = world.api.get(LEASES, key(LEASE, "kube-sync"))
         assert lease["spec"]["holderIdentity"]
         world.api.delete(CONFIGMAPS, key("p", POLICIES))

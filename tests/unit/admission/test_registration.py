@@ -405,14 +405,26 @@ async def test_changes_are_acted_on_as_they_come(world: World) -> None:
         await until(lambda: world.policy == "Fail")
 
 
-async def test_time_alone_is_a_reason_to_look(world: World) -> None:
+async def test_time_alone_is_a_reason_to_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.turn()
-    world.registration._look_seconds = 0.01
+    monkeypatch.setattr(registration, "_LOOK_SECONDS", 0.01)
     world.ca_file.write_bytes(SECOND)
     world.seconds += 100
     async with running(world.registration.run()):
         await world.see()
         await until(lambda: world.puts == 2)
+
+
+async def test_trouble_with_the_watch_is_told_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "_LOOK_SECONDS", 1000.0)
+    async with running(world.registration.run()):
+        await until(lambda: world.notes)
+        world.registration.seen("away")
+        await until(lambda: world.notes[-1] == "away")
 
 
 def test_policies_are_known_to_exist_or_known_not_to_or_neither() -> None:
