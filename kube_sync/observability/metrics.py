@@ -125,12 +125,12 @@ admission_seconds = Histogram(
 )
 admission_registration_closed = Gauge(
     "kube_sync_admission_registration_closed",
-    "1 while the API server refuses what the webhook gives no answer to (failurePolicy Fail), else"
-    " 0; as last seen, by a process that keeps the registration",
+    "1 while the API server refuses what admission gives no answer to (failurePolicy Fail), else 0;"
+    " as last seen, by a process that keeps the registration",
 )
 admission_registration_writes = Counter(
     "kube_sync_admission_registration_writes_total",
-    "Writes of the webhook's registration, by outcome",
+    "Writes of the registration of admission, by outcome",
     ["outcome"],
 )
 admission_events = Counter(
