@@ -6,8 +6,8 @@ they trust the certificates that the file holds now, and they leave out what it 
 policy. Level, not edge: what is there is compared with what should be, whoever changed it, and
 nothing is written where nothing differs.
 
-Closing is never put off, but by a write that failed. All else waits for a back-off that grows while
-somebody else keeps changing it. It never makes the process unready: a webhook that is not asked
+Closing is never put off, but by a write that failed or has not been seen yet. All else waits for a
+back-off that grows while somebody else keeps changing it. It never makes the process unready: a webhook that is not asked
 because of its own registration could not be registered at all.
 
 One process writes, by Lease. Where there can be no Lease every process does, and that is safe: all

@@ -2,8 +2,8 @@
 
 Keeps true: only webhooks that call our path are changed, and of these only what a Wish names;
 whatever somebody else has put there stays, in its place. Written whole (PUT) at the
-resourceVersion that was read: server-side apply would need a webhook's `clientConfig` and take
-its `namespaceSelector` whole, since both are one value to it (`structType=atomic`).
+resourceVersion that was read: server-side apply wants required fields that are not ours, as
+`clientConfig`, and a selector is one value to it (`structType=atomic`), with all that others said.
 """
 
 from __future__ import annotations
