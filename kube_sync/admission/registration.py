@@ -7,8 +7,8 @@ policy. Level, not edge: what is there is compared with what should be, whoever 
 nothing is written where nothing differs.
 
 Closing is never put off, but by a write that failed or has not been seen yet. All else waits for a
-back-off that grows while somebody else keeps changing it. It never makes the process unready: a webhook that is not asked
-because of its own registration could not be registered at all.
+back-off that grows while somebody else keeps changing it. It never makes the process unready: a
+webhook that is not asked because of its own registration could not be registered at all.
 
 One process writes, by Lease. Where there can be no Lease every process does, and that is safe: all
 of them compute the same from the same API server, and each write is bound to the resourceVersion
