@@ -6,8 +6,10 @@ is wrong with the world outside is waited for, with the reason on the readiness 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable
+import socket
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +17,12 @@ from functools import partial
 import structlog
 
 from kube_sync.admission.engine import engine_client
+from kube_sync.admission.events import Recorder
 from kube_sync.admission.judge import Judge, waits
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.probe import probing
-from kube_sync.admission.server import webhook_app
+from kube_sync.admission.registration import LEASE, Registration, policy_exists
+from kube_sync.admission.server import nobody, webhook_app
 from kube_sync.admission.target import target_of
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
@@ -26,9 +30,11 @@ from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.discovery import kind_of
+from kube_sync.kube.lease import Lease
 from kube_sync.kube.patch import apply_annotations
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import Reflector
+from kube_sync.kube.webhooks import CONFIGURATIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
@@ -174,7 +180,8 @@ async def _admit(context: Context) -> list[Service]:
         msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
         raise Misconfigured(msg)
     engine = await context.stack.enter_async_context(engine_client(target_of(settings)))
-    maps = policy_maps(settings.policies, lambda: None)
+    news = asyncio.Event()
+    maps = policy_maps(settings.policies, news.set)
     gate = PolicyGate(maps, static=settings.policies.static)
     asking = settings.admission.engine
     judge = Judge(
@@ -187,13 +194,16 @@ async def _admit(context: Context) -> list[Service]:
     tls = ServerTls(
         "admission", TlsFiles(cert_file, key_file, settings.admission.client_ca_file), readiness
     )
-    app = webhook_app(judge, settings.admission, drain)
+    recorder = Recorder(context.kube, socket.gethostname())
+    denied = recorder.denied if settings.admission.events else nobody
+    app = webhook_app(judge, settings.admission, drain, denied)
+    services = _registration(context, gate, maps, news)
     await context.stack.enter_async_context(
         serving(app, address, tls.context, _WEBHOOK_GRACE, drain)
     )
     readiness.met("start")
     probe = partial(probing, judge, readiness.reporter("opa"))
-    services: list[Service] = [tls.follow, probe]
+    services += [tls.follow, probe, recorder.run]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
@@ -203,6 +213,23 @@ async def _admit(context: Context) -> list[Service]:
         report = _gate_report(gate, found, readiness.reporter(name))
         services.append(Reflector(name, source, found, report).run)
     return services
+
+
+def _registration(
+    context: Context, gate: PolicyGate, maps: Sequence[PolicyMaps], news: asyncio.Event
+) -> list[Service]:
+    """Return what keeps the webhook's registration right, where one is named."""
+    settings, kube = context.settings, context.kube
+    if (name := settings.admission.registration.name) is None:
+        return []
+    identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+    lease = Lease(kube, settings.coordination.namespace, LEASE, identity, news=news.set)
+    exists = partial(policy_exists, gate, maps, static=settings.policies.static)
+    note = partial(context.readiness.noted, "registration")
+    registration = Registration(kube, settings, lease, exists, note, news)
+    source = KubeCollection(kube, CONFIGURATIONS, field_selector=f"metadata.name={name}")
+    reflector = Reflector(str(CONFIGURATIONS), source, registration.store, registration.seen)
+    return [lease.run, reflector.run, registration.run]
 
 
 async def _opa(context: Context) -> OpaClient:

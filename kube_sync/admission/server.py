@@ -8,7 +8,7 @@ Deletions, connections and subresources are admitted as they are, all else is de
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -47,19 +47,33 @@ class Judge(Protocol):
         ...
 
 
+Told = Callable[[Review, str, str], None]  # a refusal: of what, its outcome, the reason
+
+
+def nobody(_review: Review, _outcome: str, _reason: str) -> None:
+    """Tell nobody."""
+
+
 def webhook_app(
-    judge: Judge, settings: Admission | None = None, drain: Drain | None = None
+    judge: Judge,
+    settings: Admission | None = None,
+    drain: Drain | None = None,
+    denied: Told = nobody,
 ) -> web.Application:
-    """Build the application that answers for `judge`; with a `drain`, until that has ended it."""
+    """Build the application that answers for `judge`; with a `drain`, until that has ended it.
+
+    Each refusal is told to `denied`, which may not wait.
+    """
     settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
-    app.router.add_post(PATH, _Webhook(judge, settings, drain or undrained()).answer)
+    app.router.add_post(PATH, _Webhook(judge, settings, drain or undrained(), denied).answer)
     return app
 
 
 class _Webhook:
-    def __init__(self, judge: Judge, settings: Admission, drain: Drain) -> None:
+    def __init__(self, judge: Judge, settings: Admission, drain: Drain, denied: Told) -> None:
         self._judge = judge
+        self._denied = denied
         self._names = frozenset(settings.client_names)
         self._max_body = settings.max_body_bytes
         self._drain = drain
@@ -97,6 +111,8 @@ class _Webhook:
         waited = time.perf_counter() - started
         verdict = await self._judge.verdict(review, max(seconds - waited, 0.0))
         outcome = _outcome(review, verdict)
+        if outcome.refusal is not None:
+            self._denied(review, outcome.name, outcome.refusal)
         _record(review, verdict, outcome, time.perf_counter() - started)
         return _json(outcome.body)
 
@@ -116,6 +132,7 @@ class _Outcome:
 
     name: str
     body: bytes
+    refusal: str | None = None  # what whoever is refused reads
     told: Mapping[str, str] = field(default_factory=dict)  # in the log, beside the name
 
 
@@ -125,11 +142,11 @@ def _outcome(review: Review, verdict: Verdict) -> _Outcome:
             return _Outcome("admitted", allow(review, decision))
         case Denied(reasons):
             reason = "; ".join(reasons)
-            return _Outcome("denied", deny(review, reason), {"reason": reason})
+            return _Outcome("denied", deny(review, reason), reason, {"reason": reason})
         case Undecidable(reason, why):
             told = {"reason": reason, "why": why}
             reason = f"there is a placement policy, but no decision of it: {reason}"
-            return _Outcome("undecidable", deny(review, reason, 503), told)
+            return _Outcome("undecidable", deny(review, reason, 503), reason, told)
 
 
 def _record(review: Review, verdict: Verdict, outcome: _Outcome, seconds: float) -> None:

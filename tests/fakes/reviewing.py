@@ -15,7 +15,7 @@ import aiohttp
 
 from kube_sync.admission.judge import Admitted, Verdict
 from kube_sync.admission.review import Review
-from kube_sync.admission.server import PATH, webhook_app
+from kube_sync.admission.server import PATH, Told, nobody, webhook_app
 from kube_sync.decisions.decision import Decision
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
@@ -73,10 +73,11 @@ async def webhook(
     judge: Judge,
     settings: Admission | None = None,
     drain: Drain | None = None,
+    denied: Told = nobody,
 ) -> AsyncGenerator[Webhook]:
     """Serve with the certificate in `folder`, as long as the block lasts."""
     settings = settings or Admission()
-    app = webhook_app(judge, settings, drain)
+    app = webhook_app(judge, settings, drain, denied)
     tls = server_context(str(folder / "tls.crt"), str(folder / "tls.key"), settings.client_ca_file)
     connector = aiohttp.TCPConnector(ssl=client_context(str(folder / "ca.crt")))
     async with (

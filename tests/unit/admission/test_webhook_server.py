@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from kube_sync.admission.judge import Admitted, Asked, Denied, Undecidable, Verdict
+from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
 from tests.fakes.reviewing import RESOURCE, Judge, review_body, webhook
 
@@ -154,3 +155,21 @@ async def test_each_review_is_measured_and_told_without_its_body(
     }
     assert _observed(told["outcome"]) == before + 1
     assert "s3cret" not in str(logs)
+
+
+async def test_each_refusal_is_told_with_its_reason(certificates: Path) -> None:
+    judge, told = Judge(Denied(("no PCI", "no EU"))), []
+
+    def denied(review: Review, outcome: str, reason: str) -> None:
+        told.append((review.uid, outcome, reason))
+
+    async with webhook(certificates, judge, denied=denied) as served:
+        await served.review(RESOURCE)
+        judge.answer = Undecidable("it is undefined", "undefined")
+        response = await served.review(RESOURCE)
+        judge.answer = Admitted(Decision())
+        await served.review(RESOURCE)
+    assert told == [
+        ("r1", "denied", "no PCI; no EU"),
+        ("r1", "undecidable", response["status"]["message"]),
+    ]
