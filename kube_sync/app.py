@@ -18,13 +18,15 @@ import structlog
 from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.server import webhook_app
+from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.decisions.stream import stream_app
 from kube_sync.errors import Misconfigured, SyncError
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.discovery import kind_of
-from kube_sync.kube.patch import apply_annotations
+from kube_sync.kube.patch import annotate, apply_metadata
 from kube_sync.kube.policymaps import CONFIGMAPS, policy_maps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -33,7 +35,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.remediator.plan import Apply
+from kube_sync.remediator.plan import Apply, Forget
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.streamclient import stream_client
 from kube_sync.replicator.agent import Replicator
@@ -48,7 +50,6 @@ from kube_sync.settings import Settings, Source, check_stream, parse_listen
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-FIELD_MANAGER = "kube-sync-remediator"
 _PROBE_SECONDS = 5.0
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
@@ -143,12 +144,13 @@ async def _remediate(context: Context) -> list[Service]:
     stream = await context.stack.enter_async_context(stream_client(settings.decisions, report))
     kinds: dict[GroupVersionResource, str] = {}
 
-    async def patch(gvr: GroupVersionResource, key: ObjectKey, step: Apply) -> None:
+    async def patch(gvr: GroupVersionResource, key: ObjectKey, step: Apply | Forget) -> None:
+        if isinstance(step, Forget):
+            await annotate(kube, gvr, key, step.version, {REQUESTED: None}, FIELD_MANAGER)
+            return
         if gvr not in kinds:
             kinds[gvr] = await kind_of(kube, gvr)
-        await apply_annotations(
-            kube, gvr, kinds[gvr], key, step.uid, step.annotations, FIELD_MANAGER
-        )
+        await apply_metadata(kube, gvr, kinds[gvr], key, step, FIELD_MANAGER)
 
     reconciler = Reconciler(patch, settings.remediate.mode)
     services: list[Service] = [partial(reconciler.follow, stream), *[reconciler.run] * _WORKERS]
@@ -174,7 +176,9 @@ async def _admit(context: Context) -> list[Service]:
     judge = Judge(opa, settings.placement.path, gate)
     address = parse_listen("admission.listen", settings.admission.listen)
     tls = server_context(cert_file, key_file)
-    await context.stack.enter_async_context(serving(webhook_app(judge), address, tls))
+    await context.stack.enter_async_context(
+        serving(webhook_app(judge, settings.admission), address, tls)
+    )
     readiness.met("start")
     services: list[Service] = [partial(_probe, opa, settings.placement.path, readiness)]
     for found in maps:

@@ -12,10 +12,13 @@ import time
 import structlog
 from aiohttp import web
 
+from kube_sync.admission.answer import allow, deny, trespass
+from kube_sync.admission.asking import view
 from kube_sync.admission.judge import Admitted, Denied, Judge, Undecidable, Verdict
-from kube_sync.admission.review import Malformed, Review, allow, deny, parse_review
+from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.decisions.decision import Decision
 from kube_sync.observability import metrics
+from kube_sync.settings import Admission
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -25,12 +28,14 @@ _MAX_BODY = 8 << 20  # bytes; etcd's own limit for an object is 1.5 MiB, a revie
 _DEFAULT_SECONDS = 10.0  # the API server's own default
 _MARGIN = 0.8  # of the time that the API server gives
 _JUDGE = web.AppKey("judge", Judge)
+_SETTINGS = web.AppKey("settings", Admission)
 
 
-def webhook_app(judge: Judge) -> web.Application:
+def webhook_app(judge: Judge, settings: Admission | None = None) -> web.Application:
     """Build the application that answers for `judge`."""
     app = web.Application(client_max_size=_MAX_BODY)
     app[_JUDGE] = judge
+    app[_SETTINGS] = settings or Admission()
     app.router.add_post(PATH, _admit)
     return app
 
@@ -44,18 +49,23 @@ async def _admit(request: web.Request) -> web.Response:
     if bytes(review.object) == b"null":  # a DELETE: there is nothing to place
         return _json(allow(review, Decision()))
     seconds = _seconds(request.query.get("timeout", "")) * _MARGIN
-    verdict = await request.app[_JUDGE].verdict(review.object, seconds)
-    outcome, body = _answer(review, verdict)
+    settings = request.app[_SETTINGS]
+    seen = view(review, settings.remediator)
+    verdict = await request.app[_JUDGE].verdict(seen, seconds)
+    outcome, body = _answer(review, verdict, settings)
     took = time.perf_counter() - started
     metrics.admission_seconds.labels(outcome).observe(took)
     log.info("admission", uid=review.uid, operation=review.operation, outcome=outcome, took=took)
     return _json(body)
 
 
-def _answer(review: Review, verdict: Verdict) -> tuple[str, bytes]:
+def _answer(review: Review, verdict: Verdict, settings: Admission) -> tuple[str, bytes]:
     match verdict:
         case Admitted(decision):
-            return "admitted", allow(review, decision)
+            refusal = trespass(review, decision, settings.remediator)
+            if refusal is not None and settings.owned == "deny":
+                return "denied", deny(review, refusal)
+            return "admitted", allow(review, decision, settings.remediator)
         case Denied(reasons):
             return "denied", deny(review, "; ".join(reasons))
         case Undecidable(reason):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.admission.review import Malformed, Review, allow, deny, parse_review, patch
+from kube_sync.admission.answer import allow, deny, patch
+from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.placement import PLACEMENT
 
