@@ -97,7 +97,11 @@ async def test_a_decision_comes_back_as_a_patch(certificates: Path) -> None:
     async with _webhook(certificates, engine) as webhook:
         response = await webhook.review(RESOURCE)
     assert json.loads(base64.b64decode(response.pop("patch"))) == [
-        {"op": "add", "path": "/metadata/annotations", "value": {"a": "1"}}
+        {
+            "op": "add",
+            "path": "/metadata/annotations",
+            "value": {"a": "1", "kube-sync.io/requested": '{"a":null}'},
+        }
     ]
     assert response == {"allowed": True, "patchType": "JSONPatch"}
     assert json.loads(engine.asked[0]) == {"input": RESOURCE}
