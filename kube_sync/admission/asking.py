@@ -1,10 +1,10 @@
 """What a request asks for, which is not always what it holds: a policy may have written that. Pure.
 
-Whoever changes an annotation asks for its new value; what is left as it was, or written by the
-remediator, stands for the request that was noted beside it. The note itself is nobody's to change:
-of an update it counts as it was before, and of a create (a manifest copied from a cluster) it
-counts for the keys that the policy decides now. So nobody can show the policy one thing and have
-another one stored.
+Whoever changes an annotation, or names it anew, asks for its value; what is left as it was, or
+written by the remediator, stands for the request that was noted beside it. The note itself is
+nobody's to change: of an update it counts as it was before, and of a create (a manifest copied
+from a cluster) it counts for the keys that the policy decides now. So nobody can show the policy
+one thing and have another one stored.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kube_sync.admission.named import named
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.requested import (
@@ -39,8 +40,11 @@ def asked(review: Review, remediator: str) -> Asked:
     """Return what the object's owner asks for; `remediator` is the user who asks for nothing."""
     new, old = review.annotations or {}, review.old_annotations or {}
     before = {k: v for k, v in requests(old).items() if new.get(k) == old.get(k)}
-    own = review.operation == "UPDATE" and not by_remediator(review, remediator)
-    noted = before if own else requests(new)
+    if review.operation == "UPDATE" and not by_remediator(review, remediator):
+        again = named(review) if before else ()
+        noted: Mapping[str, str | None] = {k: v for k, v in before.items() if k not in again}
+    else:
+        noted = requests(new)
     earlier = {key: value for key, value in before.items() if noted.get(key, ...) == value}
     return Asked(put_back(new, noted), noted, earlier)
 

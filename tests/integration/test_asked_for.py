@@ -1,4 +1,4 @@
-"""What was asked for, on real servers: webhook over TLS, replicator and remediator, each a process."""
+"""What was asked for, on real servers: webhook over TLS, replicator, remediator as processes."""
 
 from __future__ import annotations
 
