@@ -19,7 +19,7 @@ def _applied(**annotations: str) -> dict[str, str]:
 
 
 def _owned(*keys: str, manager: str = "me", operation: str = "Apply") -> Json:
-    fields = {
+    fields: Json = {
         "f:metadata": {"f:annotations": {"." if key == "." else f"f:{key}": {} for key in keys}}
     }
     entry = {"manager": manager, "operation": operation, "fieldsV1": fields}

@@ -115,7 +115,7 @@ _steps = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(deadline=None)  # a machine that does other things is no mistake
 @given(_steps)
 def test_what_is_asked_for_is_what_its_owner_wrote_last(steps: list[tuple[str, object]]) -> None:
     world = World()

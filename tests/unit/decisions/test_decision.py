@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import Decision, compact, parse_decision
@@ -53,8 +53,8 @@ def test_a_value_that_is_no_string_becomes_compact_json_with_sorted_keys(
 _names = st.text("aB0", min_size=1, max_size=3)
 
 
-@settings(max_examples=50)
-@given(st.dictionaries(_names, json_values.filter(lambda v: v is not None), max_size=5))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(_names, json_values.filter(lambda v: v is not None), max_size=4))
 def test_equal_answers_are_equal_text_however_they_are_spelt(annotations: dict[str, Any]) -> None:
     one = json.dumps({"annotations": annotations}, sort_keys=True)
     reverse = dict(reversed(annotations.items()))
