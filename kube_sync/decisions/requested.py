@@ -12,7 +12,7 @@ the policy does not decide is worth something only where it was there before (se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -93,10 +93,25 @@ def with_annotations(body: bytes | msgspec.Raw, annotations: Mapping[str, str]) 
 
 def as_asked(body: bytes) -> bytes:
     """Return the JSON of an object as it was asked for. Raises msgspec.DecodeError."""
-    annotations = _objects.decode(body).metadata.annotations or {}
+    try:
+        annotations = _objects.decode(body).metadata.annotations or {}
+    except msgspec.ValidationError:
+        return body  # not what the API server takes for metadata
     if REQUESTED not in annotations:
         return body
     return bytes(with_annotations(body, restored(annotations)))
+
+
+def classified(
+    classify: Callable[[bytes], bytes], paths: Iterable[Path]
+) -> Callable[[bytes], bytes]:
+    """Return what tells classes by what was asked for, where these paths lead to annotations.
+
+    The note itself tells nothing: of two requests that no policy reads neither makes a class.
+    """
+    if not any(map(_meets_annotations, paths)):
+        return classify
+    return lambda body: classify(as_asked(body))
 
 
 def with_note(reads: Reads) -> Reads:

@@ -86,9 +86,14 @@ def test_an_object_with_a_note_is_as_it_was_asked_for() -> None:
     assert json.loads(as_asked(body)) == {"metadata": {"name": "x", "annotations": {}}, "spec": 1}
 
 
-def test_what_is_no_object_is_an_error() -> None:
+def test_metadata_of_another_shape_is_left_as_it_is() -> None:
+    for body in (b'{"metadata":{"annotations":[]}}', b"{}", b"[]"):
+        assert as_asked(body) is body
+
+
+def test_what_is_no_json_is_an_error() -> None:
     with pytest.raises(msgspec.DecodeError):
-        as_asked(b'{"metadata":{"annotations":[]}}')
+        as_asked(b"{")
 
 
 # What is read
