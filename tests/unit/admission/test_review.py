@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from kube_sync.admission.review import Malformed, Review, parse_review
+from kube_sync.admission.review import Kind, Malformed, Review, parse_review
 from tests.fakes.reviews import body as _body
 from tests.fakes.reviews import create, update
 from tests.fakes.reviews import resource as _resource
@@ -83,3 +83,8 @@ def test_who_asks_and_what_was_there_before_is_read() -> None:
 @pytest.mark.parametrize("options", [None, {}, {"kind": "DeleteOptions", "propagationPolicy": "x"}])
 def test_a_request_without_a_field_manager_has_none(options: object) -> None:
     assert parse_review(_body(_resource(None), options=options)).manager == ""
+
+
+def test_a_kind_names_its_api_version_as_objects_do() -> None:
+    assert Kind("apps", "v1", "ReplicaSet").api_version == "apps/v1"
+    assert Kind("", "v1", "Pod").api_version == "v1"
