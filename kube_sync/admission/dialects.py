@@ -7,7 +7,8 @@
 | review | `{"input": REQUEST}`, the AdmissionReview's own | as v1 | as v1 |
 | annotations | as v1 | `{"result": ANNOTATIONS}` | as v1 |
 
-(OPA REST API, "Data API".) OBJECT is the resource as the policy is to see it.
+(OPA REST API, "Data API".) OBJECT is the resource as the policy is to see it; in REQUEST both
+`object` and `oldObject` are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from kube_sync.admission.asking import old_view
 from kube_sync.admission.failures import Failed
 from kube_sync.admission.review import Review
 
@@ -69,10 +71,17 @@ def _ask_bare(_: Review, resource: msgspec.Raw) -> bytes:
 
 
 def _ask_review(review: Review, resource: msgspec.Raw) -> bytes:
-    if resource is review.object or bytes(resource) == bytes(review.object):
+    seen = {
+        name: found
+        for name, found, sent in (
+            ("object", resource, review.object),
+            ("oldObject", old_view(review), review.old_object),
+        )
+        if bytes(found) != bytes(sent)
+    }
+    if not seen:
         return _ask_input(review, review.request)
-    request = msgspec.json.decode(review.request, type=dict[str, msgspec.Raw])
-    request["object"] = resource
+    request = msgspec.json.decode(review.request, type=dict[str, msgspec.Raw]) | seen
     return _ask_input(review, msgspec.Raw(msgspec.json.encode(request)))
 
 

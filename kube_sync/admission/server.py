@@ -15,11 +15,12 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
+from kube_sync.admission.answer import allow, deny, trespass
 from kube_sync.admission.body import read_body
 from kube_sync.admission.callers import is_known
 from kube_sync.admission.deadline import seconds_to_answer
 from kube_sync.admission.judge import Admitted, Denied, Undecidable, Verdict
-from kube_sync.admission.review import Malformed, Review, allow, deny, parse_review
+from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.decisions.decision import Decision
 from kube_sync.observability import metrics
 from kube_sync.runtime.draining import Drain, undrained
@@ -74,8 +75,8 @@ class _Webhook:
     def __init__(self, judge: Judge, settings: Admission, drain: Drain, denied: Told) -> None:
         self._judge = judge
         self._denied = denied
+        self._settings = settings
         self._names = frozenset(settings.client_names)
-        self._max_body = settings.max_body_bytes
         self._drain = drain
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -100,7 +101,7 @@ class _Webhook:
         started = time.perf_counter()
         self._check_caller(request)
         seconds = seconds_to_answer(request.rel_url.raw_query_string)
-        body = await read_body(request, self._max_body, seconds)
+        body = await read_body(request, self._settings.max_body_bytes, seconds)
         try:
             review = parse_review(body)
         except Malformed as error:
@@ -110,7 +111,7 @@ class _Webhook:
             return _json(allow(review, Decision()))
         waited = time.perf_counter() - started
         verdict = await self._judge.verdict(review, max(seconds - waited, 0.0))
-        outcome = _outcome(review, verdict)
+        outcome = _outcome(review, verdict, self._settings)
         if outcome.refusal is not None:
             self._denied(review, outcome.name, outcome.refusal)
         _record(review, verdict, outcome, time.perf_counter() - started)
@@ -136,13 +137,17 @@ class _Outcome:
     told: Mapping[str, str] = field(default_factory=dict)  # in the log, beside the name
 
 
-def _outcome(review: Review, verdict: Verdict) -> _Outcome:
+def _outcome(review: Review, verdict: Verdict, settings: Admission) -> _Outcome:
     match verdict:
         case Admitted(decision):
-            return _Outcome("admitted", allow(review, decision))
-        case Denied(reasons):
+            refusal = trespass(review, decision, settings.remediator)
+            if refusal is None or settings.owned == "restore":
+                return _Outcome("admitted", allow(review, decision, settings.remediator))
+            return _Outcome("denied", deny(review, refusal), refusal, {"reason": refusal})
+        case Denied(reasons, warnings=warnings):
             reason = "; ".join(reasons)
-            return _Outcome("denied", deny(review, reason), reason, {"reason": reason})
+            body = deny(review, reason, warnings=warnings)
+            return _Outcome("denied", body, reason, {"reason": reason})
         case Undecidable(reason, why):
             told = {"reason": reason, "why": why}
             reason = f"there is a placement policy, but no decision of it: {reason}"

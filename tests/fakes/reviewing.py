@@ -21,6 +21,7 @@ from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context, server_context
 from kube_sync.settings import Admission
+from tests.fakes.reviews import body
 
 RESOURCE = {"metadata": {"name": "web"}}
 _JSON = {"Content-Type": "application/json"}
@@ -60,7 +61,7 @@ class Webhook:
 
     async def review(self, resource: object, **request: object) -> dict[str, Any]:
         """Ask for a review; return the response but its uid."""
-        status, text = await self.post(review_body(resource, **request), timeout="5s")
+        status, text = await self.post(body(resource, **request), timeout="5s")
         assert status == 200
         response: dict[str, Any] = json.loads(text)["response"]
         assert response.pop("uid") == "r1"
@@ -85,14 +86,3 @@ async def webhook(
         aiohttp.ClientSession(connector=connector) as session,
     ):
         yield Webhook(session, f"https://127.0.0.1:{port}{PATH}", port)
-
-
-def review_body(resource: object, **request: object) -> bytes:
-    """Return an AdmissionReview of a create of this resource, or what `request` says."""
-    return json.dumps(
-        {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {"uid": "r1", "operation": "CREATE", "object": resource} | request,
-        }
-    ).encode()

@@ -15,7 +15,8 @@ import pytest
 
 from kube_sync.certificates import issue, make_authority
 from kube_sync.runtime.tls import client_context
-from tests.fakes.reviewing import RESOURCE, review_body
+from tests.fakes.reviewing import RESOURCE
+from tests.fakes.reviews import body as review_body
 from tests.integration.test_pair import eventually
 from tests.unit.async_tools import until
 from tools.demo.components import start_service

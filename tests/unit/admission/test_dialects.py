@@ -7,6 +7,7 @@ import pytest
 
 from kube_sync.admission.dialects import DIALECTS, Answer
 from kube_sync.admission.failures import Failed
+from kube_sync.decisions.decision import REQUESTED
 from tests.fakes.engine import WEB, review
 
 SEEN = msgspec.Raw(b'{"metadata":{"name":"as asked for"}}')
@@ -56,6 +57,14 @@ def test_what_the_policy_is_to_see_takes_the_place_of_the_object(
     dialect: str, body: object
 ) -> None:
     assert json.loads(DIALECTS[dialect].ask(review(), SEEN)) == body
+
+
+def test_both_objects_of_a_request_are_shown_as_they_were_asked_for() -> None:
+    placed = {"metadata": {"annotations": {"a": "decided", REQUESTED: '{"a":"wished"}'}}}
+    asked = review(operation="UPDATE", oldObject=placed)
+    found = json.loads(DIALECTS["review"].ask(asked, SEEN))["input"]
+    assert found["object"] == {"metadata": {"name": "as asked for"}}
+    assert found["oldObject"] == {"metadata": {"annotations": {"a": "wished"}}}
 
 
 def test_an_equal_object_leaves_the_request_as_it_was_sent() -> None:

@@ -22,6 +22,7 @@ from kube_sync.admission.judge import Judge
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.server import PATH, webhook_app
 from kube_sync.admission.target import target_of
+from kube_sync.decisions.decision import REQUESTED
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.policymaps import PolicyMaps
@@ -30,6 +31,7 @@ from kube_sync.settings import load_settings
 from tests.fakes.engine import StandIn, stand_in
 from tests.fakes.http import Handler, answer
 from tests.fakes.listing import Listing, listed
+from tests.fakes.reviews import patched
 from tests.unit.async_tools import PATIENCE, Waits
 
 REPLICASET: dict[str, Any] = {
@@ -183,14 +185,8 @@ async def test_decided_annotations_replace_their_own_keys_and_no_others(
     async with _plugin({"annotations": decided}) as plugin:
         response = await plugin.admit(REPLICASET | {"metadata": metadata})
     assert response["allowed"]
-    annotations = None if has is None else dict(has)
-    for operation in response["patch"]:
-        assert operation["op"] == "add"
-        if operation["path"] == "/metadata/annotations":
-            annotations = operation["value"]
-        else:
-            assert annotations is not None
-            annotations[operation["path"].removeprefix("/metadata/annotations/")] = operation[
-                "value"
-            ]
+    document: dict[str, Any] = {"metadata": {} if has is None else {"annotations": dict(has)}}
+    annotations = patched(document, response["patch"])["metadata"].get("annotations")
+    if annotations is not None:
+        annotations.pop(REQUESTED, None)  # beside what was decided, and nothing of the old plugin's
     assert annotations == merged

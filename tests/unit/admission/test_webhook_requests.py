@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 
 from kube_sync.admission.server import PATH
 from kube_sync.settings import Admission
-from tests.fakes.reviewing import RESOURCE, Judge, Webhook, review_body, webhook
+from tests.fakes.reviewing import RESOURCE, Judge, Webhook, webhook
+from tests.fakes.reviews import body as review_body
 from tests.unit.async_tools import until
 
 _LIMIT = 100_000

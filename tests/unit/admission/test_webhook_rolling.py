@@ -14,7 +14,8 @@ import pytest
 
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.tls import client_context
-from tests.fakes.reviewing import RESOURCE, Judge, review_body, webhook
+from tests.fakes.reviewing import RESOURCE, Judge, webhook
+from tests.fakes.reviews import body as review_body
 from tests.unit.async_tools import running, until
 
 _JSON = {"Content-Type": "application/json"}

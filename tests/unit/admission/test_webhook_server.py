@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from kube_sync.admission.judge import Admitted, Asked, Denied, Undecidable, Verdict
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision
-from tests.fakes.reviewing import RESOURCE, Judge, review_body, webhook
+from tests.fakes.reviewing import RESOURCE, Judge, webhook
+from tests.fakes.reviews import body as review_body
 
 
 async def test_a_decision_comes_back_as_a_patch(certificates: Path) -> None:
@@ -20,7 +21,11 @@ async def test_a_decision_comes_back_as_a_patch(certificates: Path) -> None:
     async with webhook(certificates, judge) as server:
         response = await server.review(RESOURCE)
     assert json.loads(base64.b64decode(response.pop("patch"))) == [
-        {"op": "add", "path": "/metadata/annotations", "value": {"a": "1"}}
+        {
+            "op": "add",
+            "path": "/metadata/annotations",
+            "value": {"a": "1", "kube-sync.io/requested": '{"a":null}'},
+        }
     ]
     assert response == {"allowed": True, "patchType": "JSONPatch"}
     (asked,) = judge.asked
