@@ -91,7 +91,7 @@ class World:
         url = f"https://127.0.0.1:{self.port}{PATH}?timeout=2s"
         async with (
             aiohttp.ClientSession(connector=connector) as session,
-            session.post(url, data=body) as response,
+            session.post(url, data=body, headers={"Content-Type": "application/json"}) as response,
         ):
             allowed: bool = (await response.json())["response"]["allowed"]
             return allowed
