@@ -11,14 +11,14 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from benchmarks import decisions, startup, world
+from benchmarks import admission, decisions, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
+from benchmarks.world import medians
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import faulty_world, until
 from tools.servers.console import step
@@ -40,11 +40,11 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
             with step(f"first sync, {runs} times, between runs of the floor"):
                 found |= await _first_syncs(stack, bare, runs)
             with step(f"{events} events, {runs} times, and by a bare watch-and-PUT loop"):
-                found |= _medians([await _events(stack, bare, events) for _ in range(runs)])
+                found |= medians([await _events(stack, bare, events) for _ in range(runs)])
             with step(f"a burst of changes, {runs} times"):
-                found |= _medians([await _burst(stack, bare, objects, _BURST) for _ in range(runs)])
+                found |= medians([await _burst(stack, bare, objects, _BURST) for _ in range(runs)])
             with step(f"a relist of {objects} with {_CHANGED} changed, {runs} times"):
-                found |= _medians([await _relist(stack, bare, objects) for _ in range(runs)])
+                found |= medians([await _relist(stack, bare, objects) for _ in range(runs)])
             with step(f"{MODULES} policy modules, by PUT and as one set"):
                 found |= await measure_policies(stack, bare, runs)
     return found
@@ -62,9 +62,12 @@ async def measure_only_decisions(objects: int, runs: int) -> dict[str, float]:
                 return found | await measure_narrowed(stack, bare, runs)
 
 
-def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the median of each figure; that of a ratio is taken of the runs' own ratios."""
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+async def measure_only_admission(runs: int, requests: int) -> dict[str, float]:
+    """Measure what the webhook adds, on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"reviews, and the same queries straight to OPA, {runs} times"):
+                return await admission.measure_admission(stack, bare, runs, requests)
 
 
 def _start_up(runs: int) -> dict[str, float]:
@@ -204,13 +207,19 @@ def main() -> None:
     parser.add_argument(
         "--decisions", action="store_true", help="measure decisions and `fields: auto` alone"
     )
+    parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
+    parser.add_argument(
+        "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
+    )
     chosen = parser.parse_args()
-    if chosen.decisions:
+    if chosen.admission:
+        found = asyncio.run(measure_only_admission(chosen.runs, chosen.requests))
+    elif chosen.decisions:
         found = asyncio.run(measure_only_decisions(chosen.objects, chosen.runs))
     else:
         found = asyncio.run(measure(chosen.objects, chosen.runs, chosen.events))
     for name, value in found.items():
-        print(f"{name:42} {value:10.3f}")
+        print(f"{name:55} {value:10.3f}")
     RESULTS.parent.mkdir(exist_ok=True)
     content = {"objects": chosen.objects, "results": found}
     RESULTS.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ import json
 import ssl
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -32,13 +32,23 @@ class Bare:
 
     async def kube(self, method: str, path: str, body: Any = None, kind: str = "json") -> bytes:
         """Ask the API server."""
-        headers = {"Content-Type": f"application/{kind}"}
-        data = None if body is None else json.dumps(body)
-        url = self._stack.apiserver_url + path
-        async with self._kube.request(method, url, data=data, headers=headers) as response:
+        async with self._asked(method, path, body, kind) as response:
             answer = await response.read()
             response.raise_for_status()
             return answer
+
+    async def answer(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        """Ask the API server; return the status and the text, whatever they are."""
+        async with self._asked(method, path, body, "json") as response:
+            return response.status, await response.text()
+
+    def _asked(
+        self, method: str, path: str, body: Any, kind: str
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        headers = {"Content-Type": f"application/{kind}"}
+        data = None if body is None else json.dumps(body)
+        url = self._stack.apiserver_url + path
+        return self._kube.request(method, url, data=data, headers=headers)
 
     async def put(self, path: str, body: bytes) -> None:
         """Write into OPA."""

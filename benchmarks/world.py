@@ -9,7 +9,7 @@ import re
 import shutil
 import statistics
 import tempfile
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,11 @@ async def fresh_opa(running: RunningStack) -> None:
 def median(values: Sequence[float]) -> float:
     """Return the middle one."""
     return statistics.median(values)
+
+
+def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each figure; that of a ratio is taken of the runs' own ratios."""
+    return {name: median([run[name] for run in runs]) for name in runs[0]}
 
 
 async def create_replica_sets(bare: Bare, count: int) -> None:

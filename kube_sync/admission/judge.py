@@ -1,37 +1,81 @@
-"""Ask the policy engine about one resource, and decide what its silence means.
+"""Ask the policy engine about one review, and decide what its silence means.
 
 Fails closed as soon as a policy may exist: undefined, malformed, an error, a time-out all deny,
 each with its own reason. Where no policy exists, everything is admitted and nobody is asked.
+
+What may pass is tried again while time and attempts are left; an engine that is known to be down
+is not waited for (`breaker`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
+from kube_sync.admission.breaker import Breaker
+from kube_sync.admission.conflicts import told
+from kube_sync.admission.dialects import Answer
+from kube_sync.admission.failures import Evaluation, Failed, Passing, Why
 from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import Decision, parse_decision
-from kube_sync.errors import Retriable, SyncError, Undecided
+from kube_sync.errors import SyncError, Undecided
 from kube_sync.runtime.backoff import Backoff
+
+_ATTEMPTS = 5
+_FIRST_WAIT = 0.1  # seconds between two attempts
+_LONGEST_WAIT = 1.0  # unless the engine asks for more
+
+_MEND = "the policy has to be mended"
+_LATER = "try again later"
+_ADVICE: Mapping[Why, str] = {
+    "undefined": "is the policy loaded, and does it decide on such a resource?",
+    "malformed": _MEND,
+    "evaluation-error": _MEND,
+    "timeout": _LATER,
+    "unauthorized": "the webhook needs a token that may ask for this decision",
+    "unreachable": _LATER,
+    "overloaded": _LATER,
+    "failing": _LATER,
+    "rejected": "is this the address of a policy engine?",
+}
 
 
 class Engine(Protocol):
     """Whatever answers the design's REST call."""
 
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        """Ask for a decision; None when it is undefined."""
+    @property
+    def where(self) -> str:
+        """The engine and what it is asked, for whoever is denied."""
+        ...
+
+    async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
+        """Ask once. Raises Failed, or Passing where another attempt may be answered."""
+        ...
+
+    async def probe(self) -> None:
+        """Ask about nothing, to see whether anybody answers. Raises Failed and Passing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a verdict can be found by in the records of webhook and engine."""
+
+    decision_id: str = ""  # the engine's own, else the review's uid
+    policies: str = ""  # the policies in force when it was made; "" where the engine does not say
+
+
+@dataclass(frozen=True, slots=True)
 class Admitted:
-    """The resource may be stored, with these annotations."""
+    """The resource may be stored, with these annotations and labels."""
 
     decision: Decision
+    asked: Asked = Asked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,60 +83,117 @@ class Denied:
     """The policy refuses the resource."""
 
     reasons: tuple[str, ...]
+    asked: Asked = Asked()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Undecidable:
-    """There may be a policy, and it gave no usable decision."""
+    """There may be a policy, and it gave no usable decision; `reason` is one line for the user."""
 
     reason: str
+    why: Why
+    asked: Asked = Asked()
 
 
 Verdict = Admitted | Denied | Undecidable
 
 
+def _as_sent(review: Review) -> msgspec.Raw:
+    return review.object
+
+
+def waits(first: float = _FIRST_WAIT) -> Callable[[], Backoff]:
+    """Return what makes the waits between the attempts at one review; `first` is in seconds."""
+    return lambda: Backoff(first, max(first, _LONGEST_WAIT))
+
+
 class Judge:
-    """One engine, one decision path."""
+    """One engine, the policies that may exist, and what is known of the engine's being there."""
 
     def __init__(
         self,
         engine: Engine,
-        path: str,
         gate: PolicyGate,
-        backoff: Callable[[], Backoff] = lambda: Backoff(0.1, 1.0),
+        view: Callable[[Review], msgspec.Raw] = _as_sent,
+        backoff: Callable[[], Backoff] | None = None,
+        attempts: int = _ATTEMPTS,
     ) -> None:
+        """`view` returns the resource as the policy is to see it."""
         self._engine = engine
-        self._path = path
         self._gate = gate
-        self._backoff = backoff
+        self._view = view
+        self._backoff = backoff or waits()
+        self._attempts = attempts
+        self._breaker = Breaker(engine.where)
 
-    async def verdict(self, resource: msgspec.Raw, seconds: float) -> Verdict:
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within `seconds`; never raises."""
+        asked = Asked(review.uid)
         if not self._gate.policy_may_exist:
-            return Admitted(Decision())
-        failures: list[str] = []
+            return Admitted(Decision(), asked)
         try:
-            async with asyncio.timeout(seconds):
-                decision = await self._decide(resource, failures)
-        except TimeoutError:
-            why = f" ({failures[-1]})" if failures else ""
-            return Undecidable(f"no policy decision within {seconds:.1f} s{why}")
-        except SyncError as error:
-            return Undecidable(str(error))
-        return Denied(decision.errors) if decision.errors else Admitted(decision)
+            answer = await self._within(review, seconds)
+            asked = Asked(answer.decision_id or review.uid, answer.policies)
+            return self._read(answer, asked)
+        except Evaluation as error:
+            return _undecidable(told(error.error, self._gate.modules()), error.why, asked)
+        except (Failed, Passing) as error:
+            return _undecidable(str(error), error.why, asked)
 
-    async def _decide(self, resource: msgspec.Raw, failures: list[str]) -> Decision:
-        """Ask until there is an answer; what went wrong meanwhile is left in `failures`."""
-        body = msgspec.json.encode({"input": resource})
-        backoff = self._backoff()
+    async def probe(self) -> None:
+        """See whether the engine answers; reviews know it from then on. Raises Failed, Passing."""
+        await self._breaker.run(self._engine.probe)
+
+    @property
+    def engine_is_down(self) -> bool:
+        """Whether reviews are denied without waiting, until an attempt is answered."""
+        return self._breaker.is_open
+
+    async def _within(self, review: Review, seconds: float) -> Answer:
+        """Return the engine's answer within `seconds`. Raises Failed and Passing."""
+        failures: list[Passing] = []
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await self._answer(review, failures, limit.when() or 0.0)
+        except TimeoutError as error:
+            last = str(failures[-1]) if failures else self._engine.where
+            msg = f"{last}: no decision within {seconds:.1f} s"
+            raise Failed(msg, failures[-1].why if failures else "timeout") from error
+
+    async def _answer(self, review: Review, failures: list[Passing], end: float) -> Answer:
+        """Ask until there is an answer; what went wrong meanwhile is left in `failures`.
+
+        `end` is when the review's time is up, by the loop's clock.
+        """
+        resource, backoff = self._seen(review), self._backoff()
+        now = asyncio.get_running_loop().time
         while True:
             try:
-                result = await self._engine.query(self._path, body)
-            except Retriable as error:
-                failures.append(str(error))
+                return await self._breaker.run(lambda: self._engine.ask(review, resource))
+            except Passing as error:
+                failures.append(error)
+                # Whoever is to come back after the review is over need not be waited for.
+                if len(failures) == self._attempts or now() + (error.retry_after or 0.0) >= end:
+                    raise
                 await backoff.wait(error.retry_after)
-                continue
-            if result is None:
-                msg = f"the policy decision {self._path} is undefined"
-                raise Undecided(msg)
-            return parse_decision(result)
+
+    def _seen(self, review: Review) -> msgspec.Raw:
+        try:
+            return self._view(review)
+        except SyncError as error:
+            raise Failed(str(error), "malformed") from error
+
+    def _read(self, answer: Answer, asked: Asked) -> Admitted | Denied:
+        try:
+            decision = parse_decision(answer.decision)
+        except Undecided as error:
+            msg = f"{self._engine.where}: {error}"
+            raise Failed(msg, "malformed") from error
+        if decision.errors:
+            return Denied(decision.errors, asked, decision.warnings)
+        return Admitted(decision, asked)
+
+
+def _undecidable(what: str, why: Why, asked: Asked) -> Undecidable:
+    return Undecidable(f"{' '.join(what.split())}; {_ADVICE[why]}", why, asked)

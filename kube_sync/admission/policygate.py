@@ -28,15 +28,20 @@ class PolicyGate:
         self._maps = maps
         self._static = static
         self._clock = clock
-        self._lost_at: dict[str, float] = {}
+        # By Store: one namespace may be in two of them, and each has a watch of its own.
+        self._lost_at: dict[PolicyMaps, float] = {}
 
-    def lost(self, namespace: str) -> None:
-        """Say that a namespace cannot be watched now."""
-        self._lost_at.setdefault(namespace, self._clock())
+    def lost(self, maps: PolicyMaps) -> None:
+        """Say that a Store's collection cannot be watched now."""
+        self._lost_at.setdefault(maps, self._clock())
 
-    def found(self, namespace: str) -> None:
-        """Say that a namespace is watched (again)."""
-        self._lost_at.pop(namespace, None)
+    def found(self, maps: PolicyMaps) -> None:
+        """Say that a Store's collection is watched (again)."""
+        self._lost_at.pop(maps, None)
+
+    def modules(self) -> dict[str, str]:
+        """Return the policy modules in those ConfigMaps: source by `<namespace>/<name>/<key>`."""
+        return {i: source for maps in self._maps for m in maps for i, source in m.modules.items()}
 
     @property
     def policy_may_exist(self) -> bool:

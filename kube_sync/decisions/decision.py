@@ -2,25 +2,44 @@
 
 Annotation values are text. A policy may answer with any JSON, as the design's own example does;
 what is not a string becomes compact JSON text with sorted keys, so that equal answers are equal
-text, wherever they are written. null is refused: it would be the text "null".
+text, wherever they are written. null is refused: it would be the text "null". Labels are text
+from the start, since hardly any JSON is a label. A key or label that the API server would refuse
+is refused here, where its name can be told.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kube_sync.errors import Undecided
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """The annotations that a policy wants, or the errors for which it refuses."""
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The annotations and labels that a policy wants, or the errors for which it refuses.
 
-    annotations: Mapping[str, str] = {}
-    errors: tuple[str, ...] = ()
+    `warnings` are for whoever sent the resource, and change nothing.
+    """
 
+    # With these factories msgspec writes the first two even where they are empty.
+    annotations: Mapping[str, str] = msgspec.field(default_factory=lambda: {})  # noqa: PIE807 - as above
+    errors: tuple[str, ...] = msgspec.field(default_factory=lambda: ())
+    labels: Mapping[str, str] = {}
+    warnings: tuple[str, ...] = ()
+
+
+REQUESTED: Final = "kube-sync.io/requested"
+
+# Kubernetes, "Labels and Selectors: Syntax and character set"; annotations have the same keys.
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_VALUE = re.compile(rf"(?:{_NAME.pattern})?")
+_SUBDOMAIN = re.compile(  # RFC 1123
+    r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+)
+_NAME_LENGTH, _PREFIX_LENGTH = 63, 253
 
 _sorted = msgspec.json.Encoder(order="sorted")
 
@@ -28,20 +47,15 @@ _sorted = msgspec.json.Encoder(order="sorted")
 def parse_decision(result: bytes) -> Decision:
     """Read the document that a policy answered with; keys that are not ours are ignored.
 
-    Raises Undecided when `annotations` or `errors` have a shape that means nothing.
+    Raises Undecided when one that is ours has a shape that means nothing.
     """
     document = _decode(result)
-    annotations = document.get("annotations", {})
-    if not isinstance(annotations, dict):
-        msg = f"the policy's `annotations` are {_kind(annotations)}, not an object"
-        raise Undecided(msg)
-    errors = document.get("errors", [])
-    if not isinstance(errors, list):
-        msg = f"the policy's `errors` are {_kind(errors)}, not an array"
-        raise Undecided(msg)
+    annotations, labels = _object(document, "annotations"), _object(document, "labels")
     return Decision(
-        {key: _text(key, value) for key, value in sorted(annotations.items())},
-        tuple(error if isinstance(error, str) else compact(error) for error in errors),
+        {key: _annotation(key, value) for key, value in sorted(annotations.items())},
+        _messages(document, "errors"),
+        {key: _label(key, value) for key, value in sorted(labels.items())},
+        _messages(document, "warnings"),
     )
 
 
@@ -62,11 +76,54 @@ def _decode(result: bytes) -> dict[str, Any]:
     return document
 
 
-def _text(key: str, value: object) -> str:
+def _object(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = document.get(name, {})
+    if not isinstance(found, dict):
+        msg = f"the policy's `{name}` are {_kind(found)}, not an object"
+        raise Undecided(msg)
+    return found
+
+
+def _messages(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = document.get(name, [])
+    if not isinstance(found, list):
+        msg = f"the policy's `{name}` are {_kind(found)}, not an array"
+        raise Undecided(msg)
+    return tuple(one if isinstance(one, str) else compact(one) for one in found)
+
+
+def _annotation(key: str, value: object) -> str:
     if value is None:
         msg = f"the policy's annotation {key} is null"
         raise Undecided(msg)
+    # The API server compares the prefix of an annotation, not that of a label, in lower case.
+    if not _is_key(key.lower()):
+        msg = f"the policy's annotation {key!r} has no name that the API server takes"
+        raise Undecided(msg)
+    if key == REQUESTED:
+        msg = f"the policy's annotation {key} is where kube-sync keeps what was asked for"
+        raise Undecided(msg)
     return value if isinstance(value, str) else compact(value)
+
+
+def _label(key: str, value: object) -> str:
+    if not _is_key(key):
+        msg = f"the policy's label {key!r} has no name that the API server takes"
+        raise Undecided(msg)
+    if not isinstance(value, str):
+        msg = f"the policy's label {key} is {_kind(value)}, not a string"
+        raise Undecided(msg)
+    if len(value) > _NAME_LENGTH or not _VALUE.fullmatch(value):
+        msg = f"the policy's label {key} has no value that a label can have: {value!r:.80}"
+        raise Undecided(msg)
+    return value
+
+
+def _is_key(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (len(prefix) <= _PREFIX_LENGTH and _SUBDOMAIN.fullmatch(prefix)):
+        return False
+    return len(name) <= _NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def _kind(value: object) -> str:

@@ -4,6 +4,9 @@ A generated module, `kube_sync.batch`, evaluates the placement decision `with in
 replicated object, so no object body travels, and the answer belongs to one state of the data.
 Slices are small, because one long query followed by one write stalls every client of OPA: as many
 as OPA was seen to decide in 20 ms.
+
+The input is the object as it was asked for (`requested`), put back in Rego, which has the objects.
+Warnings are for whoever writes an object, so they are left out here.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Protocol
 
 import msgspec
 
-from kube_sync.decisions.decision import Decision, parse_decision
+from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
 from kube_sync.decisions.pace import Pace
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
@@ -122,7 +125,33 @@ _present[index] := {{"uid": object.metadata.uid}} if some index, object in _obje
 
 _decided[index] := {{"uid": object.metadata.uid, "decision": decision}} if {{
 	some index, object in _objects
-	decision := {decision} with input as object
+	decision := {decision} with input as _asked(object)
+}}
+
+# Each object as it was asked for; most have nothing to put back, and cost one look-up.
+_asked(found) := found if not found.metadata.annotations["{REQUESTED}"]
+
+_asked(found) := object.union(object.remove(found, ["metadata"]), {{"metadata": metadata}}) if {{
+	annotations := found.metadata.annotations
+	requests := _requests(annotations["{REQUESTED}"])
+	others := object.remove(annotations, object.union(requests, {{"{REQUESTED}": null}}))
+	values := {{key: value | some key, value in requests; value != null}}
+	metadata := object.union(
+		object.remove(found.metadata, ["annotations"]),
+		{{"annotations": object.union(others, values)}},
+	)
+}}
+
+_requests(text) := object.remove(requests, ["{REQUESTED}"]) if {{
+	requests := json.unmarshal(text)
+	_are_requests(requests)
+}} else := {{}}
+
+_are_requests(requests) if {{
+	is_object(requests)
+	every value in requests {{
+		type_name(value) in {{"null", "string"}}
+	}}
 }}
 
 _objects[index] := {data}[input.collection][namespace][name] if {{
@@ -146,4 +175,5 @@ def _outcome(answer: _Answer) -> Outcome:
         metrics.decision_evaluations.labels("failed").inc()
         return Outcome(answer.uid, failure=str(error))
     metrics.decision_evaluations.labels("refused" if decision.errors else "decided").inc()
+    decision = msgspec.structs.replace(decision, warnings=())
     return Outcome(answer.uid, decision)

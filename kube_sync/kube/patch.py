@@ -1,13 +1,15 @@
 """The two ways in which annotations are written.
 
-Server-side apply for what a decision wants (the field manager owns exactly these keys, and the
-uid makes sure that it is the object that was decided on); a merge patch, bound to the
-resourceVersion that was read, for a status on somebody else's object.
+Server-side apply for what a decision wants (the field manager owns exactly these keys; the uid
+makes sure that it is the object that was decided on, the resourceVersion that it is the state of
+it that was read); a merge patch, bound to the resourceVersion too, for a status on somebody else's
+object, and to take away what no field manager owns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,24 +17,52 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 
-async def apply_annotations(
+class Applied(Protocol):
+    """What an object is to have, and in which state it was when that was found out."""
+
+    @property
+    def uid(self) -> str:
+        """The object's."""
+        ...
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """All of them that the manager owns from now on."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The same of labels."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of that state; empty: any."""
+        ...
+
+
+async def apply_metadata(
     client: KubeClient,
     gvr: GroupVersionResource,
     kind: str,
     key: ObjectKey,
-    uid: str,
-    annotations: Mapping[str, str],
+    wanted: Applied,
     manager: str,
 ) -> None:
-    """Make `manager` own these annotations with these values, whoever wrote them before.
+    """Make `manager` own these annotations and labels, whoever wrote them before.
 
-    Raises SyncError: NotFound when the object is gone, Conflict or Terminal when another object
-    has its name.
+    Raises SyncError: NotFound when the object is gone, Conflict when it has changed, Conflict or
+    Terminal when another object has its name.
     """
+    metadata: dict[str, Any] = {"name": key.name, "uid": wanted.uid}
+    metadata["annotations"] = dict(wanted.annotations)
+    # Left out where there are none: an apply gives up what it does not name, and so they go.
+    metadata |= {"labels": dict(wanted.labels)} if wanted.labels else {}
+    metadata |= {"resourceVersion": wanted.version} if wanted.version else {}
     body = {
         "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
         "kind": kind,
-        "metadata": {"name": key.name, "uid": uid, "annotations": dict(annotations)},
+        "metadata": metadata,
     }
     await client.request(
         "PATCH",
@@ -51,10 +81,13 @@ async def annotate(
     gvr: GroupVersionResource,
     key: ObjectKey,
     version: str,
-    annotations: Mapping[str, str],
+    annotations: Mapping[str, str | None],
     manager: str,
 ) -> None:
-    """Set annotations if the object is still at `version`. Raises SyncError; Conflict if not."""
+    """Set annotations, or remove them (None), if the object is still at `version`.
+
+    Raises SyncError: Conflict when it is not.
+    """
     body = {"metadata": {"resourceVersion": version, "annotations": dict(annotations)}}
     await client.request(
         "PATCH",

@@ -123,3 +123,33 @@ remediations = Counter(
 admission_seconds = Histogram(
     "kube_sync_admission_seconds", "Time to answer a review", ["outcome"], buckets=_LATENCY
 )
+certificate_expiry_timestamp_seconds = Gauge(
+    "kube_sync_certificate_expiry_timestamp_seconds",
+    "When the certificate that a server uses expires, in seconds since 1970",
+    ["server"],
+)
+admission_engine_attempts = Counter(
+    "kube_sync_admission_engine_attempts_total",
+    "Times that the policy engine was asked for a review, or to see whether it answers, by outcome",
+    ["outcome"],
+)
+admission_engine_down = Gauge(
+    "kube_sync_admission_engine_down",
+    "1 while the policy engine is known to be down and reviews are denied at once, else 0",
+)
+admission_registration_closed = Gauge(
+    "kube_sync_admission_registration_closed",
+    "1 while the API server refuses what admission gives no answer to (failurePolicy Fail), else 0;"
+    " as last seen, by a process that keeps the registration",
+)
+admission_registration_writes = Counter(
+    "kube_sync_admission_registration_writes_total",
+    "Writes of the registration of admission, by outcome",
+    ["outcome"],
+)
+admission_events = Counter(
+    "kube_sync_admission_events_total",
+    "Events of denials, by what became of them: created, counted (one that was there says again how"
+    " often), dropped_rate, dropped_queue, or why one was given up",
+    ["outcome"],
+)

@@ -14,6 +14,7 @@ from typing import Literal, NoReturn
 
 import structlog
 
+from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
@@ -25,7 +26,7 @@ from kube_sync.decisions.records import (
 from kube_sync.errors import NotFound, SyncError, Terminal
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.remediator.plan import Apply, Current, Held, Wanted, plan
+from kube_sync.remediator.plan import Apply, Current, Forget, Held, Wanted, plan
 from kube_sync.remediator.streamclient import StreamClient
 from kube_sync.remediator.targets import Targets
 from kube_sync.runtime.backoff import Backoff
@@ -35,7 +36,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 Mode = Literal["off", "dry-run", "manual", "enforce"]
 Key = tuple[GroupVersionResource, ObjectKey]
-Patch = Callable[[GroupVersionResource, ObjectKey, Apply], Awaitable[None]]
+Patch = Callable[[GroupVersionResource, ObjectKey, Apply | Forget], Awaitable[None]]
 
 _RETRY_SECONDS = 1.0
 
@@ -103,18 +104,18 @@ class Reconciler:
         gvr, name = key
         current: Current | None = self._targets[gvr].get(name) if gvr in self._targets else None
         step = plan(self._wanted.get(key), current)
-        if not isinstance(step, Apply):
+        if not isinstance(step, Apply | Forget):
             self._backoffs.pop(key, None)
         match step:
             case Held(reason):
                 metrics.remediations.labels("held").inc()
                 log.info("remediation_held", gvr=str(gvr), key=str(name), reason=reason)
-            case Apply():
-                await self._apply(key, step)
+            case Apply() | Forget():
+                await self._write(key, step)
 
-    async def _apply(self, key: Key, step: Apply) -> None:
+    async def _write(self, key: Key, step: Apply | Forget) -> None:
         gvr, name = key
-        said = log.bind(gvr=str(gvr), key=str(name), annotations=sorted(step.annotations))
+        said = log.bind(gvr=str(gvr), key=str(name), **_named(step))
         if self._mode != "enforce":
             metrics.remediations.labels(self._mode).inc()
             said.info("remediation_not_written", mode=self._mode)
@@ -147,6 +148,14 @@ class Reconciler:
         if not reasons:
             for key in self._wanted:
                 self._queue.add(key)
+
+
+def _named(step: Apply | Forget) -> dict[str, list[str]]:
+    """Return what a step writes, by name only."""
+    if isinstance(step, Forget):
+        return {"forgotten": [REQUESTED]}
+    labels = {"labels": sorted(step.labels)} if step.labels else {}
+    return {"annotations": sorted(step.annotations), **labels}
 
 
 def _key(target: Target) -> Key:

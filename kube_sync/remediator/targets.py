@@ -1,4 +1,4 @@
-"""What the API server holds of the target resources: uid and annotations, nothing more.
+"""What the API server holds of the target resources: uid, annotations and labels, nothing more.
 
 A metadata-only watch of the remediator's own, so that it compares decisions with the truth and
 not with what the replicator believes.
@@ -17,6 +17,7 @@ from kube_sync.remediator.plan import Current
 
 class _Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Object(msgspec.Struct):
@@ -67,4 +68,4 @@ class Targets:
 
 def _current(item: Item) -> Current:
     metadata = _objects.decode(item.body).metadata
-    return Current(item.uid, metadata.annotations or {})
+    return Current(item.uid, metadata.annotations or {}, metadata.labels or {}, item.version)

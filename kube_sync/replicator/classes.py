@@ -1,9 +1,9 @@
 """The class of an object: a digest of what a decision reads of it.
 
-Keeps true: two objects of one class have equal projections to the paths, numbers as they are
-spelt; the digest is that of the reference projection (`kube_sync.analysis.paths`), whichever way it
-was found. The quick way decodes only what is kept; what has another shape than the paths suggest
-goes the other way.
+Keeps true: two objects of one class, as they were asked for, have equal projections to the paths,
+numbers as they are spelt; the digest is that of the reference projection
+(`kube_sync.analysis.paths`), whichever way it was found. The quick way decodes only what is kept;
+what has another shape than the paths suggest goes the other way.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from kube_sync.analysis.paths import EACH, Key, Path, project
 from kube_sync.decisions.classes import Classify
+from kube_sync.decisions.requested import classified
 
 _SIZE: Final = 16  # bytes
 
@@ -35,6 +36,10 @@ def classifier(paths: Iterable[Path]) -> Classify | None:
     if () in kept:
         return None  # each would be a class of its own, found at the highest price
 
+    return classified(_classifier(kept), kept)
+
+
+def _classifier(kept: tuple[Path, ...]) -> Classify:
     def slow(body: bytes) -> bytes:
         return _digest(project(_documents.decode(body), kept))
 

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from kube_sync.decisions.decision import REQUESTED
+
 Path = tuple[str, ...]  # the keys on the way to a field; arrays on the way have none
 Project = Callable[[bytes], bytes]
 
 MANAGED: Path = ("metadata", "managedFields")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 APPLIED: Path = ("metadata", "annotations", _LAST_APPLIED)
+NOTE: Path = ("metadata", "annotations", REQUESTED)
 # Without them a policy could not say what it is about, nor a decision what it was made on.
 NAMED: tuple[Path, ...] = (
     ("apiVersion",),
@@ -51,7 +54,8 @@ def keeping(paths: Iterable[Path]) -> Project:
     path meets anything else before its end there is nothing to keep.
     """
     named = tuple(paths)
-    tree = _tree((*NAMED, *named))
+    note = (NOTE,) if _names(named, NOTE[:-1]) else ()  # decisions put back what it says
+    tree = _tree((*NAMED, *named, *note))
     managed, applied = _names(named, MANAGED), _names(named, APPLIED)
 
     def kept(body: bytes) -> bytes:

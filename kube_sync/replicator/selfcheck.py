@@ -18,6 +18,7 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 import structlog
 
+from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
@@ -140,7 +141,7 @@ class SelfCheck:
 
     async def _decide(self, body: bytes) -> Any:  # noqa: ANN401 - whatever a policy says
         try:
-            answer = await self._opa.query(self._decision, b'{"input":' + body + b"}")
+            answer = await self._opa.query(self._decision, b'{"input":' + as_asked(body) + b"}")
         except Undecided:
             return "failed"
         return None if answer is None else [msgspec.json.decode(answer)]

@@ -109,8 +109,8 @@ class ConfigFile:
 
 def _differing(running: Settings, wanted: Settings) -> list[str]:
     """Return the fields that only a restart can change, where they differ."""
-    getters = ((field.path, attrgetter(field.path)) for field in fields())
-    return [p for p, get in getters if p not in _LIVE and get(running) != get(wanted)]
+    late = (field for field in fields() if field.path not in _LIVE)
+    return [field.path for field in late if field.of(running) != field.of(wanted)]
 
 
 def _merged(running: Settings, wanted: Settings) -> Settings:

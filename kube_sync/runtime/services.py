@@ -1,7 +1,8 @@
 """Run the long-lived parts of a process until a signal or until one of them fails.
 
 The first SIGTERM or SIGINT cancels every service and waits for it to end; a second one exits at
-once. A service that ends by itself is an error: services run for ever.
+once. A service that ends by itself is an error: services run for ever. Whoever has something to
+finish first does so while all services still run.
 """
 
 from __future__ import annotations
@@ -20,36 +21,40 @@ Service = Callable[[], Awaitable[object]]
 _SECOND_SIGNAL_STATUS = 130
 
 
-async def run_services(services: Sequence[Service]) -> None:
-    """Run all of `services`; returns after a signal, raises what the first failing one raised."""
-    main = asyncio.create_task(_run_all(services))
+async def _nothing() -> None:
+    return
+
+
+async def run_services(services: Sequence[Service], finish: Service = _nothing) -> None:
+    """Run all of `services`; returns after a signal, raises what the first failing one raised.
+
+    After a signal `finish` runs before any service is cancelled.
+    """
+    signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
-    stopping = False
 
     def stop(name: str) -> None:
-        nonlocal stopping
-        if stopping:
+        if signalled.is_set():
             os._exit(_SECOND_SIGNAL_STATUS)
-        stopping = True
         log.info("stopping", signal=name)
-        main.cancel()
+        signalled.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
     try:
-        await main
-    except asyncio.CancelledError:
-        if not stopping:
-            raise
+        await _run_all(services, signalled, finish)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
 
-async def _run_all(services: Sequence[Service]) -> None:
+async def _run_all(services: Sequence[Service], signalled: asyncio.Event, finish: Service) -> None:
     async with asyncio.TaskGroup() as group:
-        for service in services:
-            group.create_task(_for_ever(service))
+        running = [group.create_task(_for_ever(service)) for service in services]
+        await signalled.wait()
+        await finish()
+        for task in running:
+            task.cancel()
 
 
 async def _for_ever(service: Service) -> None:

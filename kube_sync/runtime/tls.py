@@ -8,13 +8,37 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import structlog
+
 from kube_sync.errors import Misconfigured
 
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-def server_context(cert_file: str, key_file: str) -> ssl.SSLContext:
-    """Serve with this certificate. Raises Misconfigured, naming the file."""
+
+class _Handshake(ssl.SSLObject):
+    """Tells why a client could not be served; asyncio only closes the connection."""
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            log.info("tls_handshake_failed", reason=error.reason)
+            raise
+
+
+def server_context(
+    cert_file: str, key_file: str, client_ca_file: str | None = None
+) -> ssl.SSLContext:
+    """Serve with this certificate, and only clients of the authority where one is given.
+
+    Raises Misconfigured, naming the file.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.sslobject_class = _Handshake
     for file in (cert_file, key_file):
         _readable(file)
     try:
@@ -22,11 +46,31 @@ def server_context(cert_file: str, key_file: str) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         msg = f"{cert_file} and {key_file} are not a certificate and its key: {error}"
         raise Misconfigured(msg) from error
+    if client_ca_file is not None:
+        _trust(context, client_ca_file)
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A resumed session would not be looked at again, whatever became of the authority.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
     return context
 
 
-def client_context(ca_file: str | None) -> ssl.SSLContext:
-    """Trust `ca_file` alone, or the machine's authorities. Raises Misconfigured."""
+def _trust(context: ssl.SSLContext, ca_file: str) -> None:
+    _readable(ca_file)
+    try:
+        context.load_verify_locations(ca_file)
+    except (ssl.SSLError, OSError) as error:
+        msg = f"{ca_file} holds no certificate authority: {error}"
+        raise Misconfigured(msg) from error
+
+
+def client_context(
+    ca_file: str | None, cert_file: str | None = None, key_file: str | None = None
+) -> ssl.SSLContext:
+    """Trust `ca_file` alone, or the machine's authorities; show a certificate where there is one.
+
+    Raises Misconfigured, naming the file.
+    """
     if ca_file is not None:
         _readable(ca_file)
     try:
@@ -35,7 +79,19 @@ def client_context(ca_file: str | None) -> ssl.SSLContext:
         msg = f"{ca_file} holds no certificate authority: {error}"
         raise Misconfigured(msg) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert_file is not None and key_file is not None:
+        _load_pair(context, cert_file, key_file)
     return context
+
+
+def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
+    for file in (cert_file, key_file):
+        _readable(file)
+    try:
+        context.load_cert_chain(cert_file, key_file)
+    except (ssl.SSLError, OSError) as error:
+        msg = f"{cert_file} and {key_file} are not a certificate and its key: {error}"
+        raise Misconfigured(msg) from error
 
 
 def _readable(file: str) -> None:

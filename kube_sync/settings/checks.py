@@ -10,7 +10,16 @@ import re
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import GroupVersionResource
 from kube_sync.settings.addresses import check_url, parse_listen
-from kube_sync.settings.model import Labelled, Replicate, Resource, Settings
+from kube_sync.settings.model import (
+    Admission,
+    Decisions,
+    EnforceSchedulingPolicy,
+    Engine,
+    Labelled,
+    Replicate,
+    Resource,
+    Settings,
+)
 
 
 def check(settings: Settings) -> None:
@@ -39,14 +48,55 @@ def check(settings: Settings) -> None:
             raise Misconfigured(msg)
     for path, url in (("opa.url", settings.opa.url), ("decisions.url", settings.decisions.url)):
         check_url(path, url)
+    _check_engine(settings.admission.engine, settings.enforce_scheduling_policy)
     for section, pair in (("decisions", settings.decisions), ("admission", settings.admission)):
-        if (pair.cert_file is None) != (pair.key_file is None):
-            missing = "key_file" if pair.key_file is None else "cert_file"
-            msg = f"{section}.{missing}: needed, since the other half of the pair is set"
-            raise Misconfigured(msg)
+        _check_pair(section, pair)
         parse_listen(f"{section}.listen", pair.listen)
     if settings.observe.listen is not None:
         parse_listen("observe.listen", settings.observe.listen)
+    if settings.admission.client_names and settings.admission.client_ca_file is None:
+        msg = "admission.client_ca_file: needed, since admission.client_names is set"
+        raise Misconfigured(msg)
+
+
+def _check_engine(engine: Engine, own: EnforceSchedulingPolicy) -> None:
+    _check_pair("admission.engine", engine)
+    if engine.path is not None and not engine.path.startswith("/"):
+        msg = f'admission.engine.path: "{engine.path}" does not begin with /'
+        raise Misconfigured(msg)
+    if engine.url is not None:
+        check_url("admission.engine.url", engine.url)
+    if own.url is not None:
+        _check_own(own.url, engine)
+    elif own.token is not None:
+        msg = "EnforceSchedulingPolicy.url: needed, since the token is set"
+        raise Misconfigured(msg)
+    # What a header cannot carry; never said, since it is a secret.
+    if own.token is not None and not re.fullmatch(r"[!-~]+", own.token):
+        msg = "EnforceSchedulingPolicy.token: not one word of ASCII (are its quotes curly ones?)"
+        raise Misconfigured(msg)
+    if own.token is not None and engine.token_file is not None:
+        msg = "admission.engine.token_file: EnforceSchedulingPolicy.token is set too; keep one"
+        raise Misconfigured(msg)
+
+
+def _check_own(url: str, engine: Engine) -> None:
+    path = "EnforceSchedulingPolicy.url"
+    if re.search("[“”]", url):
+        msg = f"{path}: its quotes are curly ones, which belong to the URL; write plain ones"
+        raise Misconfigured(msg)
+    check_url(path, url)
+    for name, other in (("url", engine.url), ("path", engine.path)):
+        if other is not None:
+            msg = f"{path}: admission.engine.{name} is set too; keep one"
+            raise Misconfigured(msg)
+
+
+def _check_pair(section: str, pair: Decisions | Admission | Engine) -> None:
+    if (pair.cert_file is None) != (pair.key_file is None):
+        missing = "key_file" if pair.key_file is None else "cert_file"
+        msg = f"{section}.{missing}: needed, since the other half of the pair is set"
+        raise Misconfigured(msg)
 
 
 def _check_selection(replicate: Replicate) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, get_type_hints
 
+import msgspec
 import yaml
 
 from kube_sync.errors import Misconfigured
@@ -34,21 +36,30 @@ class Field:
 
     path: str  # dotted, as in `opa.token_file`
     type: Any
+    attribute: str = ""  # where it is in Settings, if not at its path
 
     @property
     def variable(self) -> str:
         """The environment variable's name."""
         return ENV_PREFIX + self.path.replace(".", "_").upper()
 
+    def of(self, settings: Settings) -> object:
+        """Return its value."""
+        return attrgetter(self.attribute or self.path)(settings)
 
-def fields(section: type[Section] = Settings, prefix: str = "") -> Iterator[Field]:
+
+def fields(
+    section: type[Section] = Settings, prefix: str = "", attributes: str = ""
+) -> Iterator[Field]:
     """Yield every leaf of the configuration, in the order of the file."""
-    for name, kind in get_type_hints(section, include_extras=True).items():
-        path = prefix + name
+    kinds = get_type_hints(section, include_extras=True)
+    for found in msgspec.structs.fields(section):
+        kind, attribute = kinds[found.name], attributes + found.name
+        path = prefix + found.encode_name  # as the file spells it
         if isinstance(kind, type) and issubclass(kind, Section):
-            yield from fields(kind, path + ".")
+            yield from fields(kind, path + ".", attribute + ".")
         else:
-            yield Field(path, kind)
+            yield Field(path, kind, attribute)
 
 
 def override(document: dict[str, Any], environment: Mapping[str, str]) -> None:

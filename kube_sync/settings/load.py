@@ -57,10 +57,12 @@ def load_settings(file: str | None, environment: Mapping[str, str]) -> Settings:
 
 
 def effective(settings: Settings) -> str:
-    """Return the settings as YAML, with passwords in URLs masked."""
+    """Return the settings as YAML, with passwords in URLs and the token masked."""
     document = msgspec.to_builtins(settings)
-    document["opa"]["url"] = masked(settings.opa.url)
-    document["decisions"]["url"] = masked(settings.decisions.url)
+    own = document["EnforceSchedulingPolicy"]
+    for section in (document["opa"], document["decisions"], document["admission"]["engine"], own):
+        section["url"] = section["url"] and masked(section["url"])
+    own["token"] = own["token"] and "***"
     return yaml.safe_dump(document, sort_keys=False)
 
 
@@ -73,6 +75,8 @@ def _explain(message: str, source: str | None, environment: Mapping[str, str]) -
     if unknown := re.search(r"unknown field `(?P<name>[^`]*)`", what):
         path = f"{path}.{unknown['name']}".lstrip(".")
         what = "unknown key"
+        if re.search("[“”]", path):
+            what += " (its quotes are curly ones, which belong to the key; write plain ones)"
     if what.startswith("Invalid enum value"):
         what += f"; known: {', '.join(_choices(path))}"
     variables = [f.variable for f in fields() if f.path == path and f.variable in environment]

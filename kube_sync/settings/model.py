@@ -20,6 +20,7 @@ Label = Annotated[str, msgspec.Meta(pattern=r"^[^=!,\s]+=[^=!,\s]+$")]
 DataPath = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$")]
 
 
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -168,18 +169,58 @@ class Remediate(Section, frozen=True):
 
 
 class Engine(Section, frozen=True):
-    """How the policy engine is asked; `v1` is `{"input": …}` in and `{"result": …}` out."""
+    """The policy engine that the webhook asks; what is left out is as for OPA in `opa`.
 
-    dialect: Literal["v1"] = "v1"
+    `v1` is `{"input": RESOURCE}` in and `{"result": ANSWER}` out; `v0` RESOURCE in and ANSWER out;
+    `review` as `v1` with the AdmissionReview's request as input; `annotations` as `v1`, with the
+    bare annotations for an answer.
+    """
+
+    dialect: Literal["v1", "v0", "review", "annotations"] = "v1"
+    url: str | None = None
+    path: str | None = None  # of the URL; None: by dialect, from placement.path
+    token_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None  # a client certificate
+    key_file: str | None = None
+    timeout_seconds: Seconds = 2.0  # of one attempt
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=20)] = 5
+    backoff_seconds: Seconds = 0.1  # before the second attempt; grows from there
+
+
+class Registration(Section, frozen=True):
+    """The MutatingWebhookConfiguration to keep right; nothing is kept while it has no name."""
+
+    name: str | None = None
+    ca_file: str | None = None  # what its caBundle should hold; None: somebody else's to keep
 
 
 class Admission(Section, frozen=True):
-    """The webhook's own server."""
+    """The webhook's own server, whom it asks, and what it does besides."""
 
     listen: str = "0.0.0.0:8443"  # the API server calls from another machine
     cert_file: str | None = None
     key_file: str | None = None
+    client_ca_file: str | None = None  # whoever calls needs a certificate of this authority
+    client_names: tuple[str, ...] = ()  # common or DNS names of it; none: any
+    max_body_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 8 << 20
+    drain_seconds: Seconds = 10.0
+    owned: Literal["restore", "deny"] = "restore"  # an annotation of the policy's was changed
+    remediator: str = "system:serviceaccount:kube-sync:kube-sync-remediator"
+    events: bool = True
     engine: Engine = Engine()
+    registration: Registration = Registration()
+
+
+class EnforceSchedulingPolicy(Section, frozen=True):
+    """The design's own configuration of its admission controller, taken as it is.
+
+    `url` is the whole of it, with the path; how to ask there is read off the path: one that begins
+    with `/v0/` is asked as `v0`, one that ends in `/annotations` as `annotations`, others as `v1`.
+    """
+
+    url: str | None = None
+    token: str | None = None
 
 
 class Coordination(Section, frozen=True):
@@ -194,7 +235,9 @@ class Observe(Section, frozen=True):
     listen: str | None = None
 
 
-class Settings(Section, frozen=True):
+class Settings(
+    Section, frozen=True, rename={"enforce_scheduling_policy": "EnforceSchedulingPolicy"}
+):
     """The whole configuration, checked."""
 
     kubernetes: Kubernetes = Kubernetes()
@@ -207,6 +250,7 @@ class Settings(Section, frozen=True):
     admission: Admission = Admission()
     coordination: Coordination = Coordination()
     observe: Observe = Observe()
+    enforce_scheduling_policy: EnforceSchedulingPolicy = EnforceSchedulingPolicy()
 
     def targets(self) -> tuple[Resource, ...]:
         """Return the resources that decisions are about."""

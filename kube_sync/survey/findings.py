@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kube_sync.analysis.analyzer import Collection, analyze
 from kube_sync.analysis.reads import Document, Reads
 from kube_sync.analysis.syntax import Scalar, Term, Unreadable, read_module
+from kube_sync.decisions.requested import with_note
 from kube_sync.survey.policysets import PolicySet
 
 
@@ -38,7 +39,7 @@ def find(policies: PolicySet, decision: str, roots: Mapping[str, Collection]) ->
         name=policies.name,
         modules=tuple(module.name for module in policies.modules),
         defined=_defines(policies, tuple(decision.split("/"))),
-        reads=analyze(policies.modules, decision, roots),
+        reads=with_note(analyze(policies.modules, decision, roots)),
     )
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from kube_sync.analysis.paths import Path, project
 from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.requested import as_asked
 
 _NAMES: tuple[Path, ...] = (("metadata", "name"), ("metadata", "namespace"))  # always replicated
 _encode = msgspec.json.Encoder(order="sorted").encode  # so that equal values are equal bytes
@@ -38,7 +39,9 @@ class Tally:
         self.listed += size
         self.projected += len(_encode(project(value, self.kept)))
         if self.deciding is not None:
-            self.classes.add(_digest(project(value, self.deciding)))
+            # As it was asked for, which the replicator tells classes by.
+            asked = msgspec.json.decode(as_asked(_encode(value)))
+            self.classes.add(_digest(project(asked, self.deciding)))
 
 
 @dataclass(frozen=True, slots=True)

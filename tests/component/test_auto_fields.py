@@ -63,7 +63,7 @@ class Fleet(World):
         text = "\n".join(self.opa.policies.values())
         paths = re.findall(r"^# reads: (\S+)$", text, re.MULTILINE)
         whole = {"input": found, "data": data}
-        return {"annotations": {path: _at(whole, path.split(".")) for path in paths}}
+        return {"annotations": {_key(path): _at(whole, path.split(".")) for path in paths}}
 
     def spec(self, collection: str, name: str, namespace: str) -> Any:
         """Return what OPA holds of an object but for its names."""
@@ -95,6 +95,11 @@ class Fleet(World):
         assert not task.done()
         task.cancel()
         assert not absent
+
+
+def _key(path: str) -> str:
+    """Return what an annotation with a path's name is called."""
+    return path.replace("*", "each")
 
 
 def _at(value: Any, path: list[str]) -> Any:
@@ -159,7 +164,7 @@ async def test_data_grows_before_a_policy_that_reads_more_is_in_force(fleet: Fle
             assert not any("spec.b" in source for source in fleet.opa.policies.values())
             gate.set()
             await until(lambda: len(fleet.decision("a") or ()) == 2)
-        assert fleet.decision("a")["data.kubernetes.clusters.*.*.spec.b"] == "[[2]]"
+        assert fleet.decision("a")["data.kubernetes.clusters.each.each.spec.b"] == "[[2]]"
         (grown,) = [line for line in logs if line["event"] == "fields_grow"]
         assert grown["resource"] == "clusters"
         assert "spec.b: policies/p/p.rego" in grown["asked"][0]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kube_sync.errors import Misconfigured, Retriable
+from kube_sync.opa.packages import plain_package
 from kube_sync.opa.scratch import Inspected, ScratchOpa
-from kube_sync.replicator.policies.header import plain_package
 from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher
 

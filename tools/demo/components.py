@@ -51,7 +51,11 @@ def start_components(stack: RunningStack, folder: Path) -> Components:
             "admission",
             {
                 "opa": opa | {"token_file": str(tokens.get("admission", tokens["replicator"]))},
-                "admission": tls | {"listen": f"127.0.0.1:{webhook}"},
+                "admission": tls
+                | {
+                    "listen": f"127.0.0.1:{webhook}",
+                    "registration": {"name": "kube-sync-placement"},
+                },
             },
         ),
     }

@@ -1,31 +1,17 @@
 """What modules say of themselves; their package read off the first line where that is beyond doubt.
 
-Asking OPA to parse every module takes as long as compiling them all. A package clause that is plain
-names with dots, alone behind nothing but comments, needs no parser; anything else is left to OPA.
+Asking OPA to parse every module takes as long as compiling them all: only those are asked about
+whose package clause is not plain, or that may be what is not allowed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Protocol
 
+from kube_sync.opa.packages import plain_package
 from kube_sync.opa.scratch import Inspected, Modules
 from kube_sync.replicator.policies.guard import suspects
-
-# (Rego grammar: a module begins with its package clause; `#` comments end with the line.)
-_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_CLAUSE = re.compile(
-    rf"(?:\s|#[^\n]*\n)*package[ \t]+(?P<package>{_NAME}(?:\.{_NAME})*)(?=\s|#|\Z)"
-    # A path may go on behind spaces and comments: then it is not plain.
-    r"(?!(?:\s|#[^\n]*(?:\n|\Z))*[.\[])"
-)
-
-
-def plain_package(source: str) -> tuple[str, ...] | None:
-    """Return the parts of the package, None if only a parser can tell."""
-    found = _CLAUSE.match(source)
-    return tuple(found["package"].split(".")) if found else None
 
 
 class Inspector(Protocol):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import structlog
 
 from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.decisions.requested import with_note
 from kube_sync.errors import SyncError
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.extent import Need
@@ -62,7 +63,7 @@ class Reading:
         found = await asyncio.to_thread(analyze, [*trees.values()], self._decision, collections)
         if found.gave_up is not None:
             log.warning("policies_not_analysed", reason=found.gave_up)
-        need = Need(found, collections)
+        need = Need(with_note(found), collections)
         self._known.append((sets, need))
         return need
 

@@ -74,33 +74,60 @@ def test_an_api_server_that_does_not_know_configmaps_proves_nothing() -> None:
 
 
 def test_a_watch_lost_for_a_short_while_still_counts() -> None:
-    clock = Clock()
-    gate = PolicyGate([_maps()], static=False, clock=clock)
-    gate.lost("policies")
+    clock, maps = Clock(), _maps()
+    gate = PolicyGate([maps], static=False, clock=clock)
+    gate.lost(maps)
     clock.now += 29.0
     assert not gate.policy_may_exist
 
 
 def test_a_watch_lost_for_long_proves_nothing_any_more() -> None:
-    clock = Clock()
-    gate = PolicyGate([_maps()], static=False, clock=clock)
-    gate.lost("policies")
+    clock, maps = Clock(), _maps()
+    gate = PolicyGate([maps], static=False, clock=clock)
+    gate.lost(maps)
     clock.now += 29.0
-    gate.lost("policies")  # told again at each failed attempt: the first one counts
+    gate.lost(maps)  # told again at each failed attempt: the first one counts
     clock.now += 2.0
     assert gate.policy_may_exist
 
 
 def test_a_watch_that_is_back_counts_again() -> None:
-    clock = Clock()
-    gate = PolicyGate([_maps()], static=False, clock=clock)
-    gate.lost("policies")
+    clock, maps = Clock(), _maps()
+    gate = PolicyGate([maps], static=False, clock=clock)
+    gate.lost(maps)
     clock.now += 60.0
-    gate.found("policies")
-    gate.found("never-lost")
+    gate.found(maps)
+    gate.found(_maps())  # never lost
     assert not gate.policy_may_exist
-    gate.lost("policies")
+    gate.lost(maps)
     assert not gate.policy_may_exist
+
+
+def test_one_lost_watch_of_several_proves_nothing_whatever_the_others_are() -> None:
+    """Two Stores may even watch one namespace: one of them found says nothing of the other."""
+    clock, one, other = Clock(), _maps(), _maps()
+    gate = PolicyGate([one, other], static=False, clock=clock)
+    gate.lost(one)
+    gate.found(other)
+    clock.now += 31.0
+    assert gate.policy_may_exist
+
+
+def test_a_configmap_with_the_label_of_data_does_not_count_in_a_policy_namespace() -> None:
+    policies = Policies(labelled=Labelled(namespaces=("*",)))
+    own, everywhere = policy_maps(policies, lambda: None)
+    gate = PolicyGate([own, everywhere], static=False)
+    labels = {"openpolicyagent.org/data": "opa"}
+    body = {"metadata": {"name": "d", "labels": labels}, "data": {"a.rego": "{}", "b.json": "{}"}}
+    item = Item(ObjectKey("policies", "d"), "u", VERSION, json.dumps(body).encode())
+    listed(own, Listing([item], VERSION))
+    listed(everywhere, Listing([], VERSION))
+    assert not gate.policy_may_exist
+
+
+def test_the_modules_of_all_policy_configmaps_are_known_by_id() -> None:
+    gate = PolicyGate([_maps(_configmap("p", "a.rego", "b.rego")), _maps()], static=False)
+    assert gate.modules() == dict.fromkeys(("policies/p/a.rego", "policies/p/b.rego"), "package x")
 
 
 def _labelled(name: str, label: str, **data: str) -> Item:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import Decision, compact, parse_decision
@@ -50,8 +50,11 @@ def test_a_value_that_is_no_string_becomes_compact_json_with_sorted_keys(
     assert parse_decision(answer).annotations == {"k": text}
 
 
-@settings(max_examples=50)
-@given(st.dictionaries(st.text(), json_values.filter(lambda v: v is not None), max_size=5))
+_names = st.text("aB0", min_size=1, max_size=3)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(_names, json_values.filter(lambda v: v is not None), max_size=4))
 def test_equal_answers_are_equal_text_however_they_are_spelt(annotations: dict[str, Any]) -> None:
     one = json.dumps({"annotations": annotations}, sort_keys=True)
     reverse = dict(reversed(annotations.items()))
@@ -68,6 +71,66 @@ def test_a_null_annotation_is_refused_by_name() -> None:
     """It would be stored as the text "null"."""
     with pytest.raises(Undecided, match="the policy's annotation team/x is null"):
         parse_decision(b'{"annotations":{"a":"b","team/x":null}}')
+
+
+@pytest.mark.parametrize(
+    "key", ["a", "A.b_c-1", "team.example.com/owner", "Team.io/x", "a" * 63, "p" * 253 + "/a"]
+)
+def test_keys_that_the_api_server_takes_are_taken(key: str) -> None:
+    answer = json.dumps({"annotations": {key: "v"}}).encode()
+    assert parse_decision(answer).annotations == {key: "v"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "a b", "-a", "a-", "a/", "/a", "a/b/c", "_x/a", "ü", "a~b", "a" * 64, "p" * 254 + "/a"],
+)
+@pytest.mark.parametrize("field", ["annotations", "labels"])
+def test_keys_that_the_api_server_refuses_are_refused_by_name(field: str, key: str) -> None:
+    """Its own answer would be about a patch that nobody wrote."""
+    with pytest.raises(Undecided) as raised:
+        parse_decision(json.dumps({field: {key: "v"}}).encode())
+    assert repr(key) in str(raised.value)
+
+
+def test_where_kube_sync_keeps_requests_no_policy_writes() -> None:
+    with pytest.raises(Undecided, match="is where kube-sync keeps what was asked for"):
+        parse_decision(b'{"annotations":{"kube-sync.io/requested":"{}"}}')
+
+
+@pytest.mark.parametrize("value", ["", "gold", "a.b_c-1", "x" * 63])
+def test_labels_are_kept_word_for_word(value: str) -> None:
+    answer = json.dumps({"labels": {"team.io/tier": value}}).encode()
+    assert parse_decision(answer) == Decision(labels={"team.io/tier": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (1, "the policy's label tier is a number, not a string"),
+        (True, "the policy's label tier is a boolean, not a string"),
+        (None, "the policy's label tier is null, not a string"),
+        ({"a": 1}, "the policy's label tier is an object, not a string"),
+        ("a b", "the policy's label tier has no value that a label can have: 'a b'"),
+        ("-a", "the policy's label tier has no value that a label can have: '-a'"),
+        ("a\n", "the policy's label tier has no value that a label can have: 'a\\n'"),
+        ("x" * 64, "the policy's label tier has no value that a label can have: 'xxx"),
+    ],
+)
+def test_what_no_label_can_be_is_refused_by_name(value: object, reason: str) -> None:
+    with pytest.raises(Undecided) as raised:
+        parse_decision(json.dumps({"labels": {"tier": value}}).encode())
+    assert str(raised.value).startswith(reason)
+
+
+def test_a_label_key_has_its_prefix_in_lower_case() -> None:
+    with pytest.raises(Undecided, match="Team"):
+        parse_decision(b'{"labels":{"Team.io/x":"v"}}')
+
+
+def test_warnings_are_kept_in_order_and_other_values_become_text() -> None:
+    answer = b'{"warnings":["second","first",{"b":1,"a":2}]}'
+    assert parse_decision(answer) == Decision(warnings=("second", "first", '{"a":2,"b":1}'))
 
 
 def test_errors_are_kept_in_order_and_other_values_become_text() -> None:
@@ -96,6 +159,8 @@ def test_helper_rules_of_the_policy_are_ignored() -> None:
         (b'{"annotations":1}', "the policy's `annotations` are a number, not an object"),
         (b'{"errors":{}}', "the policy's `errors` are an object, not an array"),
         (b'{"errors":"no"}', "the policy's `errors` are a string, not an array"),
+        (b'{"labels":[]}', "the policy's `labels` are an array, not an object"),
+        (b'{"warnings":null}', "the policy's `warnings` are null, not an array"),
     ],
 )
 def test_a_wrong_shape_is_no_decision_and_says_what_it_is(answer: bytes, reason: str) -> None:

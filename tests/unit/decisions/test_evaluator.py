@@ -115,6 +115,14 @@ async def test_objects_that_opa_does_not_hold_are_left_out() -> None:
     assert outcomes[ObjectKey("ns", "b")].uid == "uid-b"
 
 
+async def test_labels_come_back_and_warnings_do_not() -> None:
+    """Nobody is there to be warned, and a warning that changes is no news to anybody."""
+    opa = StandIn({"a": {"labels": {"tier": "gold"}, "warnings": ["no owner"]}})
+    async with _evaluator(opa) as evaluator:
+        outcomes = await evaluator.evaluate("replicasets", _keys("a"))
+    assert outcomes[ObjectKey("ns", "a")].decision == Decision(labels={"tier": "gold"})
+
+
 async def test_many_resources_are_asked_for_in_slices() -> None:
     """One long query and one write stall every client of OPA."""
     names = [f"n{i}" for i in range(120)]
@@ -175,6 +183,6 @@ async def test_a_failure_of_opa_itself_is_no_failure_of_a_policy(
 
 def test_the_module_asks_for_the_configured_decision_over_the_configured_root() -> None:
     module = batch_module("my-root", 'team-a/x"y')
-    assert 'data["team-a"]["x\\"y"] with input as object' in module
+    assert 'data["team-a"]["x\\"y"] with input as _asked(object)' in module
     assert 'data["my-root"][input.collection][namespace][name]' in module
     assert json.dumps("kubernetes") not in module

@@ -25,6 +25,7 @@ _decisions = st.none() | st.builds(
     Decision,
     st.dictionaries(st.text(), st.text(), max_size=3),
     st.lists(st.text(), max_size=3).map(tuple),
+    st.dictionaries(st.text(), st.text(), max_size=3),
 )
 _texts = st.none() | st.text()
 _seqs = st.integers(0, 2**53)
@@ -75,6 +76,13 @@ def test_a_decision_line_is_what_the_documentation_says() -> None:
         "old": {"annotations": {}, "errors": []},
         "failure": None,
     }
+
+
+def test_labels_are_told_where_there_are_any() -> None:
+    target = Target("apps", "v1", "replicasets", "web", "shop")
+    record = DecisionRecord(target, "u1", Decision(labels={"l": "1"}), 7, "data", "abc")
+    decision = {"annotations": {}, "errors": [], "labels": {"l": "1"}}
+    assert json.loads(encode(record))["decision"] == decision
 
 
 @pytest.mark.parametrize(

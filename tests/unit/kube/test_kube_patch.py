@@ -7,8 +7,9 @@ import pytest
 
 from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import annotate, apply_annotations
+from kube_sync.kube.patch import annotate, apply_metadata
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediator.plan import Apply
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of
 
@@ -34,10 +35,8 @@ async def test_applied_annotations_are_there_beside_others(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     uid = api.put(REPLICASETS, key("web"), metadata={"annotations": {"mine": "1", "a": "old"}})
-    annotations = {"a": "new", "b": "ü"}
-    await apply_annotations(
-        client, REPLICASETS, "ReplicaSet", key("web"), uid["metadata"]["uid"], annotations, "tester"
-    )
+    wanted = Apply(uid["metadata"]["uid"], {"a": "new", "b": "ü"})
+    await apply_metadata(client, REPLICASETS, "ReplicaSet", key("web"), wanted, "tester")
     found = api.get(REPLICASETS, key("web"))["metadata"]
     assert found["annotations"] == {"mine": "1", "a": "new", "b": "ü"}
     assert found["managedFields"][0]["manager"] == "tester"
@@ -53,7 +52,7 @@ async def test_applied_to_a_core_kind_in_no_namespace_names_the_bare_version(
 ) -> None:
     node = ObjectKey("", "n1")
     uid = api.put(NODES, node)["metadata"]["uid"]
-    await apply_annotations(client, NODES, "Node", node, uid, {"a": "1"}, "tester")
+    await apply_metadata(client, NODES, "Node", node, Apply(uid, {"a": "1"}), "tester")
     assert api.http.requests[-1].path == "/api/v1/nodes/n1"
     assert api.http.requests[-1].json()["apiVersion"] == "v1"
 
@@ -63,7 +62,9 @@ async def test_apply_to_an_object_that_is_gone_creates_nothing(
 ) -> None:
     """Apply is create-or-update; only the uid keeps a deleted object from coming back empty."""
     with pytest.raises(Conflict):
-        await apply_annotations(client, REPLICASETS, "ReplicaSet", key("web"), "u", {}, "tester")
+        await apply_metadata(
+            client, REPLICASETS, "ReplicaSet", key("web"), Apply("u", {}), "tester"
+        )
     assert not api.objects(REPLICASETS)
 
 
@@ -71,11 +72,44 @@ async def test_apply_to_another_object_of_the_same_name_is_terminal(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     api.put(REPLICASETS, key("web"))
+    wanted = Apply("other", {"a": "1"})
     with pytest.raises(Terminal, match=r"metadata\.uid"):
-        await apply_annotations(
-            client, REPLICASETS, "ReplicaSet", key("web"), "other", {"a": "1"}, "tester"
-        )
+        await apply_metadata(client, REPLICASETS, "ReplicaSet", key("web"), wanted, "tester")
     assert "annotations" not in api.get(REPLICASETS, key("web"))["metadata"]
+
+
+async def test_applied_labels_are_there_beside_others(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    uid = api.put(REPLICASETS, key("web"), metadata={"labels": {"app": "web"}})["metadata"]["uid"]
+    wanted = Apply(uid, {}, {"tier": "gold"})
+    await apply_metadata(client, REPLICASETS, "ReplicaSet", key("web"), wanted, "tester")
+    found = api.get(REPLICASETS, key("web"))["metadata"]
+    assert found["labels"] == {"app": "web", "tier": "gold"}
+
+
+async def test_apply_to_what_changed_since_it_was_read_is_a_conflict_and_writes_nothing(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """What its owner asked for meanwhile would be lost."""
+    read = api.put(REPLICASETS, key("web"), metadata={"annotations": {"a": "1"}})["metadata"]
+    changed = api.put(REPLICASETS, key("web"), metadata={"annotations": {"a": "2"}})
+    wanted = Apply(read["uid"], {"a": "3"}, version=read["resourceVersion"])
+    with pytest.raises(Conflict, match="modified"):
+        await apply_metadata(client, REPLICASETS, "ReplicaSet", key("web"), wanted, "tester")
+    assert api.get(REPLICASETS, key("web")) == changed
+    wanted = Apply(read["uid"], {"a": "3"}, version=changed["metadata"]["resourceVersion"])
+    await apply_metadata(client, REPLICASETS, "ReplicaSet", key("web"), wanted, "tester")
+    assert api.get(REPLICASETS, key("web"))["metadata"]["annotations"] == {"a": "3"}
+
+
+async def test_annotate_with_nothing_removes_the_annotation(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """No field manager owns what a webhook wrote, so no apply takes it away."""
+    read = api.put(CONFIGMAPS, key("p"), metadata={"annotations": {"a": "1", "b": "2"}})["metadata"]
+    await annotate(client, CONFIGMAPS, key("p"), read["resourceVersion"], {"a": None}, "tester")
+    assert api.get(CONFIGMAPS, key("p"))["metadata"]["annotations"] == {"b": "2"}
 
 
 async def test_annotate_at_the_version_that_was_read_writes(

@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.placement import PLACEMENT, is_empty_placement
+from kube_sync.decisions.requested import requests, restored
 from kube_sync.remediator.plan import (
     Apply,
     Current,
+    Forget,
     Held,
     Nothing,
+    Step,
     Wanted,
     plan,
 )
@@ -63,8 +66,60 @@ def test_annotations_as_decided_need_nothing_whatever_else_is_there() -> None:
 
 def test_a_difference_applies_all_decided_annotations() -> None:
     """A field manager gives up what an apply leaves out."""
-    step = plan(_wanted(a="1", b="2"), Current("u", {"a": "1", "b": "old", "c": "3"}))
-    assert step == Apply("u", {"a": "1", "b": "2"})
+    current = Current("u", {"a": "1", "b": "old", "c": "3"}, version="7")
+    step = plan(_wanted(a="1", b="2"), current)
+    assert step == Apply("u", {"a": "1", "b": "2", REQUESTED: '{"b":"old"}'}, version="7")
+
+
+def test_a_difference_applies_all_decided_labels() -> None:
+    wanted = Wanted("u", Decision({"a": "1"}, labels={"l": "1", "m": "2"}))
+    current = Current("u", {"a": "1"}, {"l": "1", "n": "3"})
+    assert plan(wanted, current) == Apply("u", {"a": "1"}, {"l": "1", "m": "2"})
+
+
+def test_labels_as_decided_need_nothing() -> None:
+    wanted = Wanted("u", Decision(labels={"l": "1"}))
+    assert plan(wanted, Current("u", {}, {"l": "1", "n": "3"})) == Nothing()
+
+
+def test_what_was_asked_for_first_stays_noted_through_every_decision() -> None:
+    noted = {"a": "1", REQUESTED: '{"a":"mine"}'}
+    assert plan(_wanted(a="1"), Current("u", noted)) == Nothing()
+    assert plan(_wanted(a="2"), Current("u", noted)) == Apply(
+        "u", {"a": "2", REQUESTED: '{"a":"mine"}'}
+    )
+
+
+def test_a_key_that_was_absent_is_noted_as_absent() -> None:
+    assert plan(_wanted(a="1"), Current("u", {})) == Apply("u", {"a": "1", REQUESTED: '{"a":null}'})
+
+
+def test_what_was_asked_for_is_given_and_then_no_longer_noted() -> None:
+    """Two steps, since an apply does not remove what the webhook wrote."""
+    noted = {"a": "1", REQUESTED: '{"a":"mine"}'}
+    assert plan(_wanted(a="mine"), Current("u", noted, version="7")) == Apply(
+        "u", {"a": "mine"}, version="7"
+    )
+    given = noted | {"a": "mine"}
+    assert plan(_wanted(a="mine"), Current("u", given, version="8")) == Forget("8")
+    assert plan(_wanted(a="mine"), Current("u", {"a": "mine"})) == Nothing()
+
+
+@pytest.mark.parametrize("note", ["", "[]", '{"a":1}'])
+def test_a_note_that_cannot_be_read_goes(note: str) -> None:
+    assert plan(_wanted(a="1"), Current("u", {"a": "1", REQUESTED: note})) == Forget("")
+
+
+def test_what_an_earlier_policy_wrote_stays_with_its_request() -> None:
+    """An apply that left it out would take it away."""
+    noted = {"a": "1", "b": "2", REQUESTED: '{"a":null,"b":"mine","gone":"x"}'}
+    assert plan(_wanted(a="3"), Current("u", noted)) == Apply(
+        "u", {"a": "3", "b": "2", REQUESTED: '{"a":null,"b":"mine","gone":"x"}'}
+    )
+
+
+def test_where_nothing_is_decided_not_even_a_note_is_touched() -> None:
+    assert plan(_wanted(), Current("u", {REQUESTED: "?"})) == Nothing()
 
 
 def test_a_decision_without_annotations_needs_nothing() -> None:
@@ -82,7 +137,9 @@ def test_an_empty_placement_that_is_there_already_needs_nothing() -> None:
 
 
 def test_an_empty_text_under_another_key_is_applied() -> None:
-    assert plan(_wanted(other=EMPTY), Current("u", {})) == Apply("u", {"other": EMPTY})
+    assert plan(_wanted(other=EMPTY), Current("u", {})) == Apply(
+        "u", {"other": EMPTY, REQUESTED: '{"other":null}'}
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,38 +178,75 @@ _values = st.one_of(
     ).map(_preferences),
 )
 _annotations = st.dictionaries(_keys, _values)
+_notes = st.dictionaries(_keys, st.none() | _values).map(json.dumps) | st.just("{") | st.none()
+_labels = st.dictionaries(st.sampled_from(["l", "m"]), st.sampled_from(["1", "2"]))
 _wanteds = st.none() | st.builds(
     Wanted,
     st.sampled_from(["u", "v"]),
-    st.none() | st.builds(Decision, _annotations, st.just(()) | st.just(("no",))),
+    st.none() | st.builds(Decision, _annotations, st.just(()) | st.just(("no",)), _labels),
     st.none() | st.text(),
 )
-_currents = st.none() | st.builds(Current, st.sampled_from(["u", "v"]), _annotations)
+
+
+def _current(uid: str, has: dict[str, str], note: str | None, labels: dict[str, str]) -> Current:
+    return Current(uid, has | ({} if note is None else {REQUESTED: note}), labels, "7")
+
+
+_currents = st.builds(_current, st.sampled_from(["u", "v"]), _annotations, _notes, _labels)
+
+
+def _after(current: Current, step: Step) -> Current:
+    match step:
+        case Apply():
+            has = {**current.annotations, **step.annotations}
+            return Current(current.uid, has, {**current.labels, **step.labels}, "8")
+        case Forget():
+            has = {key: value for key, value in current.annotations.items() if key != REQUESTED}
+            return Current(current.uid, has, current.labels, "8")
+        case _:
+            return current
 
 
 @given(_wanteds, _currents)
-def test_applying_a_plan_once_leaves_nothing_to_do(
-    wanted: Wanted | None, current: Current | None
+def test_applying_a_plan_leaves_nothing_to_do_but_to_forget_the_note(
+    wanted: Wanted | None, current: Current
 ) -> None:
     step = plan(wanted, current)
-    if isinstance(step, Apply):
-        assert current is not None
-        after = Current(current.uid, {**current.annotations, **step.annotations})
-        assert plan(wanted, after) == Nothing()
-    else:
-        assert plan(wanted, current) == step
+    after = _after(current, step)
+    again = plan(wanted, after)
+    match step:
+        case Apply():
+            assert isinstance(again, Nothing | Forget)
+            assert plan(wanted, _after(after, again)) == Nothing()
+        case Forget():
+            assert again == Nothing()
+        case _:
+            assert again == step
 
 
 @given(_wanteds, _currents)
-def test_any_apply_is_the_whole_of_a_usable_decision_on_that_very_object(
-    wanted: Wanted | None, current: Current | None
+def test_whatever_is_written_what_was_asked_for_stays_the_same(
+    wanted: Wanted | None, current: Current
+) -> None:
+    after = _after(current, plan(wanted, current))
+    assert restored(after.annotations) == restored(current.annotations)
+
+
+@given(_wanteds, _currents)
+def test_any_apply_is_the_whole_of_a_usable_decision_on_that_very_state_of_the_object(
+    wanted: Wanted | None, current: Current
 ) -> None:
     step = plan(wanted, current)
     if isinstance(step, Apply):
         assert wanted is not None
-        assert current is not None
         assert wanted.decision is not None
         assert (wanted.uid, wanted.failure, wanted.decision.errors) == (current.uid, None, ())
-        assert step == Apply(current.uid, wanted.decision.annotations)
-        assert not is_empty_placement(step.annotations.get(PLACEMENT, ""))
-        assert not step.annotations.items() <= current.annotations.items()
+        assert (step.uid, step.version) == (current.uid, current.version)
+        assert wanted.decision.annotations.items() <= step.annotations.items()
+        assert step.labels == wanted.decision.labels
+        others = step.annotations.items() - wanted.decision.annotations.items()
+        assert {key for key, _ in others} <= {REQUESTED, *requests(current.annotations)}
+        assert not is_empty_placement(wanted.decision.annotations.get(PLACEMENT, ""))
+        assert _after(current, step) != Current(
+            current.uid, current.annotations, current.labels, "8"
+        )

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
-from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.records import (
     BookmarkRecord,
@@ -21,7 +22,7 @@ from kube_sync.decisions.records import (
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.plan import Apply
+from kube_sync.remediator.plan import Apply, Forget
 from kube_sync.remediator.reconciler import Mode, Reconciler
 from kube_sync.remediator.streamclient import StreamClient
 from tests.fakes.listing import Listing, listed
@@ -54,13 +55,20 @@ class ApiServer:
         self.patched: list[str] = []
         self.failures: list[SyncError] = []
 
-    async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Apply) -> None:
-        assert (gvr, step.uid) == (REPLICASETS, "u")
+    async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Apply | Forget) -> None:
+        assert (gvr, step.version) == (REPLICASETS, VERSION)
         self.patched.append(key.name)
         await asyncio.sleep(0)
         if self.failures:
             raise self.failures.pop(0)
+        if isinstance(step, Forget):
+            del self.objects[key.name][REQUESTED]
+            return
+        assert step.uid == "u"
         self.objects[key.name] |= step.annotations
+
+    def places(self) -> dict[str, str]:
+        return {name: found["place"] for name, found in self.objects.items()}
 
     def item(self, name: str) -> Item:
         body = {"metadata": {"name": name, "annotations": self.objects[name]}}
@@ -103,7 +111,7 @@ async def test_only_objects_that_differ_are_patched() -> None:
     async with world.running():
         world.stream(_decision("same", "eu"), _decision("other", "eu"))
     assert world.server.patched == ["other"]
-    assert world.server.objects["other"] == {"place": "eu"}
+    assert world.server.places()["other"] == "eu"
 
 
 async def test_a_patched_object_that_comes_back_by_the_watch_is_not_patched_again() -> None:
@@ -114,6 +122,38 @@ async def test_a_patched_object_that_comes_back_by_the_watch_is_not_patched_agai
         store = world.reconciler.targets(REPLICASETS)
         store.apply(Event("MODIFIED", VERSION, world.server.item("a")))
     assert world.server.patched == ["a"]
+
+
+async def test_a_note_is_taken_off_once_what_was_asked_for_is_there() -> None:
+    world = World(ApiServer(a="us"))
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        assert world.server.objects["a"] == {"place": "eu", REQUESTED: '{"place":"us"}'}
+        world.relist()
+        world.take(_decision("a", "us"))
+        await world.idle()
+        assert world.server.places() == {"a": "us"}
+        world.relist()
+    assert world.server.patched == ["a", "a", "a"]
+    assert world.server.objects["a"] == {"place": "us"}
+
+
+async def test_what_is_written_is_told_by_its_keys() -> None:
+    world = World(ApiServer(a="us"))
+    world.server.objects["b"] = {"place": "eu", REQUESTED: "{}"}
+    world.relist()
+    decision = Decision({"place": "eu"}, labels={"tier": "gold"})
+    with capture_logs() as logs:
+        async with world.running():
+            both = DecisionRecord(_target("a"), "u", decision, 1, "data", "")
+            world.stream(both, _decision("b", "eu"))
+    said = {line["key"]: line for line in logs if line["event"] == "remediated"}
+    assert (said["ns/a"]["annotations"], said["ns/a"]["labels"]) == (
+        [REQUESTED, "place"],
+        ["tier"],
+    )
+    assert said["ns/b"]["forgotten"] == [REQUESTED]
 
 
 async def test_the_same_decision_again_patches_nothing() -> None:
@@ -289,7 +329,7 @@ async def test_a_failed_patch_is_tried_again_when_the_server_asks_for_it(
         assert world.server.patched == ["a"]
         timers.fire()
         await world.idle()
-    assert world.server.objects["a"] == {"place": "eu"}
+    assert world.server.places() == {"a": "eu"}
 
 
 async def test_repeated_failures_wait_longer_until_one_patch_succeeds(
@@ -359,7 +399,7 @@ async def test_a_retry_takes_the_decision_of_its_own_time(monkeypatch: pytest.Mo
         world.take(RELEASED)
         await world.idle()
         timers.fire()
-    assert world.server.objects["a"] == {"place": "asia"}
+    assert world.server.places() == {"a": "asia"}
 
 
 class Stream:

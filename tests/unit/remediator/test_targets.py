@@ -27,13 +27,20 @@ class Store(Targets):
         listed(self, Listing(list(items), VERSION))
 
 
-def test_uid_and_annotations_are_kept() -> None:
+def test_uid_annotations_and_version_are_kept() -> None:
     store = Store(_item("a", {"k": "v"}))
-    assert store.get(_key("a")) == Current("u", {"k": "v"})
+    assert store.get(_key("a")) == Current("u", {"k": "v"}, {}, "1")
+
+
+def test_labels_are_kept() -> None:
+    body = b'{"metadata":{"labels":{"l":"v"}}}'
+    assert Store(Item(_key("a"), "u", VERSION, body)).get(_key("a")) == Current(
+        "u", {}, {"l": "v"}, "1"
+    )
 
 
 def test_an_object_without_annotations_has_none() -> None:
-    assert Store(_item("a")).get(_key("a")) == Current("u", {})
+    assert Store(_item("a")).get(_key("a")) == Current("u", {}, {}, "1")
 
 
 def test_a_list_tells_every_key_that_came_stayed_or_went() -> None:
@@ -47,8 +54,8 @@ def test_a_list_tells_every_key_that_came_stayed_or_went() -> None:
 def test_an_event_replaces_the_object_and_tells_its_key() -> None:
     store = Store(_item("a", {"k": "1"}), _item("b"))
     store.told.clear()
-    store.apply(Event("MODIFIED", VERSION, _item("a", {"k": "2"}, "u2")))
-    assert store.get(_key("a")) == Current("u2", {"k": "2"})
+    store.apply(Event("MODIFIED", ResourceVersion("2"), _item("a", {"k": "2"}, "u2")))
+    assert store.get(_key("a")) == Current("u2", {"k": "2"}, {}, "1")
     assert store.told == {_key("a")}
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kube_sync.analysis.paths import EACH, Path, project
+from kube_sync.decisions.decision import REQUESTED
 from kube_sync.replicator.classes import classifier
 
 _KEYS = st.sampled_from(("a", "b", "c/d", 'q"uote'))
@@ -92,3 +93,19 @@ def test_object_that_is_read_whole_has_no_class() -> None:
 
 def test_decision_that_reads_nothing_knows_one_class() -> None:
     assert _class([], {"a": 1}) == _class([], {"b": 2})
+
+
+def test_objects_are_told_apart_by_what_was_asked_for_not_by_what_was_written() -> None:
+    """Else each request would make a class of its own, also one that no policy reads."""
+    annotations = ("metadata", "annotations")
+    classify = classifier([(*annotations, "read"), (*annotations, REQUESTED)])
+    assert classify is not None
+
+    def kind(note: dict[str, str | None], **has: str) -> bytes:
+        found = {"metadata": {"annotations": {**has, REQUESTED: json.dumps(note)}}}
+        return classify(json.dumps(found).encode())
+
+    assert kind({"other": "x"}, read="1", other="d") == kind({"other": "y"}, read="1", other="d")
+    assert kind({"read": "1"}, read="d") == kind({}, read="1") == kind({"read": "1"}, read="e")
+    assert kind({"read": "1"}, read="d") != kind({"read": "2"}, read="d")
+    assert kind({"read": None}, read="d") == kind({})

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.decisions.decision import REQUESTED
 from kube_sync.errors import Retriable
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.policies.reading import Reading
@@ -54,3 +55,13 @@ async def test_compiler_without_an_answer_makes_everything_of_this_set_read() ->
     compiler.broken = False
     mended = await found.need({"a": reading("input.a")}, {})
     assert mended.reads.gave_up is None
+
+
+async def test_who_reads_an_annotation_reads_what_was_asked_for_instead() -> None:
+    """Both the fields to replicate and the classes of objects follow from this."""
+    _, found = made()
+    need = await found.need({"a": reading("input.metadata.annotations.a")})
+    kept = (("metadata", "annotations", "a"), ("metadata", "annotations", REQUESTED))
+    assert need.reads.input.paths == kept
+    assert need.of("things", target=True).paths == kept
+    assert need.of("things", target=False).paths == ()

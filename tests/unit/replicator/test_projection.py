@@ -224,6 +224,16 @@ def test_path_goes_on_in_each_element_of_an_array() -> None:
     }
 
 
+def test_who_keeps_an_annotation_keeps_what_was_asked_for_instead() -> None:
+    """A decision on what is kept would be about what an earlier one wrote."""
+    annotations = {"a": "1", "b": "2", "kube-sync.io/requested": '{"a":null}'}
+    found = {"metadata": {"annotations": annotations}, "spec": {}}
+    one = kept(found, ("metadata", "annotations", "a"))["metadata"]
+    assert one == {"annotations": {"a": "1", "kube-sync.io/requested": '{"a":null}'}}
+    assert kept(found, ("metadata", "annotations")) == {"metadata": {"annotations": annotations}}
+    assert kept(found, ("metadata", "labels"), ("spec",)) == {"metadata": {}, "spec": {}}
+
+
 @pytest.mark.parametrize("swap", [False, True])
 def test_shorter_of_two_overlapping_paths_wins(swap: bool) -> None:  # noqa: FBT001 - a case
     paths = (("spec", "a"), ("spec", "a", "b"))

@@ -140,3 +140,20 @@ async def test_share_of_what_is_written_is_checked_and_failures_end_nothing(worl
         world.say = lambda _found: True
         world.check.written("replicasets", [A])
         await until(lambda: len(world.asked) == 4)
+
+
+async def test_both_questions_are_asked_as_decisions_are_about_what_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    note = '{"mine":"asked"}'
+    annotations = {"mine": "decided", "other": "1", "kube-sync.io/requested": note}
+    paths = [("metadata", "annotations", name) for name in ("kube-sync.io/requested", "mine")]
+    async with fake_apiserver() as api, kube_of(api, tmp_path) as kube:
+        _furnish(api)
+        api.put(REPLICASETS, A, metadata={"annotations": annotations})
+        world = World(kube)
+        world.form = Form(tuple(paths), namespaced=True)
+        world.say = lambda found: found["metadata"]["annotations"]["mine"]
+        assert not await world.checked()
+    seen = [found["metadata"]["annotations"] for found in world.asked]
+    assert seen == [{"mine": "asked"}, {"mine": "asked", "other": "1"}, {"mine": "asked"}]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import aiohttp
@@ -7,7 +8,9 @@ import pytest
 from aiohttp import web
 
 from kube_sync.errors import Misconfigured
+from kube_sync.runtime import httpserver
 from kube_sync.runtime.httpserver import serving
+from tests.unit.async_tools import PATIENCE
 
 
 def _app() -> web.Application:
@@ -49,3 +52,21 @@ async def test_a_host_that_is_not_here_is_named() -> None:
     with pytest.raises(Misconfigured, match=r"^cannot listen on 192\.0\.2\.1:0: "):
         async with serving(_app(), ("192.0.2.1", 0)):
             pytest.fail("listening on somebody else's address")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET / HTTP/1.1\r\nHost: x\r\nX"])
+async def test_a_request_that_does_not_get_on_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(httpserver, "_KEEPALIVE_SECONDS", 0.05)
+    async with serving(_app(), ("127.0.0.1", 0)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        async with asyncio.timeout(PATIENCE):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_connection_outlives_a_clients_own_idle_time() -> None:
+    """Go closes after 90 s; a server that is first can meet a request, which is not sent again."""
+    assert httpserver._KEEPALIVE_SECONDS > 90

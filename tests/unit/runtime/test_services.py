@@ -165,6 +165,43 @@ async def test_a_service_that_fails_while_stopping_is_raised() -> None:
     assert str(_only(raised.value)) == "broken"
 
 
+async def test_after_a_signal_something_is_finished_while_services_still_run() -> None:
+    seen: list[str] = []
+
+    async def serve() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.Event().wait()
+        finally:
+            seen.append("ended")
+
+    async def finish() -> None:
+        await asyncio.sleep(0)
+        seen.append("finished")
+
+    async with asyncio.timeout(PATIENCE):
+        await run_services([serve], finish)
+    assert seen == ["finished", "ended"]
+
+
+async def test_a_service_that_fails_meanwhile_is_raised() -> None:
+    begun = asyncio.Event()
+
+    async def serve() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        await begun.wait()
+        await _fail()
+
+    async def finish() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await run_services([serve], finish)
+    assert str(_only(raised.value)) == "broken"
+
+
 async def test_signal_handlers_are_removed_at_the_end() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with suppress(BaseExceptionGroup):

@@ -42,6 +42,14 @@ def test_a_key_of_another_certificate_names_both_files(files: Path) -> None:
         server_context(str(files / "tls.crt"), str(files / "ca.key"))
 
 
+def test_a_clients_certificate_and_key_that_do_not_fit_name_both_files(files: Path) -> None:
+    ca, cert, key = (str(files / name) for name in ("ca.crt", "tls.crt", "ca.key"))
+    with pytest.raises(Misconfigured, match=r"tls\.crt and .*ca\.key are not a certificate"):
+        client_context(ca, cert, key)
+    with pytest.raises(Misconfigured, match=r"^.*/gone\.crt: No such file"):
+        client_context(ca, str(files / "gone.crt"), key)
+
+
 def test_text_that_is_no_certificate_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("hello")
     with pytest.raises(Misconfigured, match=r"ca\.crt holds no certificate authority"):

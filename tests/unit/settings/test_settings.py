@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,23 @@ placement: {path: io/k8s/federation/admission, resources: [replicasets]}
 decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
   cert_file: null, key_file: null, ca_file: null}
 remediate: {mode: enforce, guard: {}}                   # off | dry-run | manual | enforce
-admission: {listen: "0.0.0.0:8443", cert_file: null, key_file: null, engine: {dialect: v1}}
+admission:
+  listen: "0.0.0.0:8443"
+  cert_file: null
+  key_file: null
+  client_ca_file: null
+  client_names: []
+  max_body_bytes: 8388608
+  drain_seconds: 10
+  owned: restore                                        # restore | deny
+  remediator: system:serviceaccount:kube-sync:kube-sync-remediator
+  events: true
+  engine: {dialect: v1, url: null, path: null, token_file: null, ca_file: null, cert_file: null,
+    key_file: null, timeout_seconds: 2, attempts: 5, backoff_seconds: 0.1}
+  registration: {name: null, ca_file: null}
 coordination: {namespace: kube-sync}
 observe: {listen: null}
+EnforceSchedulingPolicy: {url: null, token: null}       # the design's own, instead of the engine's
 """
 _THING = "{group: g.io, version: v1, resource: things}"
 _ONE_RESOURCE = '[{group: "", version: v1, resource: replicasets}]'
@@ -262,8 +277,35 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
         ("decisions: {key_file: a}", "decisions.cert_file: needed"),
         ("admission: {cert_file: a}", "admission.key_file: needed"),
         ("admission: {key_file: a}", "admission.cert_file: needed"),
+        ("admission: {client_names: [a]}", "admission.client_ca_file: needed"),
         ("decisions: {listen: '9400'}", 'decisions.listen: "9400" is not host:port'),
         ("admission: {listen: 'a:b'}", 'admission.listen: "a:b" is not host:port'),
+        ("admission: {engine: {cert_file: a}}", "admission.engine.key_file: needed"),
+        ("admission: {engine: {url: x}}", 'admission.engine.url: "x" is not an http or https URL'),
+        ("admission: {engine: {path: a/b}}", 'admission.engine.path: "a/b" does not begin with /'),
+        *(
+            (f"EnforceSchedulingPolicy: {said}", complaint)
+            for said, complaint in (
+                ("{token: t}", "EnforceSchedulingPolicy.url: needed, since the token is set"),
+                ("{url: opa}", 'EnforceSchedulingPolicy.url: "opa" is not an http or https URL'),
+                ("{url: “http://opa/”}", "EnforceSchedulingPolicy.url: its quotes are curly ones"),
+                ("{url: 'http://a', token: “t”}", "EnforceSchedulingPolicy.token: not one word"),
+                ("{url: 'http://a', token: t u}", "EnforceSchedulingPolicy.token: not one word"),
+                ("{“url”: 'http://a'}", "EnforceSchedulingPolicy.“url”: unknown key (its quotes"),
+                (
+                    "{url: 'http://a'}\nadmission: {engine: {url: 'http://b'}}",
+                    "EnforceSchedulingPolicy.url: admission.engine.url is set too; keep one",
+                ),
+                (
+                    "{url: 'http://a'}\nadmission: {engine: {path: /b}}",
+                    "EnforceSchedulingPolicy.url: admission.engine.path is set too; keep one",
+                ),
+                (
+                    "{url: 'http://a', token: t}\nadmission: {engine: {token_file: b}}",
+                    "admission.engine.token_file: EnforceSchedulingPolicy.token is set too",
+                ),
+            )
+        ),
         ("observe: {listen: 'a:99999'}", 'observe.listen: "a:99999" is not host:port'),
     ],
 )
@@ -340,18 +382,31 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.listen": (":1", ":1"),
     "admission.cert_file": ("/a", "/a"),
     "admission.key_file": ("/a", "/a"),
-    "admission.engine.dialect": ("v1", "v1"),
+    "admission.client_ca_file": ("/a", "/a"),
+    "admission.client_names": ("[a, b]", ("a", "b")),
+    "admission.max_body_bytes": ("2048", 2048),
+    "admission.drain_seconds": ("0.5", 0.5),
+    "admission.owned": ("deny", "deny"),
+    "admission.remediator": ("me", "me"),
+    "admission.events": ("false", False),
+    "admission.engine.dialect": ("v0", "v0"),
+    "admission.engine.url": ("http://engine:1/", "http://engine:1/"),
+    "admission.engine.path": ("/0123", "/0123"),
+    "admission.engine.token_file": ("/a", "/a"),
+    "admission.engine.ca_file": ("/a", "/a"),
+    "admission.engine.cert_file": ("/a", "/a"),
+    "admission.engine.key_file": ("/a", "/a"),
+    "admission.engine.timeout_seconds": ("3", 3.0),
+    "admission.engine.attempts": ("1", 1),
+    "admission.engine.backoff_seconds": ("0.2", 0.2),
+    "admission.registration.name": ("0123", "0123"),
+    "admission.registration.ca_file": ("/a", "/a"),
     "coordination.namespace": ("0123", "0123"),
     "observe.listen": ("[::1]:1", "[::1]:1"),
+    "EnforceSchedulingPolicy.url": ("https://opa:1/v0/data/a", "https://opa:1/v0/data/a"),
+    "EnforceSchedulingPolicy.token": ("0123", "0123"),
 }
 _ALL = {field.path: field for field in fields()}
-
-
-def _value(settings: Settings, path: str) -> object:
-    value: object = settings
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
 
 
 def test_every_field_has_an_example_here() -> None:
@@ -366,8 +421,12 @@ def test_every_field_can_be_overridden_by_its_variable(file: Path, path: str) ->
     for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
         if path.endswith(one):
             environment[_ALL[path.replace(one, other)].variable] = "/b"
+    if path == "admission.client_names":  # of whom, it asks too
+        environment[_ALL["admission.client_ca_file"].variable] = "/b"
+    if path == "EnforceSchedulingPolicy.token":
+        environment["KUBE_SYNC_ENFORCESCHEDULINGPOLICY_URL"] = "http://opa:1/v1/data/a"
     settings = _load(file, DOCUMENTED, **environment)
-    assert _value(settings, path) == value
+    assert _ALL[path].of(settings) == value
     assert load_settings(None, environment) == settings, "with and without a file"
 
 
@@ -507,11 +566,34 @@ def test_passwords_in_urls_are_masked(file: Path) -> None:
     text = """
         opa: {url: "https://me:p@ss@opa:8181/x?y"}
         decisions: {url: "https://me:secret@replicator:9400/v1/decisions"}
+        admission: {engine: {url: "http://me:secret@engine:1"}}
     """
     shown = effective(_load(file, text))
     assert yaml.safe_load(shown)["opa"]["url"] == "https://***@opa:8181/x?y"
     assert yaml.safe_load(shown)["decisions"]["url"] == "https://***@replicator:9400/v1/decisions"
+    assert yaml.safe_load(shown)["admission"]["engine"]["url"] == "http://***@engine:1"
     assert "secret" not in shown
+
+
+def test_the_designs_own_configuration_is_read_and_shown_without_its_token(file: Path) -> None:
+    url = "https://opa:8181/v1/data/io/k8s/federation/annotations"
+    settings = _load(file, json.dumps({"EnforceSchedulingPolicy": {"url": url, "token": "s3cret"}}))
+    own = settings.enforce_scheduling_policy
+    assert (own.url, own.token) == (url, "s3cret")
+    shown = effective(settings)
+    assert yaml.safe_load(shown)["EnforceSchedulingPolicy"] == {"url": url, "token": "***"}
+    assert "s3cret" not in shown
+
+
+def test_a_complaint_about_the_designs_own_configuration_does_not_tell_its_token(
+    file: Path,
+) -> None:
+    for said in (
+        "{token: s3cret}",
+        "{url: 'http://a', token: s3cret “}",
+        "{url: 1, token: s3cret}",
+    ):
+        assert "s3cret" not in _complaint(file, f"EnforceSchedulingPolicy: {said}")
 
 
 def test_all_namespaces_and_one_of_them_is_a_contradiction(file: Path) -> None:

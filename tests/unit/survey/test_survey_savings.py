@@ -5,6 +5,8 @@ from typing import Any
 
 from kube_sync.analysis.paths import Path
 from kube_sync.analysis.reads import Document, FieldRead, Reads
+from kube_sync.decisions.decision import REQUESTED
+from kube_sync.decisions.requested import NOTE
 from kube_sync.survey.savings import Savings, Tally, tallies
 
 IMAGES: Path = ("spec", "containers", None, "image")
@@ -67,3 +69,12 @@ def test_objects_of_two_resources_may_be_of_one_class() -> None:
     other.add({"a": 1}, 1)
     other.add({"a": 2}, 1)
     assert Savings("here", {"one": one, "other": other}, frozenset()).classes == 2
+
+
+def test_objects_of_one_request_are_one_class_whatever_was_written() -> None:
+    paths = (("metadata", "annotations", "a"), NOTE)
+    tally = Tally((), paths)
+    for written, note in (("1", '{"a":"mine"}'), ("2", '{"a":"mine","b":null}')):
+        tally.add({"metadata": {"annotations": {"a": written, REQUESTED: note}}}, 1)
+    tally.add({"metadata": {"annotations": {"a": "mine"}}}, 1)
+    assert len(tally.classes) == 1

@@ -1,0 +1,170 @@
+"""AdmissionReview out (admission.k8s.io/v1): what the API server is told. Pure.
+
+The patch is a JSON Patch that fits the object as it was sent: it creates a map where there is
+none, touches no key that neither the policy nor its note named, and is absent when nothing
+changes, so that asking twice gives the same as asking once.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.admission.asking import asked, by_remediator
+from kube_sync.admission.review import API_VERSION, Review
+from kube_sync.decisions.decision import REQUESTED, Decision
+from kube_sync.decisions.placement import PLACEMENT, empties
+from kube_sync.decisions.requested import note, requests
+
+# What the API server cuts at, in characters (k8s.io/apiserver, endpoints/filters/warning.go).
+_WARNING_LENGTH: Final = 256
+_WARNINGS_LENGTH: Final = 4096
+_LEFT_OUT: Final = 40  # characters for saying that there are more
+
+
+def allow(review: Review, decision: Decision, remediator: str = "") -> bytes:
+    """Admit the object with the annotations and labels that the policy wants.
+
+    A workload that is there keeps its placement where the policy would leave it none: whatever
+    updates it must not empty it, the remediator's own PATCH least of all.
+    """
+    response: dict[str, Any] = {"uid": review.uid, "allowed": True}
+    if operations := _operations(review, _settled(review, decision), remediator):
+        encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
+        response |= {"patchType": "JSONPatch", "patch": encoded}
+    if warnings := [*_cut([*_notices(review, decision, remediator), *decision.warnings])]:
+        response["warnings"] = warnings
+    return _answer(response)
+
+
+def deny(review: Review, reason: str, code: int = 403, warnings: Iterable[str] = ()) -> bytes:
+    """Refuse the object; `reason` is what its author reads."""
+    status = {"code": code, "message": reason, "reason": "Forbidden"}
+    response: dict[str, Any] = {"uid": review.uid, "allowed": False, "status": status}
+    if cut := [*_cut(warnings)]:
+        response["warnings"] = cut
+    return _answer(response)
+
+
+def trespass(review: Review, decision: Decision, remediator: str = "") -> str | None:
+    """Return why an update may be refused for what it does to the policy's own, None: it may not.
+
+    Where it is not refused, `allow` puts everything back.
+    """
+    if not (changed := _changed(review, _settled(review, decision), remediator)):
+        return None
+    who = remediator or "the remediator"
+    return f"{', '.join(changed)}: decided by the placement policy, only {who} may change this"
+
+
+def patch(
+    current: Mapping[str, str] | None, wanted: Mapping[str, str | None], name: str = "annotations"
+) -> list[dict[str, Any]]:
+    """Return the JSON Patch (RFC 6902) that gives an object the wanted values, None: no such."""
+    found = current or {}
+    differing = {key: value for key, value in wanted.items() if found.get(key) != value}
+    if not differing:
+        return []
+    path = f"/metadata/{name}"
+    if current is None:  # so that nothing is to be removed either
+        return [{"op": "add", "path": path, "value": differing}]
+    return [_operation(f"{path}/{_escaped(key)}", differing[key]) for key in sorted(differing)]
+
+
+def _operations(review: Review, decision: Decision, remediator: str) -> list[dict[str, Any]]:
+    if bytes(review.object) == b"null":  # a DELETE leaves nothing that could be patched
+        return []
+    annotations = _annotations(review, decision, remediator)
+    return [
+        *patch(review.annotations, annotations),
+        *patch(review.labels, decision.labels, "labels"),
+    ]
+
+
+def _operation(path: str, value: str | None) -> dict[str, Any]:
+    # `add` replaces a member that is there (RFC 6902, section 4.1).
+    if value is None:
+        return {"op": "remove", "path": path}
+    return {"op": "add", "path": path, "value": value}
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _settled(review: Review, decision: Decision) -> Decision:
+    """Return the decision, with the placement that there is where it would leave none."""
+    if not _keeps_placement(review, decision):
+        return decision
+    kept = {**decision.annotations, PLACEMENT: (review.old_annotations or {})[PLACEMENT]}
+    return msgspec.structs.replace(decision, annotations=kept)
+
+
+def _keeps_placement(review: Review, decision: Decision) -> bool:
+    return review.operation == "UPDATE" and empties(
+        decision.annotations, review.old_annotations or {}
+    )
+
+
+def _annotations(review: Review, decision: Decision, remediator: str) -> dict[str, str | None]:
+    """Return what to write: what was decided, the note, and requests for anything else."""
+    found, decided = asked(review, remediator), decision.annotations
+    # The policy saw these and decided nothing: what is stored has to be what it saw.
+    as_seen = {k: v for k, v in found.noted.items() if k not in found.earlier}
+    return {**as_seen, **decided, REQUESTED: note(found.annotations, decided, found.earlier)}
+
+
+def _changed(review: Review, decision: Decision, remediator: str) -> list[str]:
+    """Name what an update by anybody else changed of what the policy decides."""
+    if review.operation != "UPDATE" or by_remediator(review, remediator):
+        return []
+    old = review.old_annotations or {}
+    # Who sends a manifest again repeats a request, and changes nothing.
+    repeated = {key: value for key, value in requests(old).items() if value is not None}
+    annotations = _differing(review.annotations, old, decision.annotations, repeated)
+    labels = _differing(review.labels, review.old_labels, decision.labels, {})
+    return [f"annotation {key}" for key in annotations] + [f"label {key}" for key in labels]
+
+
+def _differing(
+    new: Mapping[str, str] | None,
+    old: Mapping[str, str] | None,
+    decided: Mapping[str, str],
+    repeated: Mapping[str, str],
+) -> Iterator[str]:
+    for key, value in sorted(decided.items()):
+        has = (new or {}).get(key)
+        if has not in ((old or {}).get(key), value) and (has is None or has != repeated.get(key)):
+            yield key
+
+
+def _notices(review: Review, decision: Decision, remediator: str) -> Iterable[str]:
+    if _keeps_placement(review, decision):
+        yield "the policy places this on no cluster: its placement is kept"
+    for name in _changed(review, _settled(review, decision), remediator):
+        yield f"{name}: decided by the placement policy, whose value stands"
+
+
+def _cut(warnings: Iterable[str]) -> Iterator[str]:
+    """Cut at what the API server forwards, and say so; it drops what holds control characters."""
+    lines = ["".join(c if c.isprintable() else " " for c in found) for found in warnings]
+    short = [f"{x[: _WARNING_LENGTH - 1]}…" if len(x) > _WARNING_LENGTH else x for x in lines]
+    room, fitting = _WARNINGS_LENGTH - _LEFT_OUT, 0
+    for line in short:
+        room -= len(line)
+        if room < 0:
+            break
+        fitting += 1
+    yield from islice(short, fitting)
+    if fitting < len(short):
+        yield f"… and {len(short) - fitting} more"
+
+
+def _answer(response: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(
+        {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+    )

@@ -1,0 +1,74 @@
+"""What a request asks for, which is not always what it holds: a policy may have written that. Pure.
+
+Whoever changes an annotation, or names it anew, asks for its value; what is left as it was, or
+written by the remediator, stands for the request that was noted beside it. The note itself is
+nobody's to change: of an update it counts as it was before, and of a create (a manifest copied
+from a cluster) it counts for the keys that the policy decides now. So nobody can show the policy
+one thing and have another one stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kube_sync.admission.named import named
+from kube_sync.admission.review import Review
+from kube_sync.decisions.decision import REQUESTED
+from kube_sync.decisions.requested import (
+    FIELD_MANAGER,
+    put_back,
+    requests,
+    restored,
+    with_annotations,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Annotations as they are asked for, and the noted requests that were put back for that."""
+
+    annotations: Mapping[str, str]
+    noted: Mapping[str, str | None]
+    # Of those, what was noted before: what stands there instead is what a policy decided once.
+    earlier: Mapping[str, str | None]
+
+
+def asked(review: Review, remediator: str) -> Asked:
+    """Return what the object's owner asks for; `remediator` is the user who asks for nothing."""
+    new, old = review.annotations or {}, review.old_annotations or {}
+    before = {k: v for k, v in requests(old).items() if new.get(k) == old.get(k)}
+    if review.operation == "UPDATE" and not by_remediator(review, remediator):
+        again = named(review) if before else ()
+        noted: Mapping[str, str | None] = {k: v for k, v in before.items() if k not in again}
+    else:
+        noted = requests(new)
+    earlier = {key: value for key, value in before.items() if noted.get(key, ...) == value}
+    return Asked(put_back(new, noted), noted, earlier)
+
+
+def by_remediator(review: Review, remediator: str) -> bool:
+    """Tell whether a request is remediation.
+
+    By its user, or by its field manager, which anybody may claim: it lets nobody have stored what
+    the policy did not see, and a remediator that runs as another user does not ask for what it
+    writes.
+    """
+    return review.user.username == remediator or review.manager == FIELD_MANAGER
+
+
+def view(review: Review, remediator: str) -> msgspec.Raw:
+    """Return the object as the policy is to see it: as it is asked for."""
+    sent = review.annotations or {}
+    found = asked(review, remediator).annotations
+    return review.object if found == sent else with_annotations(review.object, found)
+
+
+def old_view(review: Review) -> msgspec.Raw:
+    """Return the object before the request as the policy is to see it."""
+    old = review.old_annotations or {}
+    if REQUESTED not in old:
+        return review.old_object
+    return with_annotations(review.old_object, restored(old))

@@ -1,0 +1,90 @@
+"""Which policies an evaluation error is about: modules, and the ConfigMaps that hold them. Pure.
+
+OPA names a module by its id, `<namespace>/<name>/<key>`, behind the bundle's name where it fetched
+one and with `.rego` behind a key that has none. For two values of one rule OPA 1.22 names both
+places in its message; an OPA that names one is helped with the modules that the webhook knows: the
+other value comes from a module of the same package that defines a rule of that name.
+
+Values are left out: they are made of what the policy reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from kube_sync.opa.client import OpaError
+from kube_sync.opa.packages import plain_package
+
+_CONFLICT = "eval_conflict_error"
+_RULE = re.compile(r"\A(?P<rule>(?:rule|function) .+?) produced conflicting values")
+_PLACE = re.compile(r" at (?P<file>\S+):(?P<row>\d+)$", re.MULTILINE)
+_HEAD = re.compile(r"(?:default\s+)?(?P<name>[A-Za-z_]\w*)")
+
+
+def told(error: OpaError, modules: Mapping[str, str]) -> str:
+    """Say in one line which policies failed and in which ConfigMaps; `modules` are those known."""
+    for cause in error.errors:
+        if isinstance(cause, dict) and cause.get("code") == _CONFLICT:
+            return _conflict(cause, modules)
+    return _failure(error, modules)
+
+
+def _conflict(cause: Mapping[str, object], modules: Mapping[str, str]) -> str:
+    message = str(cause.get("message", ""))
+    rule = _RULE.search(message)
+    said = [(found["file"], int(found["row"])) for found in _PLACE.finditer(message)]
+    places = [(_id_of(file, modules), row) for file, row in said or _located(cause)]
+    if len(places) == 1:
+        places += [(other, 0) for other in _others(*places[0], modules)]
+    about = f"the {rule['rule']}" if rule else "one rule"
+    named = " and ".join(_named(module, row, modules) for module, row in places)
+    return f"policies give {about} different values: {named or 'OPA does not say where'}"
+
+
+def _failure(error: OpaError, modules: Mapping[str, str]) -> str:
+    """Return OPA's account of the first cause, with the ConfigMap it lies in."""
+    cause = error.errors[0] if error.errors else None
+    located = _located(cause) if isinstance(cause, dict) else []
+    held = "".join(f" ({_named(_id_of(file, modules), row, modules)})" for file, row in located)
+    return f"the policy failed: {error}{held}"
+
+
+def _located(cause: Mapping[str, object]) -> list[tuple[str, int]]:
+    location = cause.get("location")
+    if not isinstance(location, dict) or not location.get("file"):
+        return []
+    row = location.get("row")
+    return [(str(location["file"]), row if isinstance(row, int) else 0)]
+
+
+def _id_of(file: str, modules: Mapping[str, str]) -> str:
+    """Return the id of the module that OPA calls `file`; its own name where none is known."""
+    parts = file.strip("/").split("/")
+    for start in range(max(0, len(parts) - 2)):
+        name = "/".join(parts[start:])
+        for candidate in (name, name.removesuffix(".rego")):
+            if candidate in modules:
+                return candidate
+    return file
+
+
+def _others(module: str, row: int, modules: Mapping[str, str]) -> Iterator[str]:
+    """Yield the other modules of the same package that define the rule in that row."""
+    lines = modules.get(module, "").splitlines()
+    head = _HEAD.match(lines[row - 1]) if 0 < row <= len(lines) else None
+    package = plain_package(modules.get(module, ""))
+    if head is None or package is None:
+        return
+    defines = re.compile(rf"^(?:default\s+)?{head['name']}\b", re.MULTILINE)
+    for other, source in modules.items():
+        if other != module and plain_package(source) == package and defines.search(source):
+            yield other
+
+
+def _named(module: str, row: int, modules: Mapping[str, str]) -> str:
+    where = f" row {row}" if row else ""
+    if module not in modules:  # no ConfigMap's: OPA was started with it
+        return f"{module}{where}"
+    namespace, name, key = module.split("/", 2)
+    return f"{key}{where} of ConfigMap {namespace}/{name}"

@@ -1,0 +1,129 @@
+"""How an engine is asked and how it answers: four dialects of one REST call. Pure.
+
+| dialect | body of the POST | answer | undefined |
+|---|---|---|---|
+| v1 | `{"input": OBJECT}` | `{"result": DECISION}` | `{}` |
+| v0 | OBJECT | DECISION | 404 |
+| review | `{"input": REQUEST}`, the AdmissionReview's own | as v1 | as v1 |
+| annotations | as v1 | `{"result": ANNOTATIONS}` | as v1 |
+
+(OPA REST API, "Data API".) OBJECT is the resource as the policy is to see it; in REQUEST both
+`object` and `oldObject` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from kube_sync.admission.asking import old_view
+from kube_sync.admission.failures import Failed
+from kube_sync.admission.review import Review
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A decision as JSON, and what the engine says of how it came about ("" where it does not)."""
+
+    decision: bytes
+    decision_id: str = ""
+    policies: str = ""  # `<bundle>=<revision>` of each bundle that has one, with commas between
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How to write a question and read its answer."""
+
+    prefix: str  # of the URL's path, before that of the decision
+    ask: Callable[[Review, msgspec.Raw], bytes]  # the body of the POST
+    read: Callable[[bytes], Answer | None]  # None: undefined; raises Failed
+    empty: bytes  # a question about nothing, to see whether anybody answers
+    # v0 answers with the bare document: there is no place for anything beside it.
+    provenance: bool = True
+
+
+class _Bundle(msgspec.Struct):
+    revision: str = ""
+
+
+class _Provenance(msgspec.Struct):
+    bundles: dict[str, _Bundle] | None = None
+
+
+class _Envelope(msgspec.Struct):
+    result: msgspec.Raw = msgspec.Raw()  # empty when undefined
+    decision_id: str = ""
+    provenance: msgspec.Raw = msgspec.Raw()
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+_provenances = msgspec.json.Decoder(_Provenance)
+
+
+def _ask_input(_: Review, resource: msgspec.Raw) -> bytes:
+    return b'{"input":' + bytes(resource) + b"}"
+
+
+def _ask_bare(_: Review, resource: msgspec.Raw) -> bytes:
+    return bytes(resource)
+
+
+def _ask_review(review: Review, resource: msgspec.Raw) -> bytes:
+    seen = {
+        name: found
+        for name, found, sent in (
+            ("object", resource, review.object),
+            ("oldObject", old_view(review), review.old_object),
+        )
+        if bytes(found) != bytes(sent)
+    }
+    if not seen:
+        return _ask_input(review, review.request)
+    request = msgspec.json.decode(review.request, type=dict[str, msgspec.Raw]) | seen
+    return _ask_input(review, msgspec.Raw(msgspec.json.encode(request)))
+
+
+def _read_result(body: bytes) -> Answer | None:
+    envelope = _decode(body)
+    decision = bytes(envelope.result)
+    if not decision:
+        return None
+    return Answer(decision, envelope.decision_id, _revisions(envelope.provenance))
+
+
+def _read_bare(body: bytes) -> Answer | None:
+    return Answer(body)
+
+
+def _read_annotations(body: bytes) -> Answer | None:
+    found = _read_result(body)
+    return found and replace(found, decision=b'{"annotations":' + found.decision + b"}")
+
+
+def _decode(body: bytes) -> _Envelope:
+    try:
+        return _envelopes.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        msg = f'the answer is not {{"result": …}}: {error}'
+        raise Failed(msg, "malformed") from error
+
+
+def _revisions(provenance: msgspec.Raw) -> str:
+    try:
+        bundles = _provenances.decode(provenance).bundles if bytes(provenance) else None
+    except (msgspec.DecodeError, RecursionError):
+        return ""  # of another engine: nothing that decides depends on it
+    named = sorted((bundles or {}).items())
+    return ",".join(f"{name}={bundle.revision}" for name, bundle in named if bundle.revision)
+
+
+_V1 = Dialect("/v1/data/", _ask_input, _read_result, b'{"input":{}}')
+
+DIALECTS: Mapping[str, Dialect] = {
+    "v1": _V1,
+    "v0": Dialect("/v0/data/", _ask_bare, _read_bare, b"{}", provenance=False),
+    "review": replace(_V1, ask=_ask_review),
+    "annotations": replace(_V1, read=_read_annotations),
+}

@@ -1,0 +1,169 @@
+"""One attempt at a decision: a POST to whatever answers the REST call, OPA or another engine.
+
+Keeps true: an attempt has a time limit, no aiohttp error leaves this module, and every answer that
+is no decision raises by what to do next (`failures`). The connections are kept and used again.
+Does not know: whether to try again (`judge`), or whether the engine is known to be down
+(`breaker`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+import msgspec
+
+from kube_sync.admission.dialects import Answer
+from kube_sync.admission.failures import Evaluation, Failed, NoAnswer, Passing
+from kube_sync.admission.review import Review
+from kube_sync.admission.target import Target
+from kube_sync.errors import Misconfigured, Retriable
+from kube_sync.observability import metrics
+from kube_sync.opa.client import OpaError
+from kube_sync.runtime.httperrors import retriable
+from kube_sync.runtime.tls import client_context
+from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.settings import masked
+
+_KEEP_SECONDS = 30.0  # an unused connection; OPA itself keeps it longer
+_BUSY = (429, 502, 503, 504)
+_NEVER = (501, 505)  # (RFC 9110, section 15.6: what the server cannot do at all)
+_TOLD = 200  # characters of an answer that is no JSON
+
+
+class EngineClient:
+    """A connection pool to one engine."""
+
+    def __init__(
+        self, target: Target, headers: Callable[[], dict[str, str]], session: aiohttp.ClientSession
+    ) -> None:
+        self._target = target
+        self._headers = headers
+        self._session = session
+        self.where = f"policy engine {masked(target.url)}"
+        joint = "&" if "?" in target.url else "?"
+        # OPA then says in the same answer of which bundles it came; other engines take no notice.
+        self._url = target.url + (f"{joint}provenance=true" if target.dialect.provenance else "")
+        self._timeout = aiohttp.ClientTimeout(total=target.timeout_seconds)
+
+    async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
+        """Ask once for the decision on a resource, as the policy is to see it.
+
+        Raises Failed, or Passing where another attempt may be answered.
+        """
+        return await self._counted(self._target.dialect.ask(review, resource))
+
+    async def probe(self) -> None:
+        """Ask about nothing; a policy that decides nothing of it has answered too.
+
+        Raises Failed and Passing, as `ask` does.
+        """
+        try:
+            await self._counted(self._target.dialect.empty)
+        except Failed as error:
+            if error.why not in ("undefined", "evaluation-error"):
+                raise
+
+    async def _counted(self, body: bytes) -> Answer:
+        try:
+            answer = await self._attempt(body)
+        except (Failed, Passing) as error:
+            metrics.admission_engine_attempts.labels(error.why).inc()
+            raise
+        metrics.admission_engine_attempts.labels("answered").inc()
+        return answer
+
+    async def _attempt(self, body: bytes) -> Answer:
+        status, answer, headers = await self._post(body)
+        if not 200 <= status < 300:  # noqa: PLR2004 - HTTP's own
+            raise self._failure(status, answer, headers)
+        try:
+            found = self._target.dialect.read(answer)
+        except Failed as error:
+            msg = f"{self.where}: {error}"
+            raise Failed(msg, error.why) from error
+        if found is None:
+            raise self._undefined()
+        return found
+
+    async def _post(self, body: bytes) -> tuple[int, bytes, Mapping[str, str]]:
+        try:
+            headers = self._headers()
+        except Misconfigured as error:  # the token file is gone: it may be back for the next review
+            msg = f"{self.where}: {error}"
+            raise Failed(msg, "unauthorized") from error
+        try:
+            with retriable(self.where):
+                async with self._session.post(
+                    self._url,
+                    data=body,
+                    headers=headers,
+                    timeout=self._timeout,
+                    allow_redirects=False,  # the token is for this engine alone
+                ) as response:
+                    return response.status, await response.read(), response.headers
+        except Retriable as error:
+            late = isinstance(error.__cause__, TimeoutError)
+            raise NoAnswer(str(error), "timeout" if late else "unreachable") from error
+
+    def _failure(self, status: int, body: bytes, headers: Mapping[str, str]) -> Failed | Passing:
+        error = _account(body)
+        message = f"{self.where}: {status} {error}".strip()
+        if status in (401, 403):
+            return Failed(message, "unauthorized")
+        if status == 404:  # noqa: PLR2004
+            return self._undefined(status)
+        if status == 500 and error.code == "internal_error" and error.errors:  # noqa: PLR2004
+            return Evaluation(message, error)
+        if status in _BUSY:
+            # What a proxy says of an engine that is away counts as no answer of it.
+            kind = Passing if status == 429 else NoAnswer  # noqa: PLR2004
+            return kind(message, "overloaded", _seconds(headers.get("Retry-After", "")))
+        if status >= 500 and status not in _NEVER:  # noqa: PLR2004
+            return Passing(message, "failing", _seconds(headers.get("Retry-After", "")))
+        return Failed(message, "rejected")
+
+    def _undefined(self, status: int | None = None) -> Failed:
+        said = f" ({status})" if status else ""
+        return Failed(f"{self.where}: the decision is undefined{said}", "undefined")
+
+
+@asynccontextmanager
+async def engine_client(target: Target) -> AsyncGenerator[EngineClient]:
+    """Yield a client of the configured engine. Raises Misconfigured."""
+    tls = (
+        client_context(target.ca_file, target.cert_file, target.key_file)
+        if target.url.startswith("https:")
+        else True
+    )
+    connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEEP_SECONDS)
+    session = aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"Content-Type": "application/json"},
+    )
+    async with session:
+        yield EngineClient(target, _authorization(target), session)
+
+
+def _authorization(target: Target) -> Callable[[], dict[str, str]]:
+    if target.token is not None:
+        fixed = {"Authorization": f"Bearer {target.token}"}
+        return lambda: fixed
+    token = TokenFile(target.token_file)
+    token.current()  # wrong now: say so and exit
+    return token.headers
+
+
+def _account(body: bytes) -> OpaError:
+    try:
+        return msgspec.json.decode(body, type=OpaError)
+    except (msgspec.DecodeError, RecursionError):
+        told = " ".join(body[: 4 * _TOLD].decode("utf-8", "replace").split())
+        return OpaError(message=told[:_TOLD])
+
+
+def _seconds(text: str) -> float | None:
+    """Read Retry-After; a date is left to the back-off (RFC 9110, section 10.2.3)."""
+    return float(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,58 @@
+"""Whom to ask, out of the configuration: `admission.engine`, the design's own section, `opa`. Pure.
+
+What `admission.engine` leaves out is as for OPA. The design's own section names the whole URL; how
+to ask there is read off its path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from kube_sync.admission.dialects import DIALECTS, Dialect
+from kube_sync.settings import Settings, masked
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One URL, and how to ask there."""
+
+    url: str
+    dialect: Dialect
+    ca_file: str | None = None
+    token_file: str | None = None
+    token: str | None = None  # itself, where the configuration holds it
+    cert_file: str | None = None
+    key_file: str | None = None
+    timeout_seconds: float = 2.0  # of one attempt
+
+    def __repr__(self) -> str:
+        """Show where, and no secret."""
+        return f"Target({masked(self.url)!r})"
+
+
+def target_of(settings: Settings) -> Target:
+    """Return the engine that a configuration means."""
+    engine, opa, own = settings.admission.engine, settings.opa, settings.enforce_scheduling_policy
+    dialect: str = engine.dialect
+    if own.url is not None and dialect == "v1":
+        dialect = _dialect_at(own.url)
+    spoken = DIALECTS[dialect]
+    path = engine.path or spoken.prefix + settings.placement.path
+    return Target(
+        own.url or (engine.url or opa.url).rstrip("/") + path,
+        spoken,
+        engine.ca_file or opa.ca_file,
+        engine.token_file or opa.token_file,
+        own.token,
+        engine.cert_file,
+        engine.key_file,
+        engine.timeout_seconds,
+    )
+
+
+def _dialect_at(url: str) -> str:
+    path = urlsplit(url).path
+    if path.startswith("/v0/"):
+        return "v0"
+    return "annotations" if path.rstrip("/").endswith("/annotations") else "v1"

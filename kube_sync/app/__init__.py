@@ -1,0 +1,7 @@
+"""The wiring: the only package that knows every part."""
+
+from __future__ import annotations
+
+from kube_sync.app.commands import run_admit, run_all, run_remediate, run_replicate
+
+__all__ = ["run_admit", "run_all", "run_remediate", "run_replicate"]

@@ -1,0 +1,103 @@
+"""The admission webhook, its registration and its Events."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from kube_sync.admission.asking import view
+from kube_sync.admission.engine import engine_client
+from kube_sync.admission.events import Recorder
+from kube_sync.admission.judge import Judge, waits
+from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.probe import probing
+from kube_sync.admission.registration import LEASE, Registration, policy_exists
+from kube_sync.admission.server import nobody, webhook_app
+from kube_sync.admission.target import target_of
+from kube_sync.app.context import Context
+from kube_sync.errors import Misconfigured
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.lease import Lease
+from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
+from kube_sync.kube.reflector import Reflector
+from kube_sync.kube.webhooks import CONFIGURATIONS
+from kube_sync.runtime.httpserver import serving
+from kube_sync.runtime.servertls import ServerTls, TlsFiles
+from kube_sync.runtime.services import Service
+from kube_sync.settings import parse_listen
+
+_WEBHOOK_GRACE = 1.0  # what is in progress has ended by then: see Drain
+
+
+async def admit(context: Context) -> list[Service]:
+    """Serve the webhook; return what runs beside it. Raises Misconfigured without certificates."""
+    settings, readiness, drain = context.settings, context.readiness, context.drain
+    cert_file, key_file = settings.admission.cert_file, settings.admission.key_file
+    if cert_file is None or key_file is None:
+        msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
+        raise Misconfigured(msg)
+    engine = await context.stack.enter_async_context(engine_client(target_of(settings)))
+    news = asyncio.Event()
+    maps = policy_maps(settings.policies, news.set)
+    gate = PolicyGate(maps, static=settings.policies.static)
+    asking = settings.admission.engine
+    judge = Judge(
+        engine,
+        gate,
+        partial(view, remediator=settings.admission.remediator),
+        backoff=waits(asking.backoff_seconds),
+        attempts=asking.attempts,
+    )
+    address = parse_listen("admission.listen", settings.admission.listen)
+    tls = ServerTls(
+        "admission", TlsFiles(cert_file, key_file, settings.admission.client_ca_file), readiness
+    )
+    recorder = Recorder(context.kube, socket.gethostname())
+    denied = recorder.denied if settings.admission.events else nobody
+    app = webhook_app(judge, settings.admission, drain, denied)
+    services = _registration(context, gate, maps, news)
+    await context.stack.enter_async_context(
+        serving(app, address, tls.context, _WEBHOOK_GRACE, drain)
+    )
+    readiness.met("start")
+    probe = partial(probing, judge, readiness.reporter("opa"))
+    services += [tls.follow, probe, recorder.run]
+    for found in maps:
+        source = KubeCollection(
+            context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
+        )
+        name = f"{CONFIGMAPS} in {found.where} for admission"
+        readiness.waiting(name, "not listed yet")
+        report = _gate_report(gate, found, readiness.reporter(name))
+        services.append(Reflector(name, source, found, report).run)
+    return services
+
+
+def _registration(
+    context: Context, gate: PolicyGate, maps: Sequence[PolicyMaps], news: asyncio.Event
+) -> list[Service]:
+    """Return what keeps the webhook's registration right, where one is named."""
+    settings, kube = context.settings, context.kube
+    if (name := settings.admission.registration.name) is None:
+        return []
+    identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+    lease = Lease(kube, settings.coordination.namespace, LEASE, identity, news=news.set)
+    exists = partial(policy_exists, gate, maps, static=settings.policies.static)
+    note = partial(context.readiness.noted, "registration")
+    registration = Registration(kube, settings, lease, exists, note, news)
+    source = KubeCollection(kube, CONFIGURATIONS, field_selector=f"metadata.name={name}")
+    reflector = Reflector(str(CONFIGURATIONS), source, registration.store, registration.seen)
+    return [lease.run, reflector.run, registration.run]
+
+
+def _gate_report(
+    gate: PolicyGate, maps: PolicyMaps, then: Callable[[str | None], None]
+) -> Callable[[str | None], None]:
+    def report(reason: str | None) -> None:
+        gate.found(maps) if reason is None else gate.lost(maps)
+        then(reason)
+
+    return report

@@ -1,0 +1,59 @@
+"""The replicator, and the server of the decision stream beside it."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+
+from kube_sync.app.context import Context
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.stream import stream_app
+from kube_sync.opa.client import OpaClient, opa_client
+from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.runtime.configfile import ConfigFile
+from kube_sync.runtime.httpserver import serving
+from kube_sync.runtime.servertls import ServerTls, TlsFiles
+from kube_sync.runtime.services import Service
+from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.settings import Source, check_stream, parse_listen
+
+# Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
+_STREAM_GRACE = 0.1
+
+
+async def replicate(context: Context, source: Source) -> list[Service]:
+    """Return what replicates into OPA and follows `source` when it changes."""
+    settings = context.settings
+    opa = await _opa(context)
+    hub = DecisionHub(secrets.token_hex(8))
+    for condition in ("data", "policies"):  # or it would look ready before it has begun
+        context.readiness.waiting(condition, "not loaded yet")
+    shelf, compiler = Shelf(), ScratchOpa(settings.opa.binary)
+    replicator = Replicator(settings, context.kube, opa, hub, context.readiness, compiler, shelf)
+    decisions = settings.decisions
+    check_stream(decisions)
+    token = TokenFile(decisions.token_file)
+    token.current()
+    services: list[Service] = [replicator.run]
+    tls = None
+    if decisions.cert_file and decisions.key_file:
+        files = TlsFiles(decisions.cert_file, decisions.key_file)
+        found = ServerTls("decisions", files, context.readiness)
+        tls = found.context
+        services.append(found.follow)
+    address = parse_listen("decisions.listen", decisions.listen)
+    await context.stack.enter_async_context(
+        serving(stream_app(hub, token, shelf.routes()), address, tls, _STREAM_GRACE)
+    )
+    context.readiness.met("start")
+    if source.file is not None:
+        watched = ConfigFile(source, settings, context.readiness)
+        services.append(partial(watched.follow, replicator.configure))
+    return services
+
+
+async def _opa(context: Context) -> OpaClient:
+    TokenFile(context.settings.opa.token_file).current()  # wrong now: say so and exit
+    return await context.stack.enter_async_context(opa_client(context.settings.opa))

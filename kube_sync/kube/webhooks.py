@@ -1,0 +1,156 @@
+"""One MutatingWebhookConfiguration: what it says, and what it should say. Pure but for `replace`.
+
+Keeps true: only webhooks that call our path are changed, and of these only what a Wish names;
+whatever somebody else has put there stays, in its place. Written whole (PUT) at the
+resourceVersion that was read: server-side apply wants required fields that are not ours, as
+`clientConfig`, and a selector is one value to it (`structType=atomic`), with all that others said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import Event, Item
+from kube_sync.objects import GroupVersionResource
+
+CONFIGURATIONS = GroupVersionResource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"
+)
+_NAMESPACE_NAME = "kubernetes.io/metadata.name"  # a label that every namespace has
+
+Json = Mapping[str, Any]
+FailurePolicy = Literal["Fail", "Ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the webhooks at one path should say; None leaves a field as it is."""
+
+    path: str
+    failure_policy: FailurePolicy | None
+    ca_bundle: str | None  # base64, as on the wire
+    namespaces: tuple[str, ...]  # to be left out, besides the one that the webhook itself is in
+    conditions: Mapping[str, str | None]  # CEL by name; None: no such condition
+
+
+class Registered:
+    """The Store of the one configuration that there is, or None."""
+
+    def __init__(self, news: Callable[[], None]) -> None:
+        """`news` is called after each change."""
+        self.found: Json | None = None
+        self.listed = False
+        self._news = news
+        self._listing: Json | None = None
+
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST."""
+        for item in items:
+            self._listing = msgspec.json.decode(item.body)
+
+    def finish(self, *, known: bool) -> None:
+        """Hold what the LIST held."""
+        self.found, self._listing, self.listed = self._listing, None, known
+        self._news()
+
+    def abandon(self) -> None:
+        """Forget the LIST that broke off."""
+        self._listing = None
+
+    def apply(self, event: Event) -> None:
+        """Take one watch event in."""
+        if event.item is not None:
+            gone = event.type == "DELETED"
+            self.found = None if gone else msgspec.json.decode(event.item.body)
+            self._news()
+
+
+def ours(configuration: Json, path: str) -> list[Json]:
+    """Return the webhooks that call `path`, whatever they are named."""
+    return [w for w in configuration.get("webhooks") or () if _calls(w) == path]
+
+
+def version(configuration: Json) -> str:
+    """Return its resourceVersion."""
+    return str(configuration["metadata"]["resourceVersion"])
+
+
+def made_right(configuration: Json, wish: Wish) -> Json:
+    """Return the configuration as it should be; equal to what came in where nothing is wrong."""
+    webhooks = configuration.get("webhooks") or ()
+    right = [_webhook(w, wish) if _calls(w) == wish.path else w for w in webhooks]
+    return {**configuration, "webhooks": right} if webhooks else configuration
+
+
+async def replace(client: KubeClient, configuration: Json) -> str:
+    """Write it, if it is still at its resourceVersion; returns the new one.
+
+    Raises SyncError; Conflict if it was changed meanwhile.
+    """
+    path = CONFIGURATIONS.path(None, configuration["metadata"]["name"])
+    answer = await client.request("PUT", path, body=msgspec.json.encode(configuration))
+    return version(msgspec.json.decode(answer))
+
+
+def _calls(webhook: Json) -> str:
+    """Return the path that the API server calls (admissionregistration/v1, clientConfig)."""
+    client = webhook.get("clientConfig") or {}
+    service = client.get("service")
+    if service is not None:
+        return str(service.get("path") or "/")
+    return urlsplit(client.get("url") or "").path or "/"
+
+
+def _webhook(old: Json, wish: Wish) -> Json:
+    new = dict(old)
+    if wish.failure_policy is not None:
+        new["failurePolicy"] = wish.failure_policy
+    client = old["clientConfig"]
+    if wish.ca_bundle is not None:
+        new["clientConfig"] = {**client, "caBundle": wish.ca_bundle}
+    # Where its own pods run: while none answers, it must not refuse the one that would.
+    home = (client.get("service") or {}).get("namespace")
+    names = wish.namespaces if home is None else (*wish.namespaces, home)
+    new["namespaceSelector"] = _leaving_out(old.get("namespaceSelector") or {}, names)
+    new["matchConditions"] = _conditions(old.get("matchConditions") or [], wish.conditions)
+    # What is empty and was not there is no difference.
+    return {name: value for name, value in new.items() if value or name in old}
+
+
+def _leaving_out(selector: Json, names: Sequence[str]) -> Json:
+    """Return the selector with a `NotIn` for all of `names`; what it says besides stays."""
+    said: list[Json] = list(selector.get("matchExpressions") or ())
+    places = [i for i, e in enumerate(said) if _is_not_in(e)]
+    known = {name for i in places for name in said[i].get("values") or ()}
+    if missing := [name for name in dict.fromkeys(names) if name not in known]:
+        if not places:
+            places = [len(said)]
+            said.append({"key": _NAMESPACE_NAME, "operator": "NotIn", "values": []})
+        first = said[places[0]]
+        said[places[0]] = {**first, "values": [*(first.get("values") or ()), *missing]}
+        return {**selector, "matchExpressions": said}
+    return selector
+
+
+def _is_not_in(expression: Json) -> bool:
+    return (expression.get("key"), expression.get("operator")) == (_NAMESPACE_NAME, "NotIn")
+
+
+def _conditions(old: Sequence[Json], wanted: Mapping[str, str | None]) -> list[Json]:
+    """Return the conditions with ours as they should be; all of them have to hold."""
+    kept = [c for c in old if wanted.get(c["name"], c["expression"]) is not None]
+    right: list[Json] = [
+        {**c, "expression": wanted.get(c["name"]) or c["expression"]} for c in kept
+    ]
+    there = {c["name"] for c in kept}
+    return right + [
+        {"name": name, "expression": expression}
+        for name, expression in wanted.items()
+        if expression is not None and name not in there
+    ]

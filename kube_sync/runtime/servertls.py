@@ -1,0 +1,114 @@
+"""A server's certificate and its clients' authority, as their files say now.
+
+Keeps true: whoever replaces the files (cert-manager, the kubelet by swapping a symbolic link)
+needs no restart. Contexts are never changed but replaced, each made whole before it counts, so that
+a pair that does not match, is half written or gone changes nothing but the readiness page; an
+authority that was taken out is no longer trusted. Connections that are open stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import structlog
+
+from kube_sync.errors import Misconfigured
+from kube_sync.observability import metrics
+from kube_sync.observability.readiness import Readiness
+from kube_sync.runtime.tls import server_context
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_LOOK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files of a server; with `client_ca`, clients need a certificate of that authority."""
+
+    cert: str
+    key: str
+    client_ca: str | None = None
+
+    def content(self) -> tuple[bytes, ...]:
+        """Return what they hold. Raises Misconfigured, naming the file."""
+        files = (self.cert, self.key, self.client_ca)
+        try:
+            return tuple(Path(file).read_bytes() for file in files if file is not None)
+        except OSError as error:
+            msg = f"{error.filename}: {error.strerror}"
+            raise Misconfigured(msg) from error
+
+
+class ServerTls:
+    """One server's context, of which every handshake takes the latest form."""
+
+    def __init__(
+        self,
+        name: str,
+        files: TlsFiles,
+        readiness: Readiness,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Load the files of server `name`. Raises Misconfigured, naming the file."""
+        self._name = name
+        self._files = files
+        self._readiness = readiness
+        self._sleep = sleep
+        self._now = now
+        self._said = "ok"
+        self._load()
+        self.context = self._current
+        # Called in every handshake, with a server name or without.
+        self.context.sni_callback = self._take_current
+
+    async def follow(self) -> NoReturn:
+        """Look at the files every few seconds, for ever."""
+        while True:
+            self._say(self._look())
+            await self._sleep(_LOOK_SECONDS)
+
+    def _look(self) -> str:
+        """Load what is new; return what people should know of the files."""
+        try:
+            if self._files.content() != self._content:
+                self._load()
+                log.info("certificate_loaded", server=self._name, expires=str(self._expiry))
+        except Misconfigured as error:
+            return f"the last good certificate is in use, since {error}"
+        if self._now() >= self._expiry:
+            return f"{self._files.cert}: expired on {self._expiry:%Y-%m-%d %H:%M} UTC"
+        return "ok"
+
+    def _load(self) -> None:
+        from kube_sync.certificates import expiry  # noqa: PLC0415 - slow, and only with TLS
+
+        # Read before it is loaded: what is swapped in between is found by the next look.
+        content = self._files.content()
+        context = server_context(self._files.cert, self._files.key, self._files.client_ca)
+        try:
+            expires = expiry(content[0])
+        except ValueError as error:  # being replaced: OpenSSL has read another content
+            msg = f"{self._files.cert}: {error}"
+            raise Misconfigured(msg) from error
+        self._content, self._current, self._expiry = content, context, expires
+        metrics.certificate_expiry_timestamp_seconds.labels(self._name).set(
+            self._expiry.timestamp()
+        )
+
+    def _take_current(self, handshake: ssl.SSLObject, *_: object) -> None:
+        handshake.context = self._current
+
+    def _say(self, detail: str) -> None:
+        self._readiness.noted(f"{self._name} certificate", detail)
+        if detail not in (self._said, "ok"):
+            log.warning("certificate_not_good", server=self._name, reason=detail)
+        self._said = detail
