@@ -15,6 +15,7 @@ from tools.demo.fleet import (
     LEVEL,
     POLICIES,
     POLICY,
+    PREFERENCES,
     SHOP,
     cluster,
     namespace,
@@ -37,6 +38,7 @@ def tell(world: World, narrator: Narrator) -> None:
     the_policy_is_stored(world, narrator)
     replica_sets_are_placed(world, narrator)
     one_that_fits_nowhere_is_refused(world, narrator)
+    a_developer_moves_one_by_hand(world, narrator)
     a_cluster_loses_its_level(world, narrator)
     the_policy_is_edited(world, narrator)
     a_broken_policy_is_stored(world, narrator)
@@ -64,6 +66,7 @@ def before_any_policy(world: World, narrator: Narrator) -> None:
         narrator.see("the answer to the create", ADMITTED, lambda: said)
         expected: Placements = {"nginx-early": None}
         narrator.see("its placement", expected, world.placements)
+        narrator.see("if the webhook did not answer", "Ignore", world.failure_policy)
 
 
 def the_policy_is_stored(world: World, narrator: Narrator) -> None:
@@ -73,6 +76,7 @@ def the_policy_is_stored(world: World, narrator: Narrator) -> None:
         narrator.see("what its author reads on it", {"status": "ok"}, world.policy_status)
         expected: Placements = {"nginx-early": _BOTH_EU}
         narrator.see("the ReplicaSet that was there before", expected, world.placements)
+        narrator.see("if the webhook did not answer now", "Fail", world.failure_policy)
 
 
 def replica_sets_are_placed(world: World, narrator: Narrator) -> None:
@@ -105,6 +109,21 @@ def one_that_fits_nowhere_is_refused(world: World, narrator: Narrator) -> None:
             lambda: [name for name in _ANYWHERE if name in said],
         )
         narrator.see("it is stored", "no", lambda: _stored(world, "nginx-nowhere"))
+        narrator.see(
+            "the Events about it", ["PlacementDenied"], lambda: world.events("nginx-nowhere")
+        )
+
+
+def a_developer_moves_one_by_hand(world: World, narrator: Narrator) -> None:
+    """What the policy decides is the policy's, and what was asked for is not forgotten."""
+    with narrator.step("A developer writes a placement by hand: the policy's value stands"):
+        before = world.placements()
+        asia = '{"clusters":{"gce-asia-east1":{"weight":1}}}'
+        narrator.quote(world.annotate("nginx-eu", PREFERENCES, asia))
+        narrator.see("where they are to run", before, world.placements)
+        noted: dict[str, str | None] = {PREFERENCES: asia}
+        narrator.see("what is noted as asked for", noted, lambda: world.requested("nginx-eu"))
+        world.annotate("nginx-eu", PREFERENCES, "{}")
 
 
 def a_cluster_loses_its_level(world: World, narrator: Narrator) -> None:

@@ -15,8 +15,13 @@ from tools.servers.http import request
 from tools.servers.stack import RunningStack
 
 _STATUS = "openpolicyagent.org/kube-mgmt-status"
+_REQUESTED = "kube-sync.io/requested"
 _CLUSTERS = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterprofiles"
 _REPLICA_SETS = f"/apis/apps/v1/namespaces/{SHOP}/replicasets"
+
+_REGISTRATION = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kube-sync-placement"
+)
 
 ADMITTED = "admitted"
 
@@ -80,6 +85,33 @@ class World:
         found = self._kube(f"/api/v1/namespaces/{POLICIES}/configmaps/placement")
         text = (found["metadata"].get("annotations") or {}).get(_STATUS)
         return json.loads(text) if text else None
+
+    def failure_policy(self) -> str:
+        """Return what the API server does with a create when the webhook gives no answer."""
+        webhooks = self._kube(_REGISTRATION)["webhooks"]
+        return ", ".join(sorted({str(webhook["failurePolicy"]) for webhook in webhooks}))
+
+    def requested(self, name: str) -> dict[str, str | None]:
+        """Return what is noted on a ReplicaSet as asked for, by annotation."""
+        found = self._kube(f"{_REPLICA_SETS}/{name}")["metadata"].get("annotations") or {}
+        noted: dict[str, str | None] = json.loads(found.get(_REQUESTED, "{}"))
+        return noted
+
+    def events(self, name: str) -> list[str]:
+        """Return the reasons of the Events that tell of an object that was refused."""
+        found = self._kube("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return sorted(event["reason"] for event in found if f"{SHOP}/{name}" in event["note"])
+
+    def annotate(self, name: str, key: str, value: str) -> str:
+        """Change an annotation of a ReplicaSet as a developer would; returns what kubectl says."""
+        return self.stack.kubectl(
+            "annotate",
+            "replicaset",
+            name,
+            f"--namespace={SHOP}",
+            "--overwrite",
+            f"{key}={value}",
+        )
 
     def opa_equals_api_server(self) -> str:
         """Compare every cluster and ReplicaSet that OPA holds with the API server's."""
