@@ -23,6 +23,8 @@ from kube_sync.decisions.requested import note, requests
 # What the API server cuts at, in characters (k8s.io/apiserver, endpoints/filters/warning.go).
 _WARNING_LENGTH: Final = 256
 _WARNINGS_LENGTH: Final = 4096
+# Of an HTTP status, as people read it: `Error from server (Forbidden)` (meta/v1 StatusReason).
+_REASONS: Final = {403: "Forbidden", 503: "ServiceUnavailable"}
 _LEFT_OUT: Final = 40  # characters for saying that there are more
 
 
@@ -42,8 +44,8 @@ def allow(review: Review, decision: Decision, remediator: str = "") -> bytes:
 
 
 def deny(review: Review, reason: str, code: int = 403, warnings: Iterable[str] = ()) -> bytes:
-    """Refuse the object; `reason` is what its author reads."""
-    status = {"code": code, "message": reason, "reason": "Forbidden"}
+    """Refuse the object; `reason` is what its author reads, `code` 403 or 503."""
+    status = {"code": code, "message": reason, "reason": _REASONS[code]}
     response: dict[str, Any] = {"uid": review.uid, "allowed": False, "status": status}
     if cut := [*_cut(warnings)]:
         response["warnings"] = cut
