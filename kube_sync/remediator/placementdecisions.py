@@ -8,6 +8,7 @@ It never ends but by cancellation, and hears of the stream what it is handed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
@@ -109,6 +110,8 @@ class PlacementSink:
         """Publish until cancelled; more than one of these may run side by side."""
         while True:
             key = await self._queue.get()
+            # Where nothing is to be written no turn waits, and thousands of them are one long stop.
+            await asyncio.sleep(0)
             try:
                 await self._turn(key)
             finally:

@@ -42,12 +42,9 @@ def fleet(_cluster: str, before: str | None) -> str:
     return before or "fleet"
 
 
-def held_as(slices: Iterable[Slice], labels: Mapping[str, str] | None = None) -> list[Published]:
+def held_as(slices: Iterable[Slice]) -> list[Published]:
     """Return slices as the API server holds them once they are written."""
-    return [
-        Published(s.key, "p", "1", s.placed, dict(s.labels) | (labels or {}), (s.owner,), s.choices)
-        for s in slices
-    ]
+    return [Published(s.key, "p", "1", s.placed, s.labels, (s.owner,), s.choices) for s in slices]
 
 
 def published(clusters: Sequence[str], policy: str = "p1") -> list[Published]:
