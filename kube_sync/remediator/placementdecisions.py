@@ -9,7 +9,7 @@ It never ends but by cancellation, and hears of the stream what it is handed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn, Protocol
 
 import structlog
@@ -89,6 +89,11 @@ class PlacementSink:
     def profiles(self) -> Store | None:
         """The Store for the metadata of ClusterProfiles; None: it needs none."""
         return self._profiles.store
+
+    @property
+    def held(self) -> Mapping[Key, Held]:
+        """The resources whose PlacementDecisions are left as they are, and why."""
+        return self._held
 
     def subjects(self, gvr: GroupVersionResource) -> Store:
         """Return the Store for the metadata of one collection that is decided on."""

@@ -31,3 +31,9 @@ async def test_both_hear_the_same_until_one_reads_no_more() -> None:
                 break
     assert read == [None, BookmarkRecord(1, "me")]
     assert stream.closed
+
+
+async def test_a_stream_that_ends_ends_for_both() -> None:
+    heard = list[Record | None]()
+    read = [record async for record in Overheard(Stream(), heard.append).records()]
+    assert read == heard == [None, BookmarkRecord(1, "me"), BookmarkRecord(2, "me")]

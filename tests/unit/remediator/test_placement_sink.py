@@ -338,8 +338,10 @@ async def test_what_is_held_is_told_once_and_counted_until_it_goes() -> None:
             world.sink.wake()
             await world.idle()
             assert held_now("not_applied") == before + 1
+            assert [held.code for held in world.sink.held.values()] == ["not_applied"]
             world.sink.take(DeletedRecord(target("a"), 2))
     assert held_now("not_applied") == before
+    assert world.sink.held == {}
     assert [line["event"] for line in logs].count("placement_decision_held") == 1
 
 
