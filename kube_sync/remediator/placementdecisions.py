@@ -20,7 +20,7 @@ from kube_sync.kube.placementdecisions import Published, Slice, published_item
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.remediator.decided import Decisions, Key
+from kube_sync.remediator.heard import Decisions, Key
 from kube_sync.remediator.kept import Differences, Kept
 from kube_sync.remediator.profiles import Profiles
 from kube_sync.remediator.publication import Held, Placed, Publication, Subject, publish
@@ -32,6 +32,8 @@ from kube_sync.runtime.workqueue import WorkQueue
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
+# Where a person lets placements through: what a resource has by now was let through.
+_WRITES = ("enforce", "manual")
 
 
 class Api(Protocol):
@@ -60,7 +62,7 @@ class PlacementSink:
         may_write: Callable[[], bool],
         namespace: str | None,
     ) -> None:
-        """`mode` is of a namespace, and only `enforce` writes; `may_write` is asked each time.
+        """`mode` is of a namespace; `may_write` is asked before each write.
 
         `namespace` is where all ClusterProfiles lie; None: `profiles` knows.
         """
@@ -157,7 +159,7 @@ class PlacementSink:
             self._profiles.locate,
         )
         self._tell(key, publication.held)
-        if mode == "enforce":
+        if mode in _WRITES:
             await self._write(key, publication)
         elif publication.write or publication.remove:
             metrics.placement_decision_writes.labels(mode).inc()

@@ -1,8 +1,8 @@
 """What to write of one resource's placement into PlacementDecisions. Pure.
 
 Published is what the resource has, once that is what was decided: a PlacementDecision is never
-ahead of the annotation. Whatever holds the annotation back (a brake, an approval that is missing,
-a mode that does not write) so holds back the consumers of PlacementDecisions too.
+ahead of the annotation. Whatever holds the annotation back (a brake, a person who has not said
+so, a mode that does not write) so holds back the consumers of PlacementDecisions too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kube_sync.kube.placementdecisions import (
     Slice,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.decided import Decided
+from kube_sync.remediator.heard import Decided
 from kube_sync.remediator.slices import clusters_of, decision_key, divided, mark
 
 # Where the ClusterProfile of a cluster lies, given where it was said to lie before.
@@ -47,7 +47,7 @@ class Placed:
 
     uid: str
     placement: str | None
-    replaced: bool = False  # the placement stands in place of what was asked for
+    decided: bool = False  # the placement is there by a decision, and nobody else's
     placement_key: str | None = None  # the workload's own, if it has one
 
 
@@ -101,7 +101,7 @@ def _wanted(
     if decided.decision is None:
         return None  # undefined never means that what an earlier decision wrote should go
     text = decided.decision.annotations.get(PLACEMENT)
-    if text is None and not placed.replaced:
+    if text is None and not placed.decided:
         return []
     if text is None or text != placed.placement:
         return Held("not_applied", "the resource does not have what was decided")

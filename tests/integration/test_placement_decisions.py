@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
 from tests.integration.test_pair import eventually
@@ -220,6 +220,18 @@ async def test_a_placement_that_is_gone_is_deleted_and_others_are_not_touched(
     world.decide("undecided", uids["undecided"], None)
     await world.kubectl("delete", "replicaset", "deleted")
     await eventually(lambda: [f["metadata"]["name"] for f in world.published()], ["strange"])
+
+
+async def test_a_placement_of_an_earlier_decision_is_published_until_the_resource_lacks_it(
+    world: World,
+) -> None:
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu"])
+    await eventually(world.clusters, [["eu"]])
+    world.decide("web", uid, None)
+    await world.kubectl("annotate", "replicaset", "web", f"{PREFERENCES}-", f"{REQUESTED}-")
+    await eventually(world.clusters, [])
+    await eventually(world.writes, 2)
 
 
 async def test_what_somebody_deleted_or_changed_is_put_right(world: World) -> None:

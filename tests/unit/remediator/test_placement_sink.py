@@ -292,8 +292,15 @@ async def test_who_may_not_write_any_more_deletes_nothing() -> None:
     assert len(world.api.slices) == 3
 
 
-@pytest.mark.parametrize("mode", ["off", "dry-run", "manual"])
-async def test_any_mode_but_enforce_writes_nothing(mode: str) -> None:
+async def test_in_manual_mode_what_a_person_let_through_is_published() -> None:
+    world = World(item("let_through", "eu"), item("waits", "eu"), mode="manual")
+    async with world.running():
+        world.stream(decision("let_through", "eu"), decision("waits", "us"))
+    assert world.clusters() == [["eu"]]
+
+
+@pytest.mark.parametrize("mode", ["off", "dry-run"])
+async def test_a_mode_that_does_not_write_publishes_nothing(mode: str) -> None:
     world = World(item("a", "eu"), mode=mode)
     before = written(mode)
     async with world.running():
@@ -382,11 +389,50 @@ async def test_what_retrying_cannot_help_is_not_tried_again(
     assert world.clusters() == []
 
 
-def test_a_resource_is_read_with_what_stands_in_place_of_what_was_asked_for() -> None:
-    annotations = {PLACEMENT: "x", REQUESTED: json.dumps({PLACEMENT: None})}
-    metadata = {"annotations": annotations, "labels": {PLACEMENT_KEY: "job-42"}}
+def _placed(**metadata: object) -> Placed:
     body = json.dumps({"metadata": metadata}).encode()
-    found = placed(Item(ObjectKey("ns", "a"), "u", VERSION, body))
-    assert found == Placed("u", "x", replaced=True, placement_key="job-42")
-    bare = placed(Item(ObjectKey("ns", "a"), "u", VERSION, b'{"metadata":{}}'))
-    assert bare == Placed("u", None)
+    return placed(Item(ObjectKey("ns", "a"), "u", VERSION, body))
+
+
+def _manager(name: str, operation: str = "Apply", *keys: str) -> dict[str, object]:
+    owned: dict[str, object] = {f"f:{key}": {} for key in keys or (PLACEMENT,)}
+    fields = {"f:metadata": {"f:annotations": owned}}
+    return {"manager": name, "operation": operation, "fieldsV1": fields}
+
+
+OURS = _manager("kube-sync-remediator")
+
+
+def test_of_a_resource_its_placement_and_its_placement_key_are_read() -> None:
+    assert _placed() == Placed("u", None)
+    read = _placed(annotations={PLACEMENT: "x"}, labels={PLACEMENT_KEY: "job-42"})
+    assert read == Placed("u", "x", placement_key="job-42")
+
+
+def test_a_placement_beside_which_a_request_is_noted_is_a_decisions() -> None:
+    annotations = {PLACEMENT: "x", REQUESTED: json.dumps({PLACEMENT: None})}
+    assert _placed(annotations=annotations).decided
+
+
+@pytest.mark.parametrize(
+    ("managers", "decided"),
+    [
+        ([OURS], True),
+        ([OURS, _manager("kubectl", "Update", "other")], True),
+        ([OURS, {"manager": "status", "operation": "Update"}], True),
+        ([OURS, _manager("kubectl")], False),  # its owner wants the same
+        ([_manager("kube-sync-remediator", "Update")], False),  # put back, not decided
+        ([_manager("kubectl")], False),
+        (None, False),
+        ({"kube-sync-remediator": "of a shape not known here"}, True),
+    ],
+)
+def test_a_placement_that_nobody_but_the_remediator_owns_is_a_decisions(
+    managers: object, *, decided: bool
+) -> None:
+    read = _placed(annotations={PLACEMENT: "x"}, managedFields=managers)
+    assert read.decided == decided
+
+
+def test_what_was_taken_away_is_nobodys() -> None:
+    assert not _placed(managedFields=[OURS]).decided

@@ -19,7 +19,7 @@ from kube_sync.kube.placementdecisions import (
     Slice,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.decided import Decided
+from kube_sync.remediator.heard import Decided
 from kube_sync.remediator.publication import Held, Placed, Publication, Subject, publish
 
 WEB = Subject(
@@ -175,9 +175,9 @@ def test_a_placement_that_is_not_decided_any_more_goes() -> None:
         assert publication == Publication(remove=tuple(found))
 
 
-def test_a_placement_that_stands_in_place_of_what_was_asked_for_stays_published() -> None:
+def test_a_placement_of_an_earlier_decision_stays_published_until_the_resource_lacks_it() -> None:
     text = preferences(["eu"])
-    placed = Placed("u", text, replaced=True)
+    placed = Placed("u", text, decided=True)
     publication = publish(WEB, decided(None), placed, published(["eu"]), fleet)
     assert publication.remove == ()
     assert publication.held is not None

@@ -11,7 +11,7 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.decided import Decided, Decisions, Key
+from kube_sync.remediator.heard import Decided, Decisions, Key
 
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
 HELD = StatusRecord(("loading",), "me")
