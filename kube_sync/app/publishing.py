@@ -21,13 +21,15 @@ _WORKERS = 2  # resources whose PlacementDecisions are written at the same time
 
 
 def placement_sink(
-    context: Context, may_write: Callable[[], bool] = lambda: True
+    context: Context, mode: Callable[[str], str], may_write: Callable[[], bool]
 ) -> tuple[PlacementSink, list[Service]]:
-    """Return the sink, to be handed the stream and the resources, and what runs beside it."""
-    remediate = context.settings.remediate
+    """Return the sink, to be handed the stream and the resources, and what runs beside it.
+
+    `mode` is of a namespace; whoever makes `may_write` true wakes the sink.
+    """
     api = PlacementDecisionApi(context.kube, FIELD_MANAGER)
-    namespace = remediate.sinks.placement_decisions.namespace
-    sink = PlacementSink(api, lambda _: remediate.mode, may_write, namespace)
+    namespace = context.settings.remediate.sinks.placement_decisions.namespace
+    sink = PlacementSink(api, mode, may_write, namespace)
     services: list[Service] = [sink.run] * _WORKERS
     own = KubeCollection(context.kube, PLACEMENT_DECISIONS, label_selector=SELECTOR)
     services.append(_watch(context, f"{PLACEMENT_DECISIONS} of ours", own, sink.published))

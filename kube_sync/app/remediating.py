@@ -45,7 +45,7 @@ async def remediate(context: Context) -> list[Service]:
     services: list[Service] = [reconciler.run] * _WORKERS
     sink = None
     if settings.remediate.sinks.placement_decisions.enabled:
-        sink, beside = placement_sink(context)
+        sink, beside = placement_sink(context, lambda _: settings.remediate.mode, lambda: True)
         stream = Overheard(stream, sink.take)
         services += beside
     services.append(partial(reconciler.follow, stream))

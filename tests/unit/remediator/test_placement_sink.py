@@ -237,6 +237,35 @@ async def test_what_is_published_is_listed_before_anything_is_written() -> None:
     assert world.api.writes == ["apply"]
 
 
+async def test_many_keys_with_nothing_to_write_leave_others_their_turn() -> None:
+    """The Lease among them, which would be lost."""
+    world = World(*[item(f"n{n}", "eu") for n in range(100)])
+    world.stream()
+    async with running(world.sink.run()):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(world.sink._queue) > 90
+
+
+async def test_writes_are_counted_by_what_became_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers = Timers(monkeypatch)
+    world = World(item("a", "eu"))
+    words = ("applied", "deleted", "refused", "retried")
+    before = {word: written(word) for word in words}
+    world.api.failures = [Terminal("422"), Retriable("503")]
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        world.sink.wake()
+        await world.idle()
+        timers.fire()
+        await world.idle()
+        assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 1
+        world.event("DELETED", item("a", "eu"))
+    assert {word: written(word) - before[word] for word in words} == dict.fromkeys(words, 1.0)
+    assert REGISTRY.get_sample_value("kube_sync_placement_decisions") == 0
+
+
 async def test_where_the_namespace_of_clusters_is_known_none_is_looked_for() -> None:
     assert World(namespace="fleet").sink.profiles is None
 
