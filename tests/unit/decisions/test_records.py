@@ -26,6 +26,7 @@ _decisions = st.none() | st.builds(
     st.dictionaries(st.text(), st.text(), max_size=3),
     st.lists(st.text(), max_size=3).map(tuple),
     st.dictionaries(st.text(), st.text(), max_size=3),
+    reasons=st.dictionaries(st.text(), st.text(), max_size=3),
 )
 _texts = st.none() | st.text()
 _seqs = st.integers(0, 2**53)
