@@ -16,8 +16,8 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, encode
 from kube_sync.decisions.stream import PATH, stream_app
 from kube_sync.errors import Misconfigured
-from kube_sync.remediator import streamclient
-from kube_sync.remediator.streamclient import StreamClient, stream_client
+from kube_sync.decisions import streamclient
+from kube_sync.decisions.streamclient import StreamClient, stream_client
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
