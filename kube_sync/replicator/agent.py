@@ -214,6 +214,7 @@ class Replicator:
             ledger,
             documents=documents,
             audit=Audit(self._opa, root).check,
+            away=partial(self._hub.note, "opa"),
         )
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)

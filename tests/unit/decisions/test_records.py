@@ -13,6 +13,7 @@ from kube_sync.decisions.records import (
     DecisionRecord,
     DeletedRecord,
     Record,
+    Source,
     StatusRecord,
     Target,
     decode,
@@ -27,6 +28,7 @@ _decisions = st.none() | st.builds(
     st.lists(st.text(), max_size=3).map(tuple),
     st.dictionaries(st.text(), st.text(), max_size=3),
 )
+_some_texts = st.lists(st.text(), max_size=3).map(tuple)
 _texts = st.none() | st.text()
 _seqs = st.integers(0, 2**53)
 _records: st.SearchStrategy[Record] = st.one_of(
@@ -40,9 +42,12 @@ _records: st.SearchStrategy[Record] = st.one_of(
         policy=st.text(),
         old=_decisions,
         failure=_texts,
+        data=_seqs,
+        source=st.none() | st.builds(Source, st.text(), st.text(), st.integers(1, 9)),
+        last_good=st.booleans(),
     ),
     st.builds(DeletedRecord, object=_targets, seq=_seqs),
-    st.builds(StatusRecord, st.lists(st.text(), max_size=3).map(tuple), st.text()),
+    st.builds(StatusRecord, _some_texts, st.text(), _some_texts),
     st.builds(BookmarkRecord, _seqs, st.text()),
 )
 
@@ -75,6 +80,9 @@ def test_a_decision_line_is_what_the_documentation_says() -> None:
         "policy": "abc",
         "old": {"annotations": {}, "errors": []},
         "failure": None,
+        "data": 0,
+        "source": None,
+        "last_good": False,
     }
 
 
