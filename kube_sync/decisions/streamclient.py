@@ -22,7 +22,7 @@ from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.settings import Decisions
+from kube_sync.settings import Decisions, masked
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class StreamClient:
     ) -> None:
         """`report` is told why there is no stream, or None when there is one."""
         self._url = settings.url
-        self._where = f"decision stream {settings.url}"
+        self._where = f"decision stream {masked(settings.url)}"
         self._token = TokenFile(settings.token_file)
         self._session = session
         self._report = report
