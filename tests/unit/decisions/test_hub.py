@@ -452,6 +452,7 @@ async def test_lines_are_the_records_in_two_parts() -> None:
     hub = _hub(a="1", b="2")
     hub.update(_target("b"), Outcome("u", failure="conflict"), "data", "")
     with hub.subscribe() as one, hub.subscribe() as other:
+        hub.delete(_target("a"))
         lines = await one.read_lines(100, 0.0)
         assert [decode(line) for line in lines.splitlines(keepends=True)] == await _read(other)
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -91,6 +93,16 @@ def test_labels_are_told_where_there_are_any() -> None:
     record = DecisionRecord(target, "u1", Decision(labels={"l": "1"}), 7, "data", "abc")
     decision = {"annotations": {}, "errors": [], "labels": {"l": "1"}}
     assert json.loads(encode(record))["decision"] == decision
+
+
+DOCUMENTED = Path(__file__).resolve().parents[3] / "docs/decisions.md"
+
+
+def test_the_documented_records_are_records_with_all_their_fields() -> None:
+    lines = re.findall(r"^\{.*\}$", DOCUMENTED.read_text(encoding="utf-8"), re.MULTILINE)
+    records = [decode(f"{line}\n".encode()) for line in lines]
+    assert [json.loads(encode(record)) for record in records] == list(map(json.loads, lines))
+    assert len({type(record) for record in records}) == 4
 
 
 @pytest.mark.parametrize(
