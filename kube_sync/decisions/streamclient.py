@@ -58,6 +58,7 @@ class StreamClient:
                 async with self._open(since) as (content, resumed):
                     self._report(None)
                     if not resumed:
+                        since = None  # what is known is unconfirmed until the next bookmark
                         yield None
                     async for record in _records(content):
                         self._backoff.progressed()

@@ -167,6 +167,17 @@ async def test_a_replicator_that_knows_no_resuming_sends_everything_as_new() -> 
         assert world.since == [None, "me:1"]
 
 
+async def test_a_fresh_stream_that_breaks_before_its_bookmark_is_not_resumed_from_an_older_one() -> (
+    None
+):
+    """Whoever was told None would take what is not confirmed for gone."""
+    status = StatusRecord(("held",), "me")
+    broken, whole = _breaks_off(encode(status)), _says(encode(TWO))
+    async with _world(_breaks_off(encode(ONE)), broken, whole) as world:
+        assert await world.read(6) == [None, ONE, None, status, None, TWO]
+        assert world.since == [None, "me:1", None]
+
+
 async def test_records_after_the_last_bookmark_are_asked_for_again() -> None:
     status = StatusRecord(("held",), "me")
     first = _breaks_off(encode(ONE) + encode(status))
