@@ -167,9 +167,7 @@ async def test_a_replicator_that_knows_no_resuming_sends_everything_as_new() -> 
         assert world.since == [None, "me:1"]
 
 
-async def test_a_fresh_stream_that_breaks_before_its_bookmark_is_not_resumed_from_an_older_one() -> (
-    None
-):
+async def test_a_fresh_stream_that_breaks_off_is_not_resumed_from_an_older_bookmark() -> None:
     """Whoever was told None would take what is not confirmed for gone."""
     status = StatusRecord(("held",), "me")
     broken, whole = _breaks_off(encode(status)), _says(encode(TWO))
