@@ -39,7 +39,7 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The first of `count` changes of one collection (its name in OPA) that made OPA be asked."""
+    """The first of `count` changes that made OPA be asked; `collection` is its name in OPA."""
 
     collection: str
     object: str  # namespace/name, or the bare name of a cluster-scoped object

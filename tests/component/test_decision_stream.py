@@ -111,9 +111,10 @@ async def test_reader_that_lost_its_connection_hears_only_of_what_changed_meanwh
 
 
 async def test_policy_that_stops_compiling_is_noted_and_moves_nothing(world: World) -> None:
-    async with serving(
-        stream_app(world.hub, TokenFile(None)), ("127.0.0.1", 0), grace=0.05
-    ) as world.port, running(world.read()):
+    async with (
+        serving(stream_app(world.hub, TokenFile(None)), ("127.0.0.1", 0), grace=0.05) as world.port,
+        running(world.read()),
+    ):
         await world.until_current()
         seq = world.hub.seq
         where = key("p", POLICIES)
