@@ -196,6 +196,11 @@ def test_the_command_line_wins_over_the_configuration(said: str, url: str) -> No
     )
 
 
+def test_without_arguments_the_configuration_says_where() -> None:
+    settings = Settings(decisions=Decisions(url="https://r/x", ca_file="ca"))
+    assert pointed(_parsed(), settings) == settings
+
+
 def test_a_url_that_is_none_is_a_mistake() -> None:
     with pytest.raises(Misconfigured, match="--url"):
         pointed(_parsed("--url", "nowhere"), Settings())
