@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 from kube_sync import __version__
+from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.observability.logs import configure_logs
 from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
@@ -31,6 +32,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   remediate  follows that stream and patches the resources whose decision changed
   admit      is the webhook that asks OPA before a resource is stored
   run        all of them in one process, for a laptop or a small set-up
+  decisions  prints what is decided now, and what changes
   analyze    tells which fields a policy reads, and what replicating only these saves
 """
 
@@ -78,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
             help="how much to log to standard error (default: %(default)s)",
         )
     declare(_command(commands, "analyze", WHAT, _analyze))
+    stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -153,11 +156,31 @@ def _analyze(arguments: argparse.Namespace) -> int:
         return 130
     try:
         print(answer.text, flush=True)  # noqa: T201 - the command's output
-    except BrokenPipeError:  # `| head` has seen enough; nothing is to be said at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        _stop_printing()
     for complaint in answer.complaints:
         _complain(complaint)
     return 1 if answer.complaints else 0
+
+
+def _decisions(arguments: argparse.Namespace) -> int:
+    request = stream.requested(arguments)
+    settings = stream.pointed(arguments, load_settings(arguments.config, os.environ))
+    configure_logs("warning")
+    from kube_sync.decisions import command  # noqa: PLC0415 - slow, as `app` is
+
+    try:
+        asyncio.run(command.run(request, settings, _say, _complain))
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    except KeyboardInterrupt:  # how a person ends a watch: nothing to explain
+        return 130
+    except BrokenPipeError:
+        _stop_printing()
+    return 0
 
 
 def _config(arguments: argparse.Namespace) -> int:
@@ -201,6 +224,15 @@ def _health(arguments: argparse.Namespace) -> int:
         _complain(f"{arguments.url}: {error}")
         return 1
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the command's output, which may go to a pipe
+
+
+def _stop_printing() -> None:
+    """Take note that `| head` has seen enough; nothing is to be said at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(line: str) -> None:

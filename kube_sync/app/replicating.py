@@ -44,9 +44,8 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         tls = found.context
         services.append(found.follow)
     address = parse_listen("decisions.listen", decisions.listen)
-    await context.stack.enter_async_context(
-        serving(stream_app(hub, token, shelf.routes()), address, tls, _STREAM_GRACE)
-    )
+    served = stream_app(hub, token, shelf.routes(), settings.placement.path)
+    await context.stack.enter_async_context(serving(served, address, tls, _STREAM_GRACE))
     context.readiness.met("start")
     if source.file is not None:
         watched = ConfigFile(source, settings, context.readiness)

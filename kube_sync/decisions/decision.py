@@ -21,7 +21,8 @@ from kube_sync.errors import Undecided
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """The annotations and labels that a policy wants, or the errors for which it refuses.
 
-    `warnings` are for whoever sent the resource, and change nothing.
+    `warnings` are for whoever sent the resource, `reasons` say of a cluster by name why it was
+    chosen; neither changes anything.
     """
 
     # With these factories msgspec writes the first two even where they are empty.
@@ -29,6 +30,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     errors: tuple[str, ...] = msgspec.field(default_factory=lambda: ())
     labels: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = {}
 
 
 REQUESTED: Final = "kube-sync.io/requested"
@@ -56,6 +58,7 @@ def parse_decision(result: bytes) -> Decision:
         _messages(document, "errors"),
         {key: _label(key, value) for key, value in sorted(labels.items())},
         _messages(document, "warnings"),
+        _reasons(document.get("reasons")),
     )
 
 
@@ -90,6 +93,22 @@ def _messages(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
         msg = f"the policy's `{name}` are {_kind(found)}, not an array"
         raise Undecided(msg)
     return tuple(one if isinstance(one, str) else compact(one) for one in found)
+
+
+def _reasons(found: object) -> dict[str, str]:
+    """Read texts, or arrays of them as Rego's `reasons[cluster] contains text` gives.
+
+    Anything else is left out: a decision is not worth less for what was said about it, and a policy
+    may have had the key for purposes of its own.
+    """
+    entries = found if isinstance(found, dict) else {}
+    read = ((cluster, _reason(entry)) for cluster, entry in sorted(entries.items()))
+    return {cluster: reason for cluster, reason in read if reason}
+
+
+def _reason(entry: object) -> str:
+    texts = entry if isinstance(entry, list) else [entry]
+    return "; ".join(text for text in texts if isinstance(text, str))
 
 
 def _annotation(key: str, value: object) -> str:

@@ -1,9 +1,9 @@
 """The current decision of every resource, and who wants to hear of changes.
 
 Keeps true: a reader first gets everything, then changes; what it has not read yet is coalesced to
-the latest record of each resource, so its memory is bounded by the number of resources and no
-reader slows another or the writer. A hold is told before anything else, its end only after all
-decisions that came before it. The hub outlives the epochs of OPA's data: decisions of the last
+the latest record of each resource, so memory is bounded by the number of resources, whatever
+readers do, and no reader slows another or the writer. A decision that cannot be made any more
+stands until another one is made. The hub outlives the epochs of OPA's data: decisions of the last
 one stand until the next one says otherwise.
 """
 
@@ -13,89 +13,59 @@ import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from kube_sync.decisions.changelog import ENDED, ChangeLog
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.entries import Entry, Told, Verdict
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.records import (
-    BookmarkRecord,
-    DecisionRecord,
-    DeletedRecord,
-    Record,
-    StatusRecord,
-    Target,
-)
+from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, Target
+from kube_sync.decisions.subscription import Subscription
+from kube_sync.errors import Expired
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 
-
-class Subscription:
-    """What one reader has not read yet."""
-
-    def __init__(self, hub: DecisionHub) -> None:
-        self._hub = hub
-        self._news = asyncio.Event()
-        self._pending: dict[Target, Record] = dict(hub.records)
-        self._held: tuple[str, ...] | None = None  # what the reader was told, None: nothing yet
-        self._marked: int | None = None
-
-    def publish(self, record: DecisionRecord | DeletedRecord) -> None:
-        """Put a change before the reader, in place of an older one of the same resource."""
-        self._pending.pop(record.object, None)  # so that it moves to the end
-        self._pending[record.object] = record
-        self._news.set()
-
-    def wake(self) -> None:
-        """Say that a hold began or ended."""
-        self._news.set()
-
-    async def read(self, limit: int, silence: float) -> list[Record]:
-        """Wait for records, at most `silence` seconds, and take up to `limit` of them.
-
-        Without news it returns a bookmark, as a sign of life.
-        """
-        while True:
-            if records := self._take(limit):
-                return records
-            self._news.clear()
-            try:
-                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
-                async with asyncio.timeout(silence):
-                    await self._news.wait()
-            except TimeoutError:
-                return [self._bookmark()]
-
-    def _take(self, limit: int) -> list[Record]:
-        held = self._hub.held
-        records: list[Record] = []
-        if held != self._held and (held or self._held is None):
-            self._held = held or ("the decisions are being sent",)
-            records.append(StatusRecord(self._held, self._hub.instance))
-        while self._pending and len(records) < limit:
-            records.append(self._pending.pop(next(iter(self._pending))))
-        if not self._pending and self._held != held:
-            self._held = held
-            records.append(StatusRecord(held, self._hub.instance))
-        if not self._pending and self._marked != self._hub.seq:
-            records.append(self._bookmark())
-        return records
-
-    def _bookmark(self) -> BookmarkRecord:
-        self._marked = self._hub.seq
-        return BookmarkRecord(self._hub.seq, self._hub.instance)
+_ALIKE = 1_000  # verdicts that are remembered, to be shared by the next objects decided alike
 
 
 class DecisionHub:
     """All current decisions of one replicator process."""
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, *, ended: int = ENDED) -> None:
+        """Remember `ended` objects that nothing is decided of any more, for readers behind."""
         self.instance = instance
-        self.seq = 0
-        self.records: dict[Target, DecisionRecord] = {}
+        self.log = ChangeLog(ended)
+        self.data = 0  # writes to OPA that decisions may look at
+        self.waiting: set[asyncio.Event] = set()  # of readers that have read everything
         self._holds: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._subscriptions: set[Subscription] = set()
+        self._alike: dict[tuple[object, ...], Told] = {}
+        self._uncounted = 0
+
+    @property
+    def seq(self) -> int:
+        """The number of the latest change."""
+        return self.log.seq
+
+    @property
+    def count(self) -> int:
+        """How many resources have a decision, or a failure."""
+        return len(self.log.current)
+
+    @property
+    def records(self) -> dict[Target, DecisionRecord]:
+        """Every resource's current record, made anew at each call."""
+        found = {target: entry.record for target, entry in self.log.current.items()}
+        return {t: record for t, record in found.items() if not isinstance(record, DeletedRecord)}
 
     @property
     def held(self) -> tuple[str, ...]:
         """Why nothing may be acted on now; empty when it may."""
         return tuple(reason for _, reason in sorted(self._holds.items()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is wrong although the decisions stand."""
+        return tuple(text for _, text in sorted(self._notes.items()))
 
     def hold(self, name: str, reason: str) -> None:
         """Tell every reader not to act until `name` is released."""
@@ -114,49 +84,74 @@ class DecisionHub:
         if self._holds.pop(name, None) is not None:
             self._wake()
 
-    def update(self, target: Target, outcome: Outcome, cause: str, policy: str) -> None:
+    def note(self, name: str, text: str | None) -> None:
+        """Tell every reader what is wrong, None: nothing any more; the decisions stand."""
+        if self._notes.get(name) == text:
+            return
+        if text is None:
+            del self._notes[name]
+        else:
+            self._notes[name] = text
+        self._wake()
+
+    def update(
+        self,
+        target: Target,
+        outcome: Outcome,
+        cause: str,
+        policy: str,
+        *,
+        uid: str | None = None,
+        data: int = 0,
+        source: Source | None = None,
+    ) -> None:
         """Take in what was decided of a resource; an equal decision is no news.
 
-        Undefined is told where there was a decision before, and is not kept.
+        Undefined is told where there was a decision before, and is not kept. After a failure the
+        last good decision on the same object stands. `uid` is the object's, where the outcome was
+        asked for with another one.
         """
-        old = self.records.get(target)
-        undefined = outcome.decision is None and outcome.failure is None
-        if undefined if old is None else _same(old, outcome):
+        old = self.log.current.get(target)
+        uid = outcome.uid if uid is None else uid
+        if _no_news(old, outcome, uid):
             return
-        self.seq += 1
-        record = DecisionRecord(
-            target,
-            outcome.uid,
-            outcome.decision,
-            self.seq,
-            cause,
-            policy,
-            old=old.decision if old is not None and old.uid == outcome.uid else None,
-            failure=outcome.failure,
-        )
-        if undefined:
-            del self.records[target]
+        if old is None or old.told is None or (uid and uid != old.uid):
+            before = None
         else:
-            self.records[target] = record
-        metrics.decision_changes.inc()
-        self._publish(record)
+            # A failure may not know of which object it is: then what stands is the old one's.
+            before, uid = old.told.verdict.decision, uid or old.uid
+        told = self._told(outcome, before, cause, policy, data, source)
+        self.log.add(target, uid, told)
+        self._uncounted += 1
+        self._wake()
 
     def delete(self, target: Target) -> None:
         """Forget a resource that is gone."""
-        if self.records.pop(target, None) is not None:
-            self.seq += 1
-            self._publish(DeletedRecord(target, self.seq))
+        ended = self.log.ended(target)
+        # Readers were told that it is undefined: they need not remember that any longer.
+        if target in self.log.current or (ended is not None and ended.told is not None):
+            self.log.add(target, "", None)
+            self._wake()
 
     def retain(self, gvr: GroupVersionResource, keys: Collection[ObjectKey]) -> None:
         """Forget every resource of a collection that is not among `keys`."""
-        gone = [t for t in self.records if t.gvr == gvr and t.key not in keys]
+        gone = [t for t in self.log.current if t.gvr == gvr and t.key not in keys]
         for target in gone:
             self.delete(target)
 
+    def measure(self) -> None:
+        """Count what changed since the last time."""
+        if self._uncounted:
+            metrics.decision_changes.inc(self._uncounted)
+            self._uncounted = 0
+
     @contextmanager
-    def subscribe(self) -> Iterator[Subscription]:
-        """Open a reader; it begins with all current decisions."""
-        subscription = Subscription(self)
+    def subscribe(self, since: tuple[str, int] | None = None) -> Iterator[Subscription]:
+        """Open a reader; it begins with all current decisions, or after a bookmark.
+
+        Raises Expired when the bookmark (instance and number) is too old, or another process's.
+        """
+        subscription = self.reader(since)
         self._subscriptions.add(subscription)
         metrics.decision_subscribers.set(len(self._subscriptions))
         try:
@@ -165,18 +160,52 @@ class DecisionHub:
             self._subscriptions.discard(subscription)
             metrics.decision_subscribers.set(len(self._subscriptions))
 
-    def _publish(self, record: DecisionRecord | DeletedRecord) -> None:
-        for subscription in self._subscriptions:
-            subscription.publish(record)
+    def reader(self, since: tuple[str, int] | None = None) -> Subscription:
+        """Return a reader that nobody counts. Raises Expired as `subscribe` does."""
+        if since is None:
+            return Subscription(self)
+        instance, seq = since
+        if instance != self.instance or seq > self.seq:
+            msg = f"that was another replicator process, this is {self.instance}: start afresh"
+            raise Expired(msg)
+        return Subscription(self, seq)
+
+    def _told(
+        self,
+        outcome: Outcome,
+        before: Decision | None,
+        cause: str,
+        policy: str,
+        data: int,
+        source: Source | None,
+    ) -> Told:
+        """Return what is said of an object, the same object for all that are decided alike."""
+        last_good = outcome.failure is not None and before is not None
+        decision = before if last_good else outcome.decision
+        # By identity: what is remembered is alive, so nothing else has its id.
+        alike = (id(decision), id(before), outcome.failure, cause, policy, data, id(source))
+        if (found := self._alike.get(alike)) is None:
+            if len(self._alike) >= _ALIKE:
+                self._alike.clear()
+            failure = outcome.failure
+            found = self._alike[alike] = Told(
+                Verdict(decision, before, failure, cause, policy, data, source, last_good)
+            )
+        return found
 
     def _wake(self) -> None:
-        for subscription in self._subscriptions:
-            subscription.wake()
+        if self.waiting:
+            for news in self.waiting:
+                news.set()
+            self.waiting.clear()
 
 
-def _same(record: DecisionRecord, outcome: Outcome) -> bool:
+def _no_news(old: Entry | None, outcome: Outcome, uid: str) -> bool:
+    if old is None or old.told is None:
+        return outcome.decision is None and outcome.failure is None
+    known = old.told.verdict
     if outcome.failure is not None:
-        return record.failure == outcome.failure
-    return (
-        record.failure is None and record.uid == outcome.uid and record.decision == outcome.decision
-    )
+        return known.failure == outcome.failure and uid in ("", old.uid)
+    if known.failure is not None or old.uid != uid:
+        return False
+    return known.decision is outcome.decision or known.decision == outcome.decision

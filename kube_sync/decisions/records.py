@@ -3,6 +3,7 @@
 A stream begins with one `decision` record for each resource that has one, then a `bookmark`;
 after that come changes only. `seq` grows by one with each change of the replicator process named
 by `instance`. A reader that is slow gets the latest state of each resource, not every step.
+docs/decisions.md is the contract with readers.
 """
 
 from __future__ import annotations
@@ -37,11 +38,22 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
         return ObjectKey(self.namespace, self.name)
 
 
+class Source(msgspec.Struct, frozen=True):
+    """The first of `count` changes that made OPA be asked; `collection` is its name in OPA."""
+
+    collection: str
+    object: str  # namespace/name, or the bare name of a cluster-scoped object
+    count: int = 1
+
+
 class DecisionRecord(msgspec.Struct, frozen=True, tag="decision", tag_field="type"):
     """What is decided of one resource now; `decision` is null where nothing is (any more).
 
-    `failure` says why there is no usable decision. `cause` is what made the replicator ask:
-    `load`, `object`, `data` or `policy`.
+    `failure` says why there is no usable decision now; with `last_good`, `decision` is the one
+    that stands meanwhile. `cause` is what made the replicator ask: `load`, `object`, `data` or
+    `policy`, and `source` which object of another collection or target it was, where that is known.
+    It was decided by the policies with the digest `policy`, over the data as OPA held it after
+    `data` writes of this replicator, or later.
     """
 
     object: Target
@@ -52,6 +64,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, tag="decision", tag_field="typ
     policy: str
     old: Decision | None = None
     failure: str | None = None
+    data: int = 0
+    source: Source | None = None
+    last_good: bool = False
     v: Literal[1] = VERSION
 
 
@@ -64,15 +79,19 @@ class DeletedRecord(msgspec.Struct, frozen=True, tag="deleted", tag_field="type"
 
 
 class StatusRecord(msgspec.Struct, frozen=True, tag="status", tag_field="type"):
-    """Why the decisions may not be acted on now; an empty list: they may."""
+    """Why the decisions may not be acted on now; an empty list: they may.
+
+    `notes` are what is wrong beside that: the decisions that were told stand.
+    """
 
     held: tuple[str, ...]
     instance: str
+    notes: tuple[str, ...] = ()
     v: Literal[1] = VERSION
 
 
 class BookmarkRecord(msgspec.Struct, frozen=True, tag="bookmark", tag_field="type"):
-    """Everything up to `seq` has been sent; also a sign of life."""
+    """Everything up to `seq` has been sent; also a sign of life, and where to resume."""
 
     seq: int
     instance: str

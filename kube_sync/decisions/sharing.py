@@ -9,7 +9,7 @@ about counts for the representative alone, and the others are asked about again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.classes import Member, Members, shares
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import Target
+from kube_sync.decisions.records import Source, Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 
@@ -28,7 +28,28 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 _TURN = 500  # objects between two looks at what came meanwhile
 
 Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
-Queue = dict[Key, str]  # why each is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why decisions are asked for."""
+
+    kind: str  # as in records
+    source: Source | None = None
+
+    def merged(self, other: Cause | None) -> Cause:
+        """Return one cause for both, of which `other` was first."""
+        if other is None or other.kind != self.kind:
+            return self
+        if self.source is None or other.source is None:
+            return other
+        count = other.source.count + self.source.count
+        return Cause(self.kind, Source(other.source.collection, other.source.object, count))
+
+
+OWN = Cause("object")  # the object itself changed
+
+Queue = dict[Key, Cause]  # why each is asked for
 
 
 class Objects(Protocol):
@@ -52,8 +73,9 @@ class Question:
     """One evaluation: of the first of these objects, for all of them."""
 
     kind: bytes | None  # their class; None: of one object, for itself alone
-    keys: dict[ObjectKey, str]  # and why each is asked for
+    keys: dict[ObjectKey, Cause]  # and why each is asked for
     revision: int
+    data: int  # how many writes OPA had taken
 
     @property
     def one(self) -> ObjectKey:
@@ -69,7 +91,7 @@ class Sharing:
         self._policy = ""
         self._reads: Reads | None = None
         self._shares = False
-        self._known: dict[tuple[str, bytes], Outcome] = {}
+        self._known: dict[tuple[str, bytes], tuple[Outcome, int]] = {}  # and on which data
         self._revision = 0
         self._unshared: set[str] = set()
 
@@ -111,7 +133,7 @@ class Sharing:
                 continue
             member = self._member(found, key)
             if member is not None and (known := self._known.get((name, member.kind))) is not None:
-                self._tell(gvr, key, known, cause, member.uid)
+                self._tell(gvr, key, known[0], cause, member.uid, known[1])
             elif not self._ask(asked, found, key, cause, member, room):
                 continue
             for queue in queues:
@@ -136,15 +158,15 @@ class Sharing:
             self._hub.delete(_target(gvr, one))
         else:
             # As it was asked: whatever OPA holds by now, this is what it said of this uid.
-            self._tell(gvr, one, outcome, cause, outcome.uid)
+            self._tell(gvr, one, outcome, cause, outcome.uid, question.data)
         # A write may reach OPA before the question and be answered after it. Until then it is
         # pending in the Mirror, from then on the object is among those that changed.
         same = self._is(found, one, question.kind) and not found.moves(one)
         if outcome is None or not same or (found.name, one) in changed:
             return {(found.name, key): cause for key, cause in others.items()}
         if question.kind is not None and question.revision == self._revision:
-            self._known[found.name, question.kind] = outcome
-        return self._tell_members(question.kind, others, outcome, found, gvr)
+            self._known[found.name, question.kind] = outcome, question.data
+        return self._tell_members(question, others, outcome, found, gvr)
 
     def measure(self, found: Objects, *, deciding: bool) -> None:
         """Count the classes of a collection, and say when there are as many as objects."""
@@ -169,7 +191,7 @@ class Sharing:
         asked: dict[object, Question],
         found: Objects,
         key: ObjectKey,
-        cause: str,
+        cause: Cause,
         member: Member | None,
         room: int,
     ) -> bool:
@@ -179,14 +201,14 @@ class Sharing:
         if (question := asked.get(kind or key)) is None:
             if len(asked) >= room:
                 return False
-            question = asked[kind or key] = Question(kind, {}, self._revision)
+            question = asked[kind or key] = Question(kind, {}, self._revision, self._hub.data)
         question.keys[key] = cause
         return True
 
     def _tell_members(
         self,
-        kind: bytes | None,
-        keys: dict[ObjectKey, str],
+        question: Question,
+        keys: dict[ObjectKey, Cause],
         outcome: Outcome,
         found: Objects,
         gvr: GroupVersionResource,
@@ -194,8 +216,8 @@ class Sharing:
         again: Queue = {}
         for key, cause in keys.items():
             member = self._member(found, key)
-            if member is not None and member.kind == kind:
-                self._tell(gvr, key, outcome, cause, member.uid)
+            if member is not None and member.kind == question.kind:
+                self._tell(gvr, key, outcome, cause, member.uid, question.data)
             else:
                 again[found.name, key] = cause
         return again
@@ -208,10 +230,23 @@ class Sharing:
         return member is not None and member.kind == kind
 
     def _tell(
-        self, gvr: GroupVersionResource, key: ObjectKey, outcome: Outcome, cause: str, uid: str
+        self,
+        gvr: GroupVersionResource,
+        key: ObjectKey,
+        outcome: Outcome,
+        cause: Cause,
+        uid: str,
+        data: int,
     ) -> None:
-        told = outcome if outcome.uid == uid else replace(outcome, uid=uid)
-        self._hub.update(_target(gvr, key), told, cause, self._policy)
+        self._hub.update(
+            _target(gvr, key),
+            outcome,
+            cause.kind,
+            self._policy,
+            uid=uid,
+            data=data,
+            source=cause.source,
+        )
 
     def _why_alone(self) -> str:
         if self._reads is None or self._reads.gave_up is not None:
@@ -225,6 +260,6 @@ def _target(gvr: GroupVersionResource, key: ObjectKey) -> Target:
     return Target(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
 
 
-def queued(name: str, keys: Iterable[ObjectKey], cause: str) -> Queue:
+def queued(name: str, keys: Iterable[ObjectKey], cause: Cause) -> Queue:
     """Return a queue of these objects."""
     return {(name, key): cause for key in keys}

@@ -1,37 +1,55 @@
-"""The decision stream over HTTP: `GET /v1/decisions`, one response that stays open.
+"""The decision stream over HTTP: `GET /v1/decisions/<path>?watch`, one response that stays open.
 
-Newline-delimited JSON, so that `curl -N` is a usable client. With a token file set, every
-request must carry that bearer token.
+Newline-delimited JSON, so that `curl -N` is a usable client. Without `watch` the response ends
+after what is decided now. `since=<instance>:<seq>`, of a bookmark, leaves out what was sent before
+it; 410 where that cannot be known any more. With a token file set, every request must carry that
+bearer token. `GET /v1/decisions` is the same stream as ever: it watches. docs/decisions.md is the
+contract.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Iterable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import encode
+from kube_sync.decisions.subscription import Subscription
+from kube_sync.errors import Expired
 from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.settings import Placement
 
 PATH = "/v1/decisions"
+RESUMED = "Kube-Sync-Resumed"  # the response header that says after which bookmark it begins
 SILENCE_SECONDS = 10.0  # at the latest after this long there is a sign of life
 
-_CHUNK = 200  # records in one write
+_CHUNK = 500  # records in one write
+_YES, _NO = ("", "1", "true"), ("0", "false")
+_POSITION = re.compile(r"([^:\s]+):([0-9]{1,18})")
 _HUB = web.AppKey("hub", DecisionHub)
 _TOKEN = web.AppKey("token", TokenFile)
+_KNOWN = web.AppKey("known", str)  # the path of the decision
 
 
 def stream_app(
-    hub: DecisionHub, token: TokenFile, others: Iterable[web.RouteDef] = ()
+    hub: DecisionHub,
+    token: TokenFile,
+    others: Iterable[web.RouteDef] = (),
+    path: str = Placement().path,
 ) -> web.Application:
-    """Build the application that serves `hub`, and `others` to who has the same token."""
+    """Build the application that serves `hub`, and `others` to who has the same token.
+
+    `path` is the decision that the hub has, as in `placement.path`.
+    """
     app = web.Application(middlewares=[_authenticated])
     app[_HUB] = hub
     app[_TOKEN] = token
-    app.router.add_get(PATH, _decisions, allow_head=False)
+    app[_KNOWN] = path
+    app.router.add_get(PATH, _all, allow_head=False)
+    app.router.add_get(PATH + "/{path:.*}", _decisions, allow_head=False)
     app.router.add_routes(others)
     return app
 
@@ -50,14 +68,71 @@ async def _authenticated(request: web.Request, handler: Handler) -> web.StreamRe
     return await handler(request)
 
 
+async def _all(request: web.Request) -> web.StreamResponse:
+    return await _watch(request)
+
+
 async def _decisions(request: web.Request) -> web.StreamResponse:
+    known = request.app[_KNOWN]
+    if request.match_info["path"] != known:
+        raise web.HTTPNotFound(text=f"no decisions are made there; known: {PATH}/{known}\n")
+    watch = request.query.get("watch", "false")
+    if watch in _YES:
+        return await _watch(request)
+    if watch not in _NO:
+        raise web.HTTPBadRequest(text="watch: say ?watch, or watch=true, or watch=false\n")
+    since = _since(request)
+    try:
+        reader = request.app[_HUB].reader(since)
+    except Expired as error:
+        raise _gone(error) from error
+    response = await _begin(request, since)
+    try:
+        for lines in reader.snapshot(_CHUNK):
+            await response.write(lines)
+    except ConnectionResetError:
+        pass  # the reader has seen enough
+    return response
+
+
+async def _watch(request: web.Request) -> web.StreamResponse:
+    since = _since(request)
+    try:
+        with request.app[_HUB].subscribe(since) as subscription:
+            return await _follow(subscription, await _begin(request, since))
+    except Expired as error:
+        raise _gone(error) from error
+
+
+async def _follow(subscription: Subscription, response: web.StreamResponse) -> web.StreamResponse:
+    while True:
+        try:
+            lines = await subscription.read_lines(_CHUNK, SILENCE_SECONDS)
+        except Expired:
+            return response  # too far behind: who comes back with its bookmark is told so
+        try:
+            # Waits while the reader is slow; what comes meanwhile is coalesced in the hub.
+            await response.write(lines)
+        except ConnectionResetError:
+            return response  # the reader is gone
+
+
+async def _begin(request: web.Request, since: tuple[str, int] | None) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    if since is not None:
+        response.headers[RESUMED] = f"{since[0]}:{since[1]}"
     await response.prepare(request)
-    with request.app[_HUB].subscribe() as subscription:
-        while True:
-            records = await subscription.read(_CHUNK, SILENCE_SECONDS)
-            try:
-                # Waits while the reader is slow; what comes meanwhile is coalesced in the hub.
-                await response.write(b"".join(encode(record) for record in records))
-            except ConnectionResetError:
-                return response  # the reader is gone
+    return response
+
+
+def _since(request: web.Request) -> tuple[str, int] | None:
+    text = request.query.get("since")
+    if text is None:
+        return None
+    if (found := _POSITION.fullmatch(text)) is None:
+        raise web.HTTPBadRequest(text="since: say <instance>:<seq>, as the last bookmark has it\n")
+    return found[1], int(found[2])
+
+
+def _gone(error: Expired) -> web.HTTPGone:
+    return web.HTTPGone(text=f"{error}\n")

@@ -19,7 +19,8 @@ import structlog
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.sharing import Objects, Question, Queue, Sharing, queued
+from kube_sync.decisions.records import Source
+from kube_sync.decisions.sharing import OWN, Cause, Objects, Question, Queue, Sharing, queued
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.backoff import Backoff
@@ -81,8 +82,8 @@ class Tracker:
         self._sharing = Sharing(hub)
         self._changed: Queue = {}
         self._sweep: Queue = {}
-        self._sweep_cause: str | None = None
-        self._due: dict[str, float] = {}  # sweeps to come, by their cause
+        self._sweep_cause: Cause | None = None
+        self._due: dict[str, tuple[float, Cause]] = {}  # sweeps to come, by the kind of cause
         self._sweep_took = 0.0
         self._static = static
         self._modules = 0
@@ -91,19 +92,21 @@ class Tracker:
         """Take note that OPA holds these objects' newest state."""
         # Even with nothing to decide: a kind that came back may be released now.
         self._news.set()
+        looked_at = self._sharing.looks_at(name)
+        if looked_at or name in self._targets:
+            self._hub.data += 1
         if self._nothing_to_decide():
             return
         if name in self._arriving:
-            self._sweep_cause = "data"  # its hold ends when all was asked for again
-        looked_at = self._sharing.looks_at(name)
+            self._want("data", name, keys)  # its hold ends when all was asked for again
         if looked_at:
             self._sharing.outdate()
         if name in self._targets:
-            self._changed.update(queued(name, keys, "object"))
+            self._changed.update(queued(name, keys, OWN))
             if looked_at:
-                self._plan("object", _SETTLE_SECONDS)
-        elif looked_at:
-            self._sweep_cause = "data"
+                self._plan(Cause("object", _source(name, keys)), _SETTLE_SECONDS)
+        elif looked_at and name not in self._arriving:
+            self._want("data", name, keys)
 
     def expect(self, found: Collection_, target: GroupVersionResource | None) -> None:
         """Hold until this collection, new or in place of its namesake, is in and decided on."""
@@ -127,7 +130,7 @@ class Tracker:
             self._sharing.forget(name)
         if old is not None and old not in self._targets.values():
             self._hub.retain(old, ())
-        self._sweep_cause = "data"
+        self._want("data", name)
         self._news.set()
 
     def forget(self, name: str) -> None:
@@ -153,14 +156,14 @@ class Tracker:
         """Take note that OPA holds another set of policies, of so many modules."""
         self._modules = modules
         self._sharing.policies_changed(digest, reads)
-        self._sweep_cause = "policy"
+        self._want("policy")
         self._news.set()
 
     async def run(self, policies: asyncio.Event) -> NoReturn:
         """Once the first policies are in, keep the hub current."""
         self._hub.hold("load", "OPA is being loaded")
         await policies.wait()
-        self._sweep_cause = "load"
+        self._want("load")
         loaded = False
         while True:
             self._news.clear()
@@ -169,7 +172,7 @@ class Tracker:
                 loaded = True
                 self._forget_what_is_gone()
                 self._hub.release("load")
-                log.info("decisions_current", targets=len(self._hub.records))
+                log.info("decisions_current", targets=self._hub.count)
             await self._wait()
 
     async def _work(self) -> None:
@@ -191,10 +194,14 @@ class Tracker:
         if started is not None:
             self._sweep_took = self._clock() - started
             if self._sharing.fleeting:
-                self._plan("data", _AGAIN_SECONDS)
+                self._plan(Cause("data"), _AGAIN_SECONDS)
         self._measure()
 
-    def _begin_sweep(self, cause: str) -> None:
+    def _want(self, kind: str, name: str = "", keys: Collection[ObjectKey] = ()) -> None:
+        """Ask for everything again, because of these objects of a collection where it names any."""
+        self._sweep_cause = Cause(kind, _source(name, keys)).merged(self._sweep_cause)
+
+    def _begin_sweep(self, cause: Cause) -> None:
         self._sweep_cause = None
         self._due.clear()
         if self._nothing_to_decide():
@@ -202,10 +209,12 @@ class Tracker:
         for name in self._targets:
             self._sweep.update(queued(name, self._collections[name].keys(), cause))
 
-    def _plan(self, cause: str, seconds: float) -> None:
+    def _plan(self, cause: Cause, seconds: float) -> None:
         """Sweep later; what is planned already is not put off."""
-        wait = max(seconds, _SHARE * self._sweep_took)
-        self._due.setdefault(cause, self._clock() + wait)
+        due, first = self._due.get(cause.kind, (None, None))
+        if due is None:
+            due = self._clock() + max(seconds, _SHARE * self._sweep_took)
+        self._due[cause.kind] = due, cause.merged(first)
 
     def _learning(self) -> bool:
         """Tell whether one LIST will save most of the evaluations of a sweep."""
@@ -222,7 +231,7 @@ class Tracker:
 
     def _nothing_to_decide(self) -> bool:
         """Tell whether every decision is undefined, and known to be: then nobody is asked."""
-        return not self._static and not self._modules and not self._hub.records
+        return not self._static and not self._modules and not self._hub.count
 
     async def _turn(self) -> None:
         queues = [queue for queue in (self._changed, self._sweep) if queue]
@@ -288,14 +297,14 @@ class Tracker:
         self._hub.release(f"load {found.name}")
 
     async def _wait(self) -> None:
-        cause = min(self._due, key=lambda cause: self._due[cause], default="")
-        timeout = max(0.0, self._due[cause] - self._clock()) if cause else None
+        due, cause = min(self._due.values(), key=lambda planned: planned[0], default=(0.0, None))
+        timeout = None if cause is None else max(0.0, due - self._clock())
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
             async with asyncio.timeout(timeout):
                 await self._news.wait()
         except TimeoutError:
-            if cause == "data":  # which nobody tells of
+            if cause is not None and cause.kind == "data":  # which nobody tells of
                 self._sharing.outdate()
             self._sweep_cause = cause
 
@@ -305,7 +314,14 @@ class Tracker:
                 await step()
             except SyncError as error:
                 log.warning("decisions_delayed", error=str(error))
+                self._hub.note("delayed", f"decisions are delayed: {error}")
                 await self._backoff.wait(getattr(error, "retry_after", None))
             else:
+                self._hub.note("delayed", None)
+                self._hub.measure()
                 self._backoff.progressed()
                 return
+
+
+def _source(name: str, keys: Collection[ObjectKey]) -> Source | None:
+    return Source(name, str(next(iter(keys))), len(keys)) if keys else None

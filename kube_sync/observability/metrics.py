@@ -153,3 +153,16 @@ admission_events = Counter(
     " often), dropped_rate, dropped_queue, or why one was given up",
     ["outcome"],
 )
+placement_decisions = Gauge(
+    "kube_sync_placement_decisions", "PlacementDecisions of ours that the API server holds"
+)
+placement_decisions_held = Gauge(
+    "kube_sync_placement_decisions_held",
+    "Resources whose PlacementDecisions are left as they are, by why",
+    ["reason"],
+)
+placement_decision_writes = Counter(
+    "kube_sync_placement_decision_writes_total",
+    "PlacementDecisions that were written or deleted, or were to be, by outcome",
+    ["outcome"],
+)

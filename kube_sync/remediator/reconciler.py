@@ -26,8 +26,8 @@ from kube_sync.decisions.records import (
 from kube_sync.errors import NotFound, SyncError, Terminal
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.remediator.overheard import Records
 from kube_sync.remediator.plan import Apply, Current, Forget, Held, Wanted, plan
-from kube_sync.remediator.streamclient import StreamClient
 from kube_sync.remediator.targets import Targets
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.workqueue import WorkQueue
@@ -58,7 +58,7 @@ class Reconciler:
         """Return the Store for one target collection."""
         return self._targets.setdefault(gvr, Targets(lambda key: self._queue.add((gvr, key))))
 
-    async def follow(self, stream: StreamClient) -> None:
+    async def follow(self, stream: Records) -> None:
         """Take every record in, for ever."""
         async with aclosing(stream.records()) as records:
             async for record in records:

@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 import structlog
@@ -93,6 +94,7 @@ class Replicator:
             _generated(settings),
             Reading(compiler, settings.placement.path, self._collections),
             readiness,
+            at_fault=partial(hub.note, "policies"),
         )
         shelf.wake = self._policies.wake
         self._wakers: tuple[Callable[[], None], ...] = ()
@@ -212,6 +214,7 @@ class Replicator:
             ledger,
             documents=documents,
             audit=Audit(self._opa, root).check,
+            away=partial(self._hub.note, "opa"),
         )
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)

@@ -111,7 +111,10 @@ class Writer:
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
         audit: Audits | None = None,
+        away: Callable[[str | None], None] = lambda _: None,
     ) -> None:
+        """`away` is told why OPA does not take what is written, None when it does."""
+        self._away = away
         self._opa = opa
         self._instance = instance
         self._mirrors = list(mirrors)
@@ -243,7 +246,7 @@ class Writer:
             await self._send(mirror)
         except SyncError as error:
             # What was sent is gone, here and there: only another LIST has it.
-            self._readiness.waiting("opa", str(error))
+            self._delayed(error)
             raise EpochLost(str(error)) from error
         self._tell(mirror, tuple(mirror.keys()))
 
@@ -349,9 +352,14 @@ class Writer:
             except final:
                 raise
             except SyncError as error:
-                self._readiness.waiting("opa", str(error))
+                self._delayed(error)
                 await self._backoff.wait(getattr(error, "retry_after", None))
             else:
                 self._readiness.met("opa")
+                self._away(None)
                 self._backoff.progressed()
                 return
+
+    def _delayed(self, error: SyncError) -> None:
+        self._readiness.waiting("opa", str(error))
+        self._away(f"OPA does not take what is written: {error}")

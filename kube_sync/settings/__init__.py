@@ -24,11 +24,13 @@ from kube_sync.settings.model import (
     Observe,
     Opa,
     Placement,
+    PlacementDecisions,
     Policies,
     Remediate,
     Replicate,
     Resource,
     Settings,
+    Sinks,
 )
 
 __all__ = [
@@ -47,11 +49,13 @@ __all__ = [
     "Observe",
     "Opa",
     "Placement",
+    "PlacementDecisions",
     "Policies",
     "Remediate",
     "Replicate",
     "Resource",
     "Settings",
+    "Sinks",
     "Source",
     "check_stream",
     "effective",

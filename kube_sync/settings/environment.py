@@ -83,8 +83,9 @@ def _put(document: dict[str, Any], path: str, value: object) -> None:
 
 def _from_text(field: Field, text: str) -> object:
     # Text stays text: YAML would read the path "0123" as a number.
-    if field.type in (str, str | None, DataName, DataPath, Label, Namespace):
-        return None if text in ("", "null") and field.type == str | None else text
+    optional = field.type in (str | None, Namespace | None)
+    if optional or field.type in (str, DataName, DataPath, Label, Namespace):
+        return None if text in ("", "null") and optional else text
     try:
         return parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -161,11 +161,25 @@ class Guard(Section, frozen=True):
     """Limits of the remediator; none can be set yet."""
 
 
+class PlacementDecisions(Section, frozen=True):
+    """Whether placements are published as PlacementDecisions, too (SIG Multicluster, KEP-5313)."""
+
+    enabled: bool = False
+    namespace: Namespace | None = None  # of the ClusterProfiles; None: where they are found
+
+
+class Sinks(Section, frozen=True):
+    """What decisions are written to beside annotations and labels."""
+
+    placement_decisions: PlacementDecisions = PlacementDecisions()
+
+
 class Remediate(Section, frozen=True):
     """Whether decisions are written back: only `enforce` writes."""
 
     mode: Literal["off", "dry-run", "manual", "enforce"] = "enforce"
     guard: Guard = Guard()
+    sinks: Sinks = Sinks()
 
 
 class Engine(Section, frozen=True):

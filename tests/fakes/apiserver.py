@@ -31,6 +31,7 @@ _PATH = re.compile(
     r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?"
 )
 _DISCOVERY = re.compile(r"/(?:api/(?P<core>v[^/]+)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))")
+_TYPE_AND_METADATA = {"apiVersion", "kind", "metadata"}
 _EXPIRED = "The resourceVersion for the provided watch is too old."
 
 
@@ -244,6 +245,8 @@ class FakeApiServer:
                 return self._patch(address, recorded)
             case "POST" | "PUT":
                 return self._write(address, recorded)
+            case "DELETE":
+                return self._delete(address, recorded)
             case _:
                 return self._one(address)
 
@@ -261,6 +264,8 @@ class FakeApiServer:
         if applied and not recorded.query.get("fieldManager"):
             return status(400, "BadRequest", "PatchOptions: fieldManager: Required value")
         if old is None:
+            if applied and "uid" not in wanted and patch.keys() - _TYPE_AND_METADATA:
+                return self._write(address, recorded)  # what is whole enough is created
             return _missing(address, has_uid="uid" in wanted, applied=applied)
         if applied and wanted.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
             return status(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
@@ -291,9 +296,21 @@ class FakeApiServer:
             version = old["metadata"]["resourceVersion"]
             if wanted.get("resourceVersion", version) != version:
                 return status(409, "Conflict", f'"{key.name}": the object has been modified')
-        content = {n: v for n, v in new.items() if n not in ("apiVersion", "kind", "metadata")}
-        metadata = {n: v for n, v in wanted.items() if n in ("labels", "annotations")}
+        content = {n: v for n, v in new.items() if n not in _TYPE_AND_METADATA}
+        kept = ("labels", "annotations", "ownerReferences")
+        metadata = {n: v for n, v in wanted.items() if n in kept}
         return web.json_response(self.put(address.gvr, key, metadata=metadata, **content))
+
+    def _delete(self, address: _Address, recorded: Recorded) -> web.Response:
+        """Delete an object that is as the preconditions say."""
+        key = ObjectKey(address.namespace, address.name)
+        if (old := self._objects[address.gvr].get(key)) is None:
+            return status(404, "NotFound", f'"{key.name}" not found')
+        conditions = recorded.json().get("preconditions", {}) if recorded.body else {}
+        if any(old["metadata"][name] != value for name, value in conditions.items()):
+            return status(409, "Conflict", f'"{key.name}": the precondition does not hold')
+        self.delete(address.gvr, key)
+        return web.json_response(_status_body(200, "", ""))
 
     # The memory
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import yaml
 
 from kube_sync import __version__, app, cli
 from kube_sync.cli import main
+from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Misconfigured
 from kube_sync.settings import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.survey import command
@@ -58,6 +59,7 @@ def test_help_tells_what_the_commands_do_and_where_the_configuration_is(
         "remediate",
         "admit",
         "run",
+        "decisions",
         "analyze",
         "config",
         "certs",
@@ -70,7 +72,17 @@ def test_help_tells_what_the_commands_do_and_where_the_configuration_is(
 
 @pytest.mark.parametrize(
     "command",
-    ["replicate", "remediate", "admit", "run", "analyze", "config", "certs", "healthcheck"],
+    [
+        "replicate",
+        "remediate",
+        "admit",
+        "run",
+        "decisions",
+        "analyze",
+        "config",
+        "certs",
+        "healthcheck",
+    ],
 )
 def test_every_command_has_help_of_its_own(
     capsys: pytest.CaptureFixture[str], command: str
@@ -123,7 +135,9 @@ def test_config_lists_the_variable_of_every_field(capsys: pytest.CaptureFixture[
     ]
 
 
-@pytest.mark.parametrize("command", ["config", "replicate", "remediate", "admit", "run"])
+@pytest.mark.parametrize(
+    "command", ["config", "replicate", "remediate", "admit", "run", "decisions"]
+)
 def test_a_mistake_in_the_configuration_is_one_line_and_2(
     capsys: pytest.CaptureFixture[str], config: Path, command: str
 ) -> None:
@@ -234,6 +248,59 @@ def test_analyze_names_the_server_that_does_not_answer(
     run = Run(capsys, "analyze", "--live")
     assert (run.status, run.out) == (1, "")
     assert run.complaint.startswith("kube-sync: OPA http://127.0.0.1:1: ")
+
+
+def test_decisions_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "decisions", "--help")
+    assert run.out.count("\n  kube-sync decisions ") == 4
+    assert "exit status: 0; 1 if the replicator does not answer" in run.out
+
+
+def test_decisions_names_the_replicator_that_does_not_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = Run(capsys, "decisions", "--url", "http://127.0.0.1:1")
+    assert (run.status, run.out) == (1, "")
+    assert run.complaint.startswith(
+        "kube-sync: decision stream http://127.0.0.1:1/v1/decisions: Cannot connect"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--url", "nowhere"], '--url: "nowhere" is not an http or https URL'),
+        (["--url", "https://r", "--ca-file", "/gone"], "/gone: No such file or directory"),
+    ],
+)
+def test_decisions_with_a_wrong_argument_is_one_line_and_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
+) -> None:
+    run = Run(capsys, "decisions", *arguments)
+    assert (run.status, run.out) == (2, "")
+    assert complaint in run.complaint
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), 130), (BrokenPipeError(), 0), (None, 0)]
+)
+def test_decisions_that_a_person_ends_says_nothing(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+    status: int,
+) -> None:
+    async def run(
+        _request: object, _settings: object, say: Callable[[str], None], _: object
+    ) -> None:
+        say("a line")
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(stream_command, "run", run)
+    monkeypatch.setattr(cli, "_stop_printing", lambda: None)
+    finished = Run(capsys, "decisions", "--watch")
+    assert (finished.status, finished.out, finished.err) == (status, "a line\n", "")
 
 
 def test_certs_writes_and_lists_its_files(

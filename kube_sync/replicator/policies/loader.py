@@ -44,6 +44,9 @@ _ONE_BY_ONE = (
 )
 
 
+_FAULT_CHARACTERS = 300
+
+
 class Record(Protocol):
     """Where last good versions outlive this process."""
 
@@ -136,8 +139,13 @@ class PolicyLoader:
         readiness: Readiness,
         *,
         backoff: Backoff | None = None,
+        at_fault: Callable[[str | None], None] = lambda _: None,
     ) -> None:
-        """Take the `generated` modules, which are part of every set."""
+        """Take the `generated` modules, which are part of every set.
+
+        `at_fault` is told which policies are not in force as they are, None: all are.
+        """
+        self._at_fault = at_fault
         self._ways = Pathfinder(opa, compiler, guard, generated)
         self._compiler = compiler
         self._declared = Declared(compiler)
@@ -242,6 +250,7 @@ class PolicyLoader:
             # They may need what OPA has got from elsewhere since.
             self._way = way = await self._ways.look_again(way)
             choice = self._explained = await self._choose(way, epoch, policies)
+        self._at_fault(_faults(choice.failures))  # whatever becomes of the others
         wanted = self._wanted(choice)
         narrowed = epoch.data.narrowed
         if not epoch.data.hold(await self._ahead(way, wanted) if narrowed else [None]):
@@ -352,6 +361,15 @@ class PolicyLoader:
             # The status is news for people; it never steers nor delays what is in force. A
             # conflict means that the ConfigMap changed: its next version gets a status of its own.
             log.warning("policy_status_not_written", policy=str(policy.key), error=str(error))
+
+
+def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:
+    if not failures:
+        return None
+    first = min(failures, key=str)
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    error = str(OpaError(errors=list(failures[first])))
+    return f"policy ConfigMap {first}: not in force as it is: {error:.{_FAULT_CHARACTERS}}{more}"
 
 
 def _not_put(failures: Mapping[str, OpaError]) -> Iterable[Cause]:

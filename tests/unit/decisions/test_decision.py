@@ -171,3 +171,18 @@ def test_a_wrong_shape_is_no_decision_and_says_what_it_is(answer: bytes, reason:
 
 def test_compact_writes_no_white_space_and_sorts_at_every_level() -> None:
     assert compact({"b": [{"d": 1, "c": 2}], "a": "x y"}) == '{"a":"x y","b":[{"c":2,"d":1}]}'
+
+
+def test_reasons_are_read_by_cluster() -> None:
+    answer = {"reasons": {"b": "near", "a": ["cheap", "certified"]}}
+    assert list(parse_decision(json.dumps(answer).encode()).reasons.items()) == [
+        ("a", "cheap; certified"),
+        ("b", "near"),
+    ]
+
+
+@pytest.mark.parametrize("reasons", [7, None, ["a"], {"a": 7}, {"a": ["", None]}, {"a": {}}])
+def test_reasons_of_any_other_shape_are_left_out_and_refuse_nothing(reasons: object) -> None:
+    """What explains a decision must not turn it down."""
+    answer = {"annotations": {"k": "v"}, "reasons": reasons}
+    assert parse_decision(json.dumps(answer).encode()) == Decision({"k": "v"})

@@ -10,15 +10,19 @@ from prometheus_client import REGISTRY
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.hub import DecisionHub, Subscription
+from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
     DeletedRecord,
     Record,
+    Source,
     StatusRecord,
     Target,
+    decode,
 )
+from kube_sync.decisions.subscription import Subscription
+from kube_sync.errors import Expired
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from tests.unit.async_tools import PATIENCE
 
@@ -198,7 +202,7 @@ async def test_what_is_known_already_is_no_news(again: str) -> None:
     [
         (_outcome("1"), _outcome("1", uid="other")),
         (_outcome("1"), Outcome("u")),
-        (_outcome("1"), Outcome("", failure="conflict")),
+        (_outcome("1"), Outcome("other", failure="conflict")),
         (Outcome("", failure="conflict"), Outcome("", failure="timeout")),
         (Outcome("", failure="conflict"), Outcome("")),
         (Outcome("", failure="conflict"), _outcome("1")),
@@ -282,7 +286,7 @@ class Reader:
 
     async def read(self, limit: int) -> list[Record]:
         records = await self.subscription.read(limit, 0.0)
-        assert len(records) <= limit + 2
+        assert len(records) <= limit + 3
         if self.hub.held and self.hub.held != self.held:
             assert records[0] == StatusRecord(self.hub.held, "me"), "a hold is told first"
         for record in records:
@@ -292,6 +296,8 @@ class Reader:
     def _take(self, record: Record) -> None:
         assert isinstance(record, StatusRecord) or self.held is not None
         match record:
+            case DecisionRecord(decision=None, failure=None):
+                self.state.pop(record.object, None)
             case DecisionRecord():
                 self.state[record.object] = record
             case DeletedRecord():
@@ -304,7 +310,7 @@ class Reader:
                 assert (self.state, record.seq) == (self.hub.records, self.hub.seq)
 
     async def drain(self, limit: int) -> None:
-        while len(await self.read(limit)) > 1 or self.subscription._pending:
+        while len(await self.read(limit)) > 1 or self.subscription._read < self.hub.seq:
             pass
 
 
@@ -313,6 +319,7 @@ _steps = st.lists(
     st.one_of(
         st.tuples(st.just("update"), st.sampled_from(_NAMES), st.sampled_from("123")),
         st.tuples(st.just("fail"), st.sampled_from(_NAMES), st.sampled_from("12")),
+        st.tuples(st.just("undefine"), st.sampled_from(_NAMES), st.just("")),
         st.tuples(st.just("delete"), st.sampled_from(_NAMES), st.just("")),
         st.tuples(st.just("hold"), st.sampled_from("xy"), st.sampled_from("12")),
         st.tuples(st.just("release"), st.sampled_from("xy"), st.just("")),
@@ -328,6 +335,8 @@ def _change(hub: DecisionHub, step: str, name: str, value: str) -> None:
             hub.update(_target(name), _outcome(value), "data", "")
         case "fail":
             hub.update(_target(name), Outcome("", failure=value), "data", "")
+        case "undefine":
+            hub.update(_target(name), Outcome("u"), "data", "")
         case "delete":
             hub.delete(_target(name))
         case "hold":
@@ -341,8 +350,8 @@ async def _play(hub: DecisionHub, steps: list[tuple[str, str, str]], readers: li
         if step == "read" and readers:
             await readers[int(name)].read(int(value))
         _change(hub, step, name, value)
-        for reader in readers:
-            assert len(reader.subscription._pending) <= len(_NAMES), "memory has a bound"
+        known = len(hub.log.current) + len(hub.log._ended)
+        assert known <= len(_NAMES), "memory has a bound"
 
 
 @given(before=_steps, after=_steps, limit=st.integers(1, 5))
@@ -370,3 +379,224 @@ def test_a_hold_that_stands_alone_takes_the_place_of_all_others() -> None:
     assert list(hub.held) == ["OPA is being loaded"]
     hub.release("load")
     assert not hub.held
+
+
+async def test_a_failure_leaves_the_last_good_decision_standing() -> None:
+    hub = _hub(a="1")
+    hub.update(_target("a"), Outcome("", failure="conflict"), "data", "p2", data=4)
+    assert hub.records[_target("a")] == DecisionRecord(
+        _target("a"),
+        "u",
+        Decision({"place": "1"}),
+        2,
+        "data",
+        "p2",
+        old=Decision({"place": "1"}),
+        failure="conflict",
+        data=4,
+        last_good=True,
+    )
+
+
+async def test_the_last_good_decision_stands_through_one_failure_after_another() -> None:
+    hub = _hub(a="1")
+    for failure in ("conflict", "timeout"):
+        hub.update(_target("a"), Outcome("", failure=failure), "data", "")
+    record = hub.records[_target("a")]
+    assert (record.decision, record.failure, record.last_good) == (
+        Decision({"place": "1"}),
+        "timeout",
+        True,
+    )
+
+
+async def test_a_decision_on_an_object_that_was_made_anew_does_not_stand_for_it() -> None:
+    hub = _hub(a="1")
+    hub.update(_target("a"), Outcome("other", failure="conflict"), "object", "")
+    record = hub.records[_target("a")]
+    assert (record.uid, record.decision, record.last_good) == ("other", None, False)
+
+
+async def test_a_failure_ends_with_the_next_decision_even_where_it_is_the_last_good_one() -> None:
+    hub = _hub(a="1")
+    hub.update(_target("a"), Outcome("", failure="conflict"), "data", "")
+    hub.update(_target("a"), _outcome("1"), "data", "")
+    record = hub.records[_target("a")]
+    assert (record.seq, record.failure, record.last_good) == (3, None, False)
+
+
+async def test_a_record_says_what_caused_it_and_on_which_data() -> None:
+    hub, source = DecisionHub("me"), Source("clusters", "fleet/c1", 2)
+    hub.update(_target("a"), _outcome("1"), "data", "p1", uid="own", data=7, source=source)
+    record = hub.records[_target("a")]
+    assert (record.uid, record.data, record.source) == ("own", 7, source)
+
+
+async def test_objects_that_are_decided_alike_share_what_is_said_of_them() -> None:
+    hub, outcome = DecisionHub("me"), _outcome("1")
+    for name in "abc":
+        hub.update(_target(name), outcome, "load", "p1")
+    assert len({id(entry.told) for entry in hub.log.current.values()}) == 1
+
+
+async def test_what_is_shared_is_forgotten_before_it_takes_much_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kube_sync.decisions.hub._ALIKE", 2)
+    hub = _hub(a="1", b="2", c="3")
+    assert len(hub._alike) == 1
+    assert len(hub.records) == 3
+
+
+async def test_lines_are_the_records_in_two_parts() -> None:
+    hub = _hub(a="1", b="2")
+    hub.update(_target("b"), Outcome("u", failure="conflict"), "data", "")
+    with hub.subscribe() as one, hub.subscribe() as other:
+        hub.delete(_target("a"))
+        lines = await one.read_lines(100, 0.0)
+        assert [decode(line) for line in lines.splitlines(keepends=True)] == await _read(other)
+
+
+async def test_a_note_is_told_beside_the_decisions_and_taken_back() -> None:
+    hub = _hub(a="1")
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.note("policies", "p: does not compile")
+        assert await _read(subscription) == [StatusRecord((), "me", ("p: does not compile",))]
+        hub.note("policies", "p: does not compile")
+        assert await _read(subscription) == [BookmarkRecord(1, "me")]
+        hub.note("policies", None)
+        assert await _read(subscription) == [RELEASED]
+
+
+async def test_a_note_ends_no_hold_before_the_decisions_are_told() -> None:
+    hub = _hub(a="1", b="2")
+    with hub.subscribe() as subscription:
+        assert (await _read(subscription, 1))[0] == SENDING
+        hub.note("policies", "wrong")
+        status, record, release, _ = await _read(subscription, 1)
+    assert status == StatusRecord(SENDING.held, "me", ("wrong",))
+    assert _names([record]) == ["b"]
+    assert release == StatusRecord((), "me", ("wrong",))
+
+
+async def test_a_reader_that_resumes_gets_what_changed_since_and_a_bookmark() -> None:
+    hub = _hub(a="1", b="2", c="3", d="4")
+    hub.update(_target("b"), _outcome("5"), "data", "")
+    hub.delete(_target("c"))
+    hub.update(_target("d"), Outcome("u"), "data", "")
+    with hub.subscribe(("me", 4)) as subscription:
+        first, b, c, d, release, bookmark = await _read(subscription)
+    assert (first, release, bookmark) == (SENDING, RELEASED, BookmarkRecord(7, "me"))
+    assert b == hub.records[_target("b")]
+    assert c == DeletedRecord(_target("c"), 6)
+    assert isinstance(d, DecisionRecord)
+    assert (d.decision, d.old) == (None, Decision({"place": "4"}))
+
+
+async def test_a_reader_that_starts_afresh_hears_nothing_of_what_ended_before() -> None:
+    hub = _hub(a="1", b="2")
+    hub.delete(_target("a"))
+    with hub.subscribe() as subscription:
+        assert _names(await _read(subscription)) == ["b"]
+
+
+async def test_an_object_that_came_back_is_told_once() -> None:
+    hub = _hub(a="1")
+    hub.delete(_target("a"))
+    hub.update(_target("a"), _outcome("2"), "object", "")
+    with hub.subscribe(("me", 1)) as subscription:
+        assert _names(await _read(subscription)) == ["a"]
+    assert not hub.log._ended
+
+
+async def test_a_decision_that_ended_is_forgotten_with_its_object() -> None:
+    hub = _hub(a="1")
+    hub.update(_target("a"), Outcome("u"), "policy", "")
+    with hub.subscribe(("me", 2)) as subscription:
+        hub.delete(_target("a"))
+        hub.delete(_target("a"))
+        assert (await _read(subscription))[1] == DeletedRecord(_target("a"), 3)
+    assert hub.seq == 3
+
+
+@pytest.mark.parametrize("since", [("other", 1), ("me", 3)])
+async def test_another_process_cannot_resume(since: tuple[str, int]) -> None:
+    with pytest.raises(Expired, match="another replicator process"), _hub(a="1").subscribe(since):
+        pytest.fail("resumed")
+
+
+async def test_a_bookmark_from_before_what_is_remembered_cannot_be_resumed() -> None:
+    hub = DecisionHub("me", ended=1)
+    for name in "ab":
+        hub.update(_target(name), _outcome("1"), "load", "")
+        hub.delete(_target(name))
+    with hub.subscribe(("me", 2)):
+        pass
+    with pytest.raises(Expired, match="start afresh"), hub.subscribe(("me", 1)):
+        pytest.fail("resumed")
+
+
+async def test_a_reader_that_missed_the_end_of_an_object_for_good_is_sent_away() -> None:
+    hub = DecisionHub("me", ended=1)
+    for name in "ab":
+        hub.update(_target(name), _outcome("1"), "load", "")
+    with hub.subscribe() as behind, hub.subscribe() as current:
+        await _read(behind)
+        for name in "ab":
+            hub.delete(_target(name))
+            await _read(current)
+        with pytest.raises(Expired):
+            await _read(behind)
+
+
+async def test_what_was_superseded_is_swept_out() -> None:
+    hub = _hub(a="1")
+    for number in range(5000):
+        hub.update(_target("a"), _outcome(str(number)), "data", "")
+    assert len(hub.log._entries) < 1100
+
+
+async def test_a_snapshot_is_everything_in_pieces_up_to_a_bookmark() -> None:
+    hub = _hub(a="1", b="2")
+    pieces = []
+    for piece in hub.reader().snapshot(2):
+        pieces.append(piece)
+        hub.update(_target("b"), _outcome(f"3{len(pieces)}"), "data", "")
+    records = [decode(line) for line in b"".join(pieces).splitlines(keepends=True)]
+    assert len(pieces) == 3
+    assert _names(records) == ["a", "b"]
+    assert records[-1] == BookmarkRecord(2, "me"), "what changed meanwhile comes after it"
+
+
+async def test_changes_are_counted_together() -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("kube_sync_decision_changes_total") or 0.0
+
+    before, hub = counted(), _hub(a="1", b="2")
+    hub.measure()
+    hub.measure()
+    assert counted() == before + 2
+
+
+@given(before=_steps, after=_steps, limit=st.integers(1, 5))
+def test_whoever_resumes_knows_what_one_who_never_left_knows(
+    before: list[tuple[str, str, str]], after: list[tuple[str, str, str]], limit: int
+) -> None:
+    async def whole() -> None:
+        hub = DecisionHub("me", ended=3)
+        await _play(hub, before, [])
+        with hub.subscribe() as first:
+            reader = Reader(hub, first)
+            await reader.drain(limit)
+        seq = hub.seq
+        await _play(hub, after, [])
+        try:
+            with hub.subscribe(("me", seq)) as second:
+                reader.subscription, reader.held = second, None
+                await reader.drain(limit)
+                assert reader.state == hub.records
+        except Expired:
+            assert hub.log.forgotten > seq
+
+    asyncio.run(whole())

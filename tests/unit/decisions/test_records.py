@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ from kube_sync.decisions.records import (
     DecisionRecord,
     DeletedRecord,
     Record,
+    Source,
     StatusRecord,
     Target,
     decode,
@@ -26,7 +29,9 @@ _decisions = st.none() | st.builds(
     st.dictionaries(st.text(), st.text(), max_size=3),
     st.lists(st.text(), max_size=3).map(tuple),
     st.dictionaries(st.text(), st.text(), max_size=3),
+    reasons=st.dictionaries(st.text(), st.text(), max_size=3),
 )
+_some_texts = st.lists(st.text(), max_size=3).map(tuple)
 _texts = st.none() | st.text()
 _seqs = st.integers(0, 2**53)
 _records: st.SearchStrategy[Record] = st.one_of(
@@ -40,9 +45,12 @@ _records: st.SearchStrategy[Record] = st.one_of(
         policy=st.text(),
         old=_decisions,
         failure=_texts,
+        data=_seqs,
+        source=st.none() | st.builds(Source, st.text(), st.text(), st.integers(1, 9)),
+        last_good=st.booleans(),
     ),
     st.builds(DeletedRecord, object=_targets, seq=_seqs),
-    st.builds(StatusRecord, st.lists(st.text(), max_size=3).map(tuple), st.text()),
+    st.builds(StatusRecord, _some_texts, st.text(), _some_texts),
     st.builds(BookmarkRecord, _seqs, st.text()),
 )
 
@@ -75,6 +83,9 @@ def test_a_decision_line_is_what_the_documentation_says() -> None:
         "policy": "abc",
         "old": {"annotations": {}, "errors": []},
         "failure": None,
+        "data": 0,
+        "source": None,
+        "last_good": False,
     }
 
 
@@ -83,6 +94,16 @@ def test_labels_are_told_where_there_are_any() -> None:
     record = DecisionRecord(target, "u1", Decision(labels={"l": "1"}), 7, "data", "abc")
     decision = {"annotations": {}, "errors": [], "labels": {"l": "1"}}
     assert json.loads(encode(record))["decision"] == decision
+
+
+DOCUMENTED = Path(__file__).resolve().parents[3] / "docs/decisions.md"
+
+
+def test_the_documented_records_are_records_with_all_their_fields() -> None:
+    lines = re.findall(r"^\{.*\}$", DOCUMENTED.read_text(encoding="utf-8"), re.MULTILINE)
+    records = [decode(f"{line}\n".encode()) for line in lines]
+    assert [json.loads(encode(record)) for record in records] == list(map(json.loads, lines))
+    assert len({type(record) for record in records}) == 4
 
 
 @pytest.mark.parametrize(

@@ -300,10 +300,12 @@ async def test_object_that_left_the_class_while_opa_decided_is_never_told_by_it(
         fleet.put("n3", a=9)
         fleet.write()
         with fleet.hub.subscribe() as reader:
-            reader._take(100)
+            await reader.read(100, 0.0)
             fleet.go_on(fleet.answering)
             await fleet.settle()  # the next question waits
-            told = {r.object.name for r in reader._take(100) if isinstance(r, DecisionRecord)}
+            told = {
+                r.object.name for r in await reader.read(100, 0.0) if isinstance(r, DecisionRecord)
+            }
         assert "n0" in told
         assert "n3" not in told
 

@@ -26,6 +26,8 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from tests.unit.async_tools import PATIENCE, until
 
+KNOWN = "io/k8s/federation/admission"
+
 
 def _target(name: str) -> Target:
     return Target("apps", "v1", "replicasets", name, "ns")
@@ -154,8 +156,6 @@ async def test_a_slow_reader_gets_the_latest_and_not_every_step() -> None:
             _update(hub, "b", f"{number}")
             for _ in range(5):
                 await asyncio.sleep(0)
-        (subscription,) = hub._subscriptions
-        assert len(subscription._pending) <= 2
         latest: dict[Target, DecisionRecord] = {}
         told = 0
         while latest != hub.records:
@@ -204,3 +204,123 @@ async def test_what_is_served_beside_the_stream_needs_the_same_token(token_file:
             assert response.status == 401
         async with session.get(url, headers=headers) as response:
             assert await response.text() == "bundle"
+
+
+async def test_decisions_are_served_under_the_path_of_the_policy() -> None:
+    hub = DecisionHub("me")
+    _update(hub, "a", "1")
+    async with _served(hub) as url, _opened(f"{url}/{KNOWN}?watch") as response:
+        assert response.headers["Content-Type"] == "application/x-ndjson"
+        assert (await _records(response, 4))[1:] == [
+            hub.records[_target("a")],
+            StatusRecord((), "me"),
+            BookmarkRecord(1, "me"),
+        ]
+        _update(hub, "a", "2")
+        assert await _records(response, 1) == [hub.records[_target("a")]]
+
+
+@pytest.mark.parametrize("query", ["", "?watch=false", "?watch=0"])
+async def test_without_watch_the_response_ends_with_a_bookmark(query: str) -> None:
+    hub = DecisionHub("me")
+    _update(hub, "a", "1")
+    async with _served(hub) as url, _opened(f"{url}/{KNOWN}{query}") as response:
+        lines = (await response.read()).splitlines(keepends=True)
+    assert [decode(line) for line in lines] == [
+        StatusRecord(("the decisions are being sent",), "me"),
+        hub.records[_target("a")],
+        StatusRecord((), "me"),
+        BookmarkRecord(1, "me"),
+    ]
+    assert not hub._subscriptions
+
+
+async def test_another_path_names_the_one_that_is_known() -> None:
+    async with _served(DecisionHub("me")) as url, _opened(f"{url}/io/other?watch") as response:
+        assert response.status == 404
+        assert await response.text() == f"no decisions are made there; known: {PATH}/{KNOWN}\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("watch=maybe", "watch: say"),
+        ("since=7", "since: say <instance>:<seq>"),
+        ("watch&since=me:x", "since: say <instance>:<seq>"),
+        ("watch&since=me:-1", "since: say <instance>:<seq>"),
+    ],
+)
+async def test_a_question_that_means_nothing_is_400(query: str, said: str) -> None:
+    async with _served(DecisionHub("me")) as url, _opened(f"{url}/{KNOWN}?{query}") as response:
+        assert response.status == 400
+        assert (await response.text()).startswith(said)
+
+
+@pytest.mark.parametrize("path", [f"/{KNOWN}?watch&", f"/{KNOWN}?", "?"])
+async def test_since_leaves_out_what_was_read_before(path: str) -> None:
+    hub = DecisionHub("me")
+    _update(hub, "a", "1")
+    _update(hub, "b", "2")
+    async with _served(hub) as url, _opened(f"{url}{path}since=me:1") as response:
+        assert response.headers["Kube-Sync-Resumed"] == "me:1"
+        assert (await _records(response, 4))[1:] == [
+            hub.records[_target("b")],
+            StatusRecord((), "me"),
+            BookmarkRecord(2, "me"),
+        ]
+
+
+@pytest.mark.parametrize("query", ["since=other:0", "watch&since=other:0", "watch&since=me:9"])
+async def test_a_bookmark_of_another_process_is_410_with_a_reason(query: str) -> None:
+    async with _served(DecisionHub("me")) as url, _opened(f"{url}/{KNOWN}?{query}") as response:
+        assert response.status == 410
+        assert (await response.text()).endswith("this is me: start afresh\n")
+
+
+async def test_a_bookmark_that_is_too_old_is_410() -> None:
+    hub = DecisionHub("me", ended=0)
+    _update(hub, "a", "1")
+    hub.delete(_target("a"))
+    async with _served(hub) as url, _opened(f"{url}/{KNOWN}?watch&since=me:1") as response:
+        assert response.status == 410
+
+
+async def test_a_reader_that_is_too_far_behind_is_ended() -> None:
+    hub = DecisionHub("me", ended=0)
+    async with _served(hub) as url, _opened(url) as response:
+        await _records(response, 3)
+        _update(hub, "a", "1")
+        hub.delete(_target("a"))
+        assert await response.content.readline() == b""
+
+
+async def test_a_reader_that_stops_costs_no_memory_and_no_other_reader_anything() -> None:
+    hub, padding = DecisionHub("me"), "x" * 5_000
+    async with _served(hub) as url, _opened(url) as slow, _opened(url) as fast:
+        for response in (slow, fast):
+            await _records(response, 3)
+        for number in range(10_000):
+            _update(hub, f"{number % 20}", f"{number} {padding}")
+            if number % 100 == 0:  # and nobody waits for the slow one
+                await asyncio.sleep(0)
+        assert len(hub.log.current) == 20
+        assert len(hub.log._entries) < 1_100
+        last = hub.seq
+        for response in (fast, slow):
+            told, latest = 0, dict[Target, DecisionRecord]()
+            while (record := (await _records(response, 1))[0]) != BookmarkRecord(last, "me"):
+                if isinstance(record, DecisionRecord):
+                    latest[record.object], told = record, told + 1
+            assert latest == hub.records
+            assert told < 10_000 / 2
+
+
+async def test_a_snapshot_that_nobody_reads_to_its_end_ends() -> None:
+    hub = DecisionHub("me")
+    for number in range(1_000):
+        _update(hub, f"{number}", f"{number} {'x' * 20_000}")
+    async with _served(hub) as url:
+        async with _opened(f"{url}/{KNOWN}") as response:
+            await _records(response, 1)
+        async with _opened(f"{url}/{KNOWN}") as response:
+            assert len((await response.read()).splitlines()) == 1_003

@@ -13,7 +13,7 @@ from kube_sync.decisions.classes import Members
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import DecisionRecord, Target
+from kube_sync.decisions.records import DecisionRecord, Source, Target
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Refused, Retriable
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -140,6 +140,10 @@ class World:
     def texts(self) -> dict[str, str | None]:
         return {t.name: _text(record) for t, record in self.hub.records.items()}
 
+    @property
+    def sources(self) -> dict[str, Source | None]:
+        return {target.name: record.source for target, record in self.hub.records.items()}
+
 
 def _text(record: DecisionRecord) -> str | None:
     return record.decision.annotations["place"] if record.decision else None
@@ -250,6 +254,67 @@ async def test_a_change_elsewhere_asks_for_all_targets() -> None:
         await until(lambda: world.texts == {"a": "two", "b": "two"})
     assert world.causes == {"a": "data", "b": "data"}
     assert world.opa.asked == [["a", "b"]]
+
+
+async def test_the_first_of_the_changes_that_caused_a_sweep_is_named() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.opa.text = "two"
+        world.tracker.written("clusters", [ObjectKey("fleet", "c1"), ObjectKey("fleet", "c2")])
+        world.tracker.written("clusters", [ObjectKey("fleet", "c3")])
+        await until(lambda: world.texts == {"a": "two"})
+    assert world.sources == {"a": Source("clusters", "fleet/c1", 3)}
+
+
+async def test_a_change_of_the_policy_beside_one_of_data_is_the_cause_that_came_last() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.opa.text = "two"
+        world.tracker.written("clusters", [ObjectKey("", "c1")])
+        world.tracker.policies_changed("digest-2", 1, READS)
+        await until(lambda: world.texts == {"a": "two"})
+    assert (world.causes, world.sources) == ({"a": "policy"}, {"a": None})
+
+
+async def test_a_target_that_caused_others_to_be_asked_for_is_named() -> None:
+    world = World("a", "b")
+    async with world.loaded():
+        world.tracker.written("replicasets", [_key("b")])
+        await until(lambda: world.opa.asked)
+        world.opa.text = "two"
+        world.opa.clock += 2.1
+        world.tracker.wake()
+        await until(lambda: world.texts == {"a": "two", "b": "two"})
+    assert world.causes == {"a": "object", "b": "object"}
+    assert world.sources["a"] == Source("replicasets", "ns/b")
+
+
+async def test_a_decision_says_on_which_data_it_was_asked_for() -> None:
+    """Writes that end while OPA decides may be in the answer: the number is a lower bound."""
+    world = World("a")
+    async with world.loaded():
+        assert world.hub.data == 0
+        world.opa.answers.clear()
+        world.opa.text = "two"
+        world.tracker.written("clusters", [ObjectKey("", "c1")])
+        await until(lambda: world.opa.asked)
+        world.tracker.written("nothing that is read or decided on", [ObjectKey("", "x")])
+        world.tracker.written("replicasets", [_key("a")])
+        world.opa.answers.set()
+        await until(lambda: world.texts == {"a": "two"})
+    assert [record.data for record in world.hub.records.values()] == [1]
+
+
+async def test_delayed_decisions_are_noted_until_they_are_made() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.opa.failures = [Retriable("503") for _ in range(20)]
+        with world.hub.subscribe() as reader:
+            await reader.read(100, 0.0)
+            world.tracker.written("replicasets", [_key("a")])
+            await until(lambda: world.hub.notes)
+            assert world.hub.notes == ("decisions are delayed: 503",)
+            await until(lambda: not world.hub.notes)
 
 
 async def test_another_set_of_policies_asks_for_all_targets_in_its_name() -> None:

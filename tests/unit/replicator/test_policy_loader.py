@@ -75,6 +75,7 @@ class Bench:
         self.steps: list[str] = []
         self.reads: list[Reads] = []
         self.statuses: list[tuple[str, str]] = []
+        self.faults: list[str | None] = []
         self.refusal: SyncError | None = None
         self.versions = 0
         self.idle = asyncio.Event()
@@ -102,6 +103,7 @@ class Bench:
             Reading(self.compiler, "p", self._collections),
             self.readiness,
             backoff=self.waits.backoff(),
+            at_fault=self.faults.append,
         )
 
     async def _collections(self) -> dict[str, Collection]:
@@ -283,6 +285,19 @@ async def test_rejected_module_delays_no_other(bench: Bench) -> None:
         assert bench.modules == {"good/a.rego": "package a"}
         assert bench.status["good"] == OK
         assert "policies" not in bench.readiness.reasons
+
+
+async def test_faulty_config_maps_are_told_until_they_are_mended(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": BROKEN})
+    bench.put("q", **{"a.rego": BROKEN})
+    async with bench.applied_once():
+        where = f"policy ConfigMap {NAMESPACE}/p: not in force as it is: {NAMESPACE}/p/a.rego:2: "
+        assert str(bench.faults[-1]).startswith(where)
+        assert str(bench.faults[-1]).endswith(" (and 1 more)")
+        for name in "pq":
+            bench.put(name, **{"a.rego": "package a"})
+        await bench.until_idle()
+        assert bench.faults[-1] is None
 
 
 async def test_several_rejected_modules_are_all_named(bench: Bench) -> None:

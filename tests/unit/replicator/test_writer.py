@@ -42,6 +42,7 @@ class Bench:
         self.waits = Waits()
         self.readiness = Readiness()
         self.told: list[tuple[str, set[str]]] = []
+        self.away: list[str | None] = []
         self.things = Mirror("things", ("kubernetes",), self.wake)
         self.others = Mirror("others", ("kubernetes",), self.wake)
         self.writer = Writer(
@@ -53,6 +54,7 @@ class Bench:
             Ledger(client, "kubernetes", ["things", "others"]),
             backoff=self.waits.backoff(),
             heartbeat=beat,
+            away=self.away.append,
         )
         self.task: asyncio.Task[Any] | None = None
 
@@ -311,6 +313,17 @@ async def test_failure_in_mid_load_loses_the_epoch_and_says_why(bench: Bench, op
             await task
     assert isinstance(first_of(raised.value), EpochLost)
     assert "500" in bench.readiness.reasons["opa"]
+    assert "OPA does not take what is written: " in str(bench.away[-1])
+
+
+async def test_away_opa_is_told_until_it_is_back(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded():
+        opa.http.fault(patched, answer(503))
+        bench.away.clear()
+        bench.add("a")
+        await bench.until_written()
+        assert "503" in str(bench.away[0])
+        assert bench.away[-1] is None
 
 
 async def test_change_during_a_retry_is_not_lost(bench: Bench, opa: FakeOpa) -> None:

@@ -41,7 +41,10 @@ policies:
 placement: {path: io/k8s/federation/admission, resources: [replicasets]}
 decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
   cert_file: null, key_file: null, ca_file: null}
-remediate: {mode: enforce, guard: {}}                   # off | dry-run | manual | enforce
+remediate:
+  mode: enforce                                         # off | dry-run | manual | enforce
+  guard: {}
+  sinks: {placement_decisions: {enabled: false, namespace: null}}
 admission:
   listen: "0.0.0.0:8443"
   cert_file: null
@@ -379,6 +382,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "decisions.key_file": ("/a", "/a"),
     "decisions.ca_file": ("/a", "/a"),
     "remediate.mode": ("dry-run", "dry-run"),
+    "remediate.sinks.placement_decisions.enabled": ("true", True),
+    "remediate.sinks.placement_decisions.namespace": ("0123", "0123"),
     "admission.listen": (":1", ":1"),
     "admission.cert_file": ("/a", "/a"),
     "admission.key_file": ("/a", "/a"),
@@ -444,6 +449,14 @@ def test_no_two_fields_share_a_variable() -> None:
 def test_an_empty_variable_takes_an_optional_text_back(file: Path, text: str) -> None:
     settings = _load(file, "opa: {token_file: /a}", KUBE_SYNC_OPA_TOKEN_FILE=text)
     assert settings.opa.token_file is None
+
+
+@pytest.mark.parametrize("text", ["", "null"])
+def test_an_empty_variable_takes_an_optional_namespace_back(file: Path, text: str) -> None:
+    variable = "KUBE_SYNC_REMEDIATE_SINKS_PLACEMENT_DECISIONS_NAMESPACE"
+    document = "remediate: {sinks: {placement_decisions: {namespace: fleet}}}"
+    settings = _load(file, document, **{variable: text})
+    assert settings.remediate.sinks.placement_decisions.namespace is None
 
 
 def test_a_section_that_is_null_in_the_file_can_be_overridden(file: Path) -> None:

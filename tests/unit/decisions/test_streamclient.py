@@ -12,12 +12,12 @@ import pytest
 from aiohttp import web
 
 from kube_sync.certificates import write_certificates
+from kube_sync.decisions import streamclient
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, encode
-from kube_sync.decisions.stream import PATH, stream_app
+from kube_sync.decisions.stream import PATH, RESUMED, stream_app
+from kube_sync.decisions.streamclient import StreamClient, stream_client
 from kube_sync.errors import Misconfigured
-from kube_sync.remediator import streamclient
-from kube_sync.remediator.streamclient import StreamClient, stream_client
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
@@ -35,6 +35,19 @@ def _says(*parts: bytes) -> Script:
 
     async def script(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers=HEADERS)
+        await response.prepare(request)
+        for part in parts:
+            await response.write(part)
+        return response
+
+    return script
+
+
+def _resumes(*parts: bytes) -> Script:
+    """Send these bytes as what comes after the bookmark that was asked for."""
+
+    async def script(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers=HEADERS | {RESUMED: request.query["since"]})
         await response.prepare(request)
         for part in parts:
             await response.write(part)
@@ -78,6 +91,7 @@ class World:
     waits: Waits
     reports: list[str | None]
     tokens: list[str | None] = field(default_factory=list)
+    since: list[str | None] = field(default_factory=list)  # what was asked for
 
     async def read(self, count: int) -> list[Record | None]:
         records: list[Record | None] = []
@@ -97,6 +111,7 @@ async def _world(
 
     async def handle(request: web.Request) -> web.StreamResponse:
         world.tokens.append(request.headers.get("Authorization"))
+        world.since.append(request.query.get("since"))
         script = left.pop(0) if len(left) > 1 else left[0]
         return await script(request)
 
@@ -130,6 +145,49 @@ async def test_a_stream_that_ends_is_opened_again_after_a_wait() -> None:
             "ended",
             None,
         ]
+
+
+async def test_a_stream_that_broke_goes_on_after_its_last_bookmark() -> None:
+    async with _world(_breaks_off(encode(ONE)), _resumes(encode(TWO)), _resumes()) as world:
+        assert await world.read(3) == [None, ONE, TWO]
+        assert world.since == [None, "me:1"]
+
+
+async def test_a_replicator_that_cannot_resume_is_read_afresh() -> None:
+    async with _world(_says(encode(TWO)), _answers(410), _says(encode(ONE))) as world:
+        assert await world.read(4) == [None, TWO, None, ONE]
+        assert world.since == [None, "me:2", None]
+        assert [report for report in world.reports if report] == [world.reports[1]], "no fault"
+
+
+async def test_a_replicator_that_knows_no_resuming_sends_everything_as_new() -> None:
+    """What ended meanwhile would be missed."""
+    async with _world(_says(encode(ONE)), _says(encode(TWO))) as world:
+        assert await world.read(4) == [None, ONE, None, TWO]
+        assert world.since == [None, "me:1"]
+
+
+async def test_a_fresh_stream_that_breaks_off_is_not_resumed_from_an_older_bookmark() -> None:
+    """Whoever was told None would take what is not confirmed for gone."""
+    status = StatusRecord(("held",), "me")
+    broken, whole = _breaks_off(encode(status)), _says(encode(TWO))
+    async with _world(_breaks_off(encode(ONE)), broken, whole) as world:
+        assert await world.read(6) == [None, ONE, None, status, None, TWO]
+        assert world.since == [None, "me:1", None]
+
+
+async def test_records_after_the_last_bookmark_are_asked_for_again() -> None:
+    status = StatusRecord(("held",), "me")
+    first = _breaks_off(encode(ONE) + encode(status))
+    async with _world(first, _resumes(encode(status) + encode(TWO)), _resumes()) as world:
+        assert await world.read(5) == [None, ONE, status, status, TWO]
+        assert world.since == [None, "me:1"]
+
+
+async def test_a_410_that_nobody_asked_for_is_a_fault() -> None:
+    async with _world(_answers(410), _says(encode(ONE))) as world:
+        assert await world.read(2) == [None, ONE]
+        assert str(world.reports[0]).endswith(": 410")
 
 
 async def test_a_torn_line_is_not_a_record() -> None:

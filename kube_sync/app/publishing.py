@@ -1,0 +1,44 @@
+"""The sink of PlacementDecisions, and the watches that it has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kube_sync.app.context import Context
+from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.placementdecisions import (
+    CLUSTER_PROFILES,
+    PLACEMENT_DECISIONS,
+    SELECTOR,
+    PlacementDecisionApi,
+)
+from kube_sync.kube.reflector import Reflector, Store
+from kube_sync.remediator.placementdecisions import PlacementSink
+from kube_sync.runtime.services import Service
+
+_WORKERS = 2  # resources whose PlacementDecisions are written at the same time
+
+
+def placement_sink(
+    context: Context, mode: Callable[[str], str], may_write: Callable[[], bool]
+) -> tuple[PlacementSink, list[Service]]:
+    """Return the sink, to be handed the stream and the resources, and what runs beside it.
+
+    `mode` is of a namespace; whoever makes `may_write` true wakes the sink.
+    """
+    api = PlacementDecisionApi(context.kube, FIELD_MANAGER)
+    namespace = context.settings.remediate.sinks.placement_decisions.namespace
+    sink = PlacementSink(api, mode, may_write, namespace)
+    services: list[Service] = [sink.run] * _WORKERS
+    own = KubeCollection(context.kube, PLACEMENT_DECISIONS, label_selector=SELECTOR)
+    services.append(_watch(context, f"{PLACEMENT_DECISIONS} of ours", own, sink.published))
+    if (profiles := sink.profiles) is not None:
+        source = KubeCollection(context.kube, CLUSTER_PROFILES, metadata_only=True)
+        services.append(_watch(context, f"{CLUSTER_PROFILES} to refer to", source, profiles))
+    return sink, services
+
+
+def _watch(context: Context, name: str, source: KubeCollection, store: Store) -> Service:
+    context.readiness.waiting(name, "not listed yet")
+    return Reflector(name, source, store, context.readiness.reporter(name)).run

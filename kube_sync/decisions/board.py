@@ -1,0 +1,174 @@
+"""Decisions as people read them: a table of what is decided, then one line a change. Pure.
+
+What a stream that began afresh says again is no change. Nothing that a policy wrote reaches a
+terminal as anything but text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from kube_sync.decisions.arguments import Request
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.records import (
+    BookmarkRecord,
+    DecisionRecord,
+    DeletedRecord,
+    Record,
+    StatusRecord,
+    Target,
+)
+from kube_sync.decisions.subscription import SENDING
+
+_SHORT = 6  # characters of a policy digest
+_LONGEST = 60  # characters of an annotation's value
+_TITLES = ("OBJECT", "DECISION", "CAUSE", "POLICY")
+
+
+class Board:
+    """What a reader knows, and has not been shown yet."""
+
+    def __init__(self, request: Request, clock: Callable[[], str]) -> None:
+        """`clock` tells the time of day."""
+        self._request = request
+        self._clock = clock
+        self._known: dict[Target, DecisionRecord] = {}
+        self._unconfirmed: set[Target] = set()
+        self._status: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self.shown = False  # the table was printed
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is known of what is asked about."""
+        return not self._known
+
+    def take(self, record: Record | None) -> Iterator[str]:
+        """Take one record in, None where a stream begins afresh; yield lines to print."""
+        match record:
+            case None:
+                self._unconfirmed = set(self._known)
+            case DecisionRecord() if self._request.wants(record.object.key):
+                yield from self._decided(record)
+            case DeletedRecord() if self._request.wants(record.object.key):
+                yield from self._gone(record.object)
+            case StatusRecord():
+                yield from self._said(record)
+            case BookmarkRecord():
+                yield from self._complete()
+
+    def _decided(self, record: DecisionRecord) -> Iterator[str]:
+        target = record.object
+        self._unconfirmed.discard(target)
+        old = self._known.get(target)
+        if record.decision is None and record.failure is None:
+            self._known.pop(target, None)
+        else:
+            self._known[target] = record
+        before, after = _decision(old), _decision(record)
+        if self.shown and before != after:
+            yield self._line(f"{self._name(target)}  {before} -> {after}  ({_why(record)})")
+
+    def _gone(self, target: Target) -> Iterator[str]:
+        self._unconfirmed.discard(target)
+        if self._known.pop(target, None) is not None and self.shown:
+            yield self._line(f"{self._name(target)}  gone")
+
+    def _complete(self) -> Iterator[str]:
+        for target in sorted(self._unconfirmed, key=_place):
+            yield from self._gone(target)
+        if not self.shown:
+            self.shown = True
+            if self._known:
+                yield from self._table()
+
+    def _said(self, record: StatusRecord) -> Iterator[str]:
+        held, notes = record.held, record.notes
+        if held == (SENDING,):  # of every stream's beginning: no news
+            held = self._status[0]
+        if (held, notes) == self._status:
+            return
+        before, self._status = self._status, (held, notes)
+        for note in notes:
+            if note not in before[1]:
+                yield self._line(f"-- {_text(note)}")
+        if held != before[0]:
+            reasons = "; ".join(map(_text, held))
+            yield self._line(f"-- held: {reasons}" if held else "-- no longer held")
+        elif before[1] and not notes:
+            yield self._line("-- nothing is wrong any more")
+
+    def _table(self) -> Iterator[str]:
+        rows = [_TITLES]
+        for target in sorted(self._known, key=_place):
+            record = self._known[target]
+            rows.append(
+                (self._name(target), _decision(record), _cause(record), record.policy[:_SHORT])
+            )
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield "  ".join(cells).rstrip()
+
+    def _name(self, target: Target) -> str:
+        several = len({known.gvr for known in self._known} | {target.gvr}) > 1
+        return _text(f"{target.gvr} {target.key}" if several else str(target.key))
+
+    def _line(self, text: str) -> str:
+        return f"{self._clock()} {text}"
+
+
+def _place(target: Target) -> tuple[object, ...]:
+    return (target.gvr, target.key)
+
+
+def _decision(record: DecisionRecord | None) -> str:
+    if record is None:
+        return "-"
+    stands = "-" if record.decision is None else _wanted(record.decision)
+    if record.failure is not None:
+        return f"failed: {_text(record.failure)} (stands: {stands})"
+    return stands
+
+
+def _wanted(decision: Decision) -> str:
+    if decision.errors:
+        return "refused: " + "; ".join(map(_text, decision.errors))
+    annotations = dict(decision.annotations)
+    clusters = _clusters(annotations.pop(PLACEMENT, None))
+    pairs = [*annotations.items(), *decision.labels.items()]
+    parts = [] if clusters is None else [clusters]
+    parts += [f"{key.rpartition('/')[2]}={_text(value, _LONGEST)}" for key, value in pairs]
+    return " ".join(parts) or "nothing"
+
+
+def _clusters(preferences: str | None) -> str | None:
+    """Return the clusters of a placement, with the weights where they differ."""
+    if preferences is None:
+        return None
+    try:
+        clusters = msgspec.json.decode(preferences)["clusters"]
+        weights = {name: entry.get("weight", 1) for name, entry in clusters.items()}
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
+        return _text(preferences, _LONGEST)
+    alike = len(set(map(str, weights.values()))) <= 1
+    names = [name if alike else f"{name}={weight}" for name, weight in sorted(weights.items())]
+    return _text(",".join(names)) or "no cluster"
+
+
+def _why(record: DecisionRecord) -> str:
+    return f"{_cause(record)}; policy {record.policy[:_SHORT] or 'none'}"
+
+
+def _cause(record: DecisionRecord) -> str:
+    if (source := record.source) is None:
+        return _text(record.cause)
+    more = f" and {source.count - 1} more" if source.count > 1 else ""
+    return _text(f"{record.cause}: {source.collection} {source.object}") + more
+
+
+def _text(text: str, longest: int | None = None) -> str:
+    found = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return found if longest is None or len(found) <= longest else found[: longest - 1] + "…"

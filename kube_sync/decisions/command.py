@@ -1,0 +1,96 @@
+"""`kube-sync decisions`: the decision stream for people, until it was all printed or for ever.
+
+The first connection has to work; once it did, a watch goes on through whatever happens to the
+replicator, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+
+from kube_sync.decisions.arguments import Request
+from kube_sync.decisions.board import Board
+from kube_sync.decisions.records import (
+    BookmarkRecord,
+    DecisionRecord,
+    DeletedRecord,
+    Record,
+    encode,
+)
+from kube_sync.decisions.streamclient import stream_client
+from kube_sync.errors import NotFound, Retriable
+from kube_sync.settings import Settings
+
+Say = Callable[[str], None]
+
+
+async def run(request: Request, settings: Settings, say: Say, complain: Say) -> None:
+    """Print lines by `say`, and what is wrong by `complain`.
+
+    Raises SyncError when the replicator does not answer, NotFound when it has no decision on what
+    was named.
+    """
+    connected = False
+
+    def report(reason: str | None) -> None:
+        nonlocal connected
+        if reason is None:
+            connected = True
+        elif not (request.watch and connected):
+            raise Retriable(reason)
+        else:
+            complain(f"{reason}; trying again")
+
+    async with (
+        stream_client(settings.decisions, report) as client,
+        aclosing(client.records()) as records,
+    ):
+        await (_lines if request.json else _table)(request, records, say, complain)
+
+
+async def _lines(
+    request: Request, records: AsyncIterator[Record | None], say: Say, _complain: Say
+) -> None:
+    async for record in records:
+        if record is not None and _concerns(request, record):
+            say(encode(record).decode().rstrip("\n"))
+        if isinstance(record, BookmarkRecord) and not request.watch:
+            return
+
+
+async def _table(
+    request: Request, records: AsyncIterator[Record | None], say: Say, complain: Say
+) -> None:
+    board = Board(request, lambda: time.strftime("%H:%M:%S"))
+    async for record in records:
+        was_shown = board.shown
+        lines = [*board.take(record)]
+        # What holds is beside the table, not in it.
+        _print(lines, say if was_shown or isinstance(record, BookmarkRecord) else complain)
+        if board.shown and not was_shown:
+            if board.empty:
+                _nothing(request, complain)
+            if not request.watch:
+                return
+
+
+def _print(lines: Iterable[str], say: Say) -> None:
+    for line in lines:
+        say(line)
+
+
+def _nothing(request: Request, complain: Say) -> None:
+    what = "any resource" if request.name is None else request.name
+    where = "" if request.namespace is None else f" in {request.namespace}"
+    if request.name is not None and not request.watch:
+        msg = f"nothing is decided of {what}{where}"
+        raise NotFound(msg)
+    complain(f"nothing is decided of {what}{where}")
+
+
+def _concerns(request: Request, record: Record) -> bool:
+    if isinstance(record, DecisionRecord | DeletedRecord):
+        return request.wants(record.object.key)
+    return True

@@ -1,0 +1,133 @@
+"""One reader of the hub: how far it has read, and what it was told of holds and notes.
+
+Keeps true: a hold is told before anything else, its end only after all decisions that came before
+it. A reader has no queue: what it has not read is in the ChangeLog, once for all readers, and
+coalesced to the latest of each object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from kube_sync.decisions.changelog import ChangeLog
+from kube_sync.decisions.entries import Entry
+from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, encode
+from kube_sync.errors import Expired
+
+SENDING = "the decisions are being sent"
+
+Line = Entry | StatusRecord | BookmarkRecord
+
+
+class Feed(Protocol):
+    """Whom a reader reads from, the DecisionHub."""
+
+    instance: str
+    log: ChangeLog
+    waiting: set[asyncio.Event]
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Why nothing may be acted on now."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else is wrong."""
+        ...
+
+
+class Subscription:
+    """What one reader has read."""
+
+    def __init__(self, hub: Feed, since: int | None = None) -> None:
+        """Begin with all current decisions, or after the number `since`. Raises Expired."""
+        self._hub = hub
+        # Of what ended up to here it knows, or never knew.
+        self._known = hub.log.seq if since is None else since
+        self._read = 0 if since is None else since
+        self._news = asyncio.Event()
+        self._held: tuple[str, ...] | None = None  # what the reader was told, None: nothing yet
+        self._notes: tuple[str, ...] = ()
+        self._marked: int | None = None
+        self._check()
+
+    async def read(self, limit: int, silence: float) -> list[Record]:
+        """Wait for records, at most `silence` seconds, and take up to `limit` decisions.
+
+        Without news it returns a bookmark, as a sign of life. Raises Expired when the reader is so
+        far behind that it could miss the end of an object.
+        """
+        lines = await self._next(limit, silence)
+        return [line.record if isinstance(line, Entry) else line for line in lines]
+
+    async def read_lines(self, limit: int, silence: float) -> bytes:
+        """Do as `read` does, and return the lines."""
+        return joined(await self._next(limit, silence))
+
+    def snapshot(self, limit: int) -> Iterator[bytes]:
+        """Yield everything from where the reader is to now, `limit` records at a time.
+
+        It ends with a bookmark; what changes while it is read is not in it.
+        """
+        lines = self._take(sys.maxsize)
+        for start in range(0, len(lines), limit):
+            yield joined(lines[start : start + limit])
+
+    async def _next(self, limit: int, silence: float) -> list[Line]:
+        while True:
+            self._check()
+            if lines := self._take(limit):
+                return lines
+            self._news.clear()
+            self._hub.waiting.add(self._news)
+            try:
+                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+                async with asyncio.timeout(silence):
+                    await self._news.wait()
+            except TimeoutError:
+                return [self._bookmark()]
+            finally:
+                self._hub.waiting.discard(self._news)
+
+    def _check(self) -> None:
+        if max(self._known, self._read) < self._hub.log.forgotten:
+            msg = "what ended since then is not known any more: start afresh"
+            raise Expired(msg)
+
+    def _take(self, limit: int) -> list[Line]:
+        held, notes = self._hub.held, self._hub.notes
+        lines: list[Line] = []
+        if (held != self._held and (held or self._held is None)) or notes != self._notes:
+            begins = held or self._held is None
+            lines.append(self._status((held or (SENDING,)) if begins else self._held, notes))
+        page = self._hub.log.after(self._read, self._known, limit)
+        self._read = page.upto
+        lines += page.entries
+        if page.complete and self._held != held:
+            lines.append(self._status(held, notes))
+        if page.complete and self._marked != self._hub.log.seq:
+            lines.append(self._bookmark())
+        return lines
+
+    def _status(self, held: tuple[str, ...] | None, notes: tuple[str, ...]) -> StatusRecord:
+        self._held, self._notes = held or (), notes
+        return StatusRecord(self._held, self._hub.instance, notes)
+
+    def _bookmark(self) -> BookmarkRecord:
+        self._marked = self._hub.log.seq
+        return BookmarkRecord(self._marked, self._hub.instance)
+
+
+def joined(lines: Iterable[Line]) -> bytes:
+    """Return the lines as they are sent."""
+    parts: list[bytes] = []
+    for line in lines:
+        if isinstance(line, Entry):
+            parts += line.parts()
+        else:
+            parts.append(encode(line))
+    return b"".join(parts)

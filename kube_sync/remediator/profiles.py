@@ -1,0 +1,57 @@
+"""In which namespace the ClusterProfile of a cluster lies, since a placement names clusters only.
+
+A name may occur in more than one namespace. Then the first one counts, in alphabetical order, but
+what was once published stays while it is true: a reader takes another namespace for another
+cluster, and would move the workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from kube_sync.kube.reflector import Store
+from kube_sync.remediator.kept import Differences, Kept
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Profiles:
+    """Every ClusterProfile there is, by name; or none, where one namespace has them all."""
+
+    def __init__(self, namespace: str | None, changed: Callable[[], None]) -> None:
+        """Tell `changed` that a cluster may lie elsewhere than before."""
+        self._namespace = namespace
+        self._changed = changed
+        self._found: dict[str, set[str]] = {}
+        self._kept = Kept[bool](lambda _: True, self._differ, changed)
+
+    @property
+    def store(self) -> Store | None:
+        """The Store for their metadata; None where the namespace is known."""
+        return self._kept if self._namespace is None else None
+
+    @property
+    def known(self) -> bool:
+        """Whether all of them are known."""
+        return self._namespace is not None or self._kept.listed
+
+    def locate(self, cluster: str, before: str | None) -> str | None:
+        """Return the namespace of a cluster's ClusterProfile, `before` as long as it is one."""
+        if self._namespace is not None:
+            return self._namespace
+        found = self._found.get(cluster, set())
+        return before if before in found else min(found, default=None)
+
+    def _differ(self, differences: Differences[bool]) -> None:
+        for key, (_, now) in differences.items():
+            found = self._found.setdefault(key.name, set())
+            if now:
+                found.add(key.namespace)
+                if len(found) > 1:
+                    places = sorted(found)
+                    log.warning("cluster_name_not_unique", cluster=key.name, namespaces=places)
+            else:
+                found.discard(key.namespace)
+        self._changed()

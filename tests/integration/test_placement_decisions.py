@@ -1,0 +1,294 @@
+"""PlacementDecisions on a real API server, kept by the remediator with exactly its roles.
+
+Decisions come from a stand-in: the remediator knows nothing but the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.decisions.decision import REQUESTED, Decision
+from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
+from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
+from tests.integration.test_pair import eventually
+from tools.demo.components import start_service
+from tools.demo.fleet import PREFERENCES
+from tools.servers.running import Launcher
+from tools.servers.stack import RunningStack, furnished_stack
+
+ROOT = Path(__file__).resolve().parents[2]
+KIND = "placementdecisions.multicluster.x-k8s.io"
+LABEL = "multicluster.x-k8s.io"
+NAMES = [f"c{n:03}" for n in range(150)]
+
+
+@pytest.fixture(scope="module")
+def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A stack of its own: the remediator watches all ReplicaSets there are."""
+    folder = tmp_path_factory.mktemp("placement-decisions")
+    with furnished_stack(launcher, folder, audit=True) as stack:
+        stack.apply(ROOT / "manifests/placement-decisions")
+        stack.kubectl("create", "namespace", "fleet")
+        profiles = [_profile(name) for name in ("eu", "us", *NAMES)]
+        listing = {"apiVersion": "v1", "kind": "List", "items": profiles}
+        stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(listing))
+        yield stack
+
+
+def _profile(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+        "kind": "ClusterProfile",
+        "metadata": {"name": name, "namespace": "fleet"},
+        "spec": {"clusterManager": {"name": "test"}},
+    }
+
+
+def preferences(clusters: Iterable[str]) -> str:
+    entries = {name: {"weight": 1} for name in clusters}
+    return json.dumps({"clusters": entries}, separators=(",", ":"), sort_keys=True)
+
+
+@dataclass
+class World:
+    """A namespace, what is in it, and what is decided."""
+
+    stack: RunningStack
+    stream: FakeDecisionStream
+    namespace: str
+    seq: int = 0
+
+    async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run beside the stream, which this very process serves."""
+        where = f"--namespace={self.namespace}"
+        return await asyncio.to_thread(self.stack.kubectl, *arguments, where, stdin=stdin)
+
+    async def create(self, name: str, annotations: Mapping[str, str] | None = None) -> str:
+        """Create a ReplicaSet and return its uid."""
+        labels = {"app": name}
+        manifest = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": name, "annotations": dict(annotations or {})},
+            "spec": {
+                "replicas": 0,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "web", "image": "nginx"}]},
+                },
+            },
+        }
+        text = await self.kubectl("create", "-f", "-", "--output=json", stdin=json.dumps(manifest))
+        return str(json.loads(text)["metadata"]["uid"])
+
+    def decide(
+        self,
+        name: str,
+        uid: str,
+        clusters: Iterable[str] | None,
+        reasons: Mapping[str, str] | None = None,
+        failure: str | None = None,
+    ) -> None:
+        annotations = {} if clusters is None else {PREFERENCES: preferences(clusters)}
+        decision = None if failure else Decision(annotations, reasons=reasons or {})
+        target = Target("apps", "v1", "replicasets", name, self.namespace)
+        self.seq += 1
+        record = DecisionRecord(target, uid, decision, self.seq, "data", "p1", failure=failure)
+        self.stream.say(record)
+
+    def published(self) -> list[Any]:
+        where = f"--namespace={self.namespace}"
+        found = self.stack.kubectl("get", KIND, where, "--output=json", "--show-managed-fields")
+        items: list[Any] = json.loads(found)["items"]
+        return items
+
+    def clusters(self) -> list[list[str]]:
+        return [
+            [one["clusterProfileRef"]["name"] for one in found["decisions"]]
+            for found in self.published()
+        ]
+
+    def writes(self) -> int:
+        """Count what was asked of PlacementDecisions here, the audit log being the witness."""
+        assert self.stack.audit_log is not None
+        lines = map(json.loads, self.stack.audit_log.read_text(encoding="utf-8").splitlines())
+        return sum(
+            line["objectRef"].get("namespace") == self.namespace
+            and line["user"]["username"].endswith("kube-sync-remediator")
+            and line["verb"] in ("patch", "create", "delete")
+            for line in lines
+            if line.get("objectRef", {}).get("resource") == "placementdecisions"
+        )
+
+
+@pytest.fixture
+async def world(
+    cluster: RunningStack, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncGenerator[World]:
+    """The remediator on a namespace of the test's own; a parameter is what the sink is told."""
+    told = getattr(request, "param", {})
+    namespace = f"test-{secrets.token_hex(4)}"
+    async with fake_decision_stream() as stream:
+        configuration: dict[str, object] = {
+            "kubernetes": {"kubeconfig": str(cluster.kubeconfigs["remediator"])},
+            "decisions": {"url": f"{stream.http.url}/v1/decisions"},
+            "remediate": {"sinks": {"placement_decisions": {"enabled": True, **told}}},
+        }
+        folder = tmp_path / "remediate"
+        service = await asyncio.to_thread(start_service, "remediate", folder, configuration)
+        try:
+            await asyncio.to_thread(cluster.kubectl, "create", "namespace", namespace)
+            yield World(cluster, stream, namespace)
+        finally:
+            await asyncio.to_thread(service.stop)
+
+
+async def test_a_placement_is_published_for_its_resource_and_by_name(world: World) -> None:
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu", "us"], {"eu": "jurisdiction"})
+    await eventually(world.clusters, [["eu", "us"]])
+    (found,) = world.published()
+    assert found["schedulerName"] == "kube-sync"
+    assert found["decisions"] == [
+        {"clusterProfileRef": {"name": "eu", "namespace": "fleet"}, "reason": "jurisdiction"},
+        {"clusterProfileRef": {"name": "us", "namespace": "fleet"}, "reason": "selected by p1"},
+    ]
+    metadata = found["metadata"]
+    assert metadata["ownerReferences"] == [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid}
+    ]
+    assert metadata["name"] == f"{metadata['labels'][f'{LABEL}/decision-key']}-0"
+    assert metadata["labels"][f"{LABEL}/decision-index"] == "0"
+    (manager,) = metadata["managedFields"]
+    assert (manager["manager"], manager["operation"]) == ("kube-sync-remediator", "Apply")
+
+
+async def test_the_same_decision_again_writes_nothing(world: World) -> None:
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu"])
+    await eventually(world.clusters, [["eu"]])
+    world.decide("web", uid, ["eu"])
+    world.decide("web", uid, ["eu"], {"eu": "cheap"})
+    await eventually(lambda: world.published()[0]["decisions"][0]["reason"], "cheap")
+    assert world.writes() == 2
+
+
+async def test_more_than_a_hundred_clusters_are_slices_that_come_and_go(world: World) -> None:
+    uid = await world.create("web")
+    world.decide("web", uid, NAMES)
+    await eventually(world.clusters, [NAMES[:100], NAMES[100:]])
+    world.decide("web", uid, NAMES[60:])
+    await eventually(world.clusters, [NAMES[60:]])
+
+
+async def test_what_is_undecided_or_held_stays_and_a_release_catches_up(world: World) -> None:
+    uid, other = await world.create("web"), await world.create("other")
+    world.decide("web", uid, ["eu"])
+    await eventually(world.clusters, [["eu"]])
+    world.decide("web", uid, None, failure="evaluation error")
+    world.stream.say(StatusRecord(("OPA is being loaded",), "fake"))
+    world.decide("other", other, ["us"])
+    world.stream.say(StatusRecord((), "fake"))
+    await eventually(lambda: sorted(world.clusters()), [["eu"], ["us"]])
+    assert world.writes() == 2
+
+
+async def test_a_placement_that_is_gone_is_deleted_and_others_are_not_touched(
+    world: World,
+) -> None:
+    asked = {PREFERENCES: preferences(["eu"])}
+    uids = {name: await world.create(name, asked) for name in ("undecided", "deleted")}
+    for name, uid in uids.items():
+        world.decide(name, uid, ["eu"])
+    await eventually(world.clusters, [["eu"], ["eu"]])
+    strange = json.loads(json.dumps(world.published()[0]))
+    strange["metadata"] = {
+        "name": "strange",
+        "labels": {f"{LABEL}/decision-key": "strange"},
+        "ownerReferences": strange["metadata"]["ownerReferences"],
+    }
+    await world.kubectl("create", "-f", "-", stdin=json.dumps(strange))
+    world.decide("undecided", uids["undecided"], None)
+    await world.kubectl("delete", "replicaset", "deleted")
+    await eventually(lambda: [f["metadata"]["name"] for f in world.published()], ["strange"])
+
+
+async def test_a_placement_of_an_earlier_decision_is_published_until_the_resource_lacks_it(
+    world: World,
+) -> None:
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu"])
+    await eventually(world.clusters, [["eu"]])
+    world.decide("web", uid, None)
+    await world.kubectl("annotate", "replicaset", "web", f"{PREFERENCES}-", f"{REQUESTED}-")
+    await eventually(world.clusters, [])
+    await eventually(world.writes, 2)
+
+
+async def test_what_somebody_deleted_or_changed_is_put_right(world: World) -> None:
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu"])
+    await eventually(world.clusters, [["eu"]])
+    await world.kubectl("delete", KIND, "--all")
+    await eventually(world.clusters, [["eu"]])
+    name = world.published()[0]["metadata"]["name"]
+    change = '{"decisions":[{"clusterProfileRef":{"name":"us"}}]}'
+    await world.kubectl("patch", KIND, name, "--type=merge", f"--patch={change}")
+    await eventually(world.clusters, [["eu"]])
+
+
+async def test_a_resource_that_is_created_again_becomes_the_owner(world: World) -> None:
+    world.decide("web", await world.create("web"), ["eu"])
+    await eventually(world.clusters, [["eu"]])
+    await world.kubectl("delete", "replicaset", "web")
+    uid = await world.create("web")
+    world.decide("web", uid, ["us"])
+
+    def owners() -> list[list[str]]:
+        return [[o["uid"] for o in f["metadata"]["ownerReferences"]] for f in world.published()]
+
+    await eventually(lambda: (world.clusters(), owners()), ([["us"]], [[uid]]))
+
+
+async def test_a_cluster_without_a_profile_is_published_once_it_has_one(world: World) -> None:
+    uid = await world.create("web")
+    world.decide("web", uid, ["eu"])
+    await eventually(world.clusters, [["eu"]])
+    late = f"late-{secrets.token_hex(4)}"
+    world.decide("web", uid, [late])
+    profile = json.dumps(_profile(late))
+    await eventually(lambda: _placement(world), preferences([late]))
+    assert world.clusters() == [["eu"]]
+    await asyncio.to_thread(world.stack.kubectl, "create", "-f", "-", stdin=profile)
+    await eventually(world.clusters, [[late]])
+
+
+def _placement(world: World) -> Any:
+    where = f"--namespace={world.namespace}"
+    found = json.loads(world.stack.kubectl("get", "replicaset", "web", where, "--output=json"))
+    return found["metadata"].get("annotations", {}).get(PREFERENCES)
+
+
+@pytest.mark.parametrize("world", [{"namespace": "elsewhere"}], indirect=True)
+async def test_a_namespace_that_is_configured_is_that_of_every_cluster(world: World) -> None:
+    world.decide("web", await world.create("web"), ["any"])
+    await eventually(world.clusters, [["any"]])
+    (found,) = world.published()
+    reference = found["decisions"][0]["clusterProfileRef"]
+    assert reference == {"name": "any", "namespace": "elsewhere"}
+
+
+@pytest.mark.parametrize("world", [{"enabled": False}], indirect=True)
+async def test_nothing_is_published_unless_it_is_switched_on(world: World) -> None:
+    world.decide("web", await world.create("web"), ["eu"])
+    await eventually(lambda: _placement(world), preferences(["eu"]))
+    assert (world.published(), world.writes()) == ([], 0)

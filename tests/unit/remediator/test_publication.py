@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.kube.placementdecisions import (
+    DECISION_INDEX,
+    DECISION_KEY,
+    PLACEMENT_KEY,
+    Owner,
+    Published,
+    Slice,
+)
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediator.heard import Decided
+from kube_sync.remediator.publication import Held, Placed, Publication, Subject, publish
+
+WEB = Subject(
+    GroupVersionResource("apps", "v1", "replicasets"), ObjectKey("shop", "web"), "ReplicaSet"
+)
+
+
+def preferences(clusters: Iterable[str]) -> str:
+    return json.dumps({"clusters": {name: {"weight": 1} for name in clusters}})
+
+
+def decided(
+    text: str | None, reasons: Mapping[str, str] | None = None, policy: str = "p1"
+) -> Decided:
+    annotations = {} if text is None else {PLACEMENT: text}
+    return Decided("u", Decision(annotations, reasons=reasons or {}), None, policy)
+
+
+def fleet(_cluster: str, before: str | None) -> str:
+    return before or "fleet"
+
+
+def held_as(slices: Iterable[Slice]) -> list[Published]:
+    """Return slices as the API server holds them once they are written."""
+    return [Published(s.key, "p", "1", s.placed, s.labels, (s.owner,), s.choices) for s in slices]
+
+
+def published(clusters: Sequence[str], policy: str = "p1") -> list[Published]:
+    text = preferences(clusters)
+    return held_as(publish(WEB, decided(text, None, policy), Placed("u", text), [], fleet).write)
+
+
+def clusters_in(publication: Publication) -> list[str]:
+    return [choice.cluster for one in publication.write for choice in one.choices]
+
+
+def test_a_placement_is_published_for_its_resource() -> None:
+    text = preferences(["eu", "us"])
+    (only,) = publish(WEB, decided(text, {"eu": "near"}), Placed("u", text), [], fleet).write
+    assert only.placed == "replicasets.apps/web"
+    assert only.owner == Owner("apps/v1", "ReplicaSet", "web", "u")
+    assert (only.key.namespace, only.labels[DECISION_INDEX]) == ("shop", "0")
+    assert only.key.name == f"{only.labels[DECISION_KEY]}-0"
+    assert only.labels[PLACEMENT_KEY] == only.labels[DECISION_KEY]
+    assert [(c.cluster, c.namespace, c.reason) for c in only.choices] == [
+        ("eu", "fleet", "near"),
+        ("us", "fleet", "selected by p1"),
+    ]
+
+
+def test_an_owner_of_the_core_group_has_the_bare_version() -> None:
+    text = preferences(["eu"])
+    pods = replace(WEB, gvr=GroupVersionResource("", "v1", "pods"), kind="Pod")
+    (only,) = publish(pods, decided(text), Placed("u", text), [], fleet).write
+    assert only.owner.api_version == "v1"
+
+
+def test_a_placement_key_of_the_workload_is_kept() -> None:
+    text = preferences(["eu"])
+    placed = Placed("u", text, placement_key="job-42")
+    (only,) = publish(WEB, decided(text), placed, [], fleet).write
+    assert only.labels[PLACEMENT_KEY] == "job-42"
+
+
+def test_what_is_as_it_should_be_is_not_written() -> None:
+    found = published(["eu"])
+    text = preferences(["eu"])
+    assert publish(WEB, decided(text), Placed("u", text), found, fleet) == Publication()
+
+
+def test_another_policy_that_chooses_the_same_is_no_reason_to_write() -> None:
+    found = published(["eu"], policy="p1")
+    text = preferences(["eu", "us"])
+    (only,) = publish(WEB, decided(text, None, "p2"), Placed("u", text), found, fleet).write
+    assert [c.reason for c in only.choices] == ["selected by p1", "selected by p2"]
+
+
+def test_a_stream_without_a_digest_still_gives_a_reason() -> None:
+    text = preferences(["eu"])
+    (only,) = publish(WEB, decided(text, None, ""), Placed("u", text), [], fleet).write
+    assert only.choices[0].reason == "selected by policy"
+
+
+def test_a_reason_that_changes_or_goes_is_written() -> None:
+    text = preferences(["eu"])
+    placed = Placed("u", text)
+    found = held_as(publish(WEB, decided(text, {"eu": "near"}), placed, [], fleet).write)
+    for reasons, expected in (({"eu": "cheap"}, "cheap"), ({}, "selected by p1")):
+        (only,) = publish(WEB, decided(text, reasons), placed, found, fleet).write
+        assert only.choices[0].reason == expected
+
+
+def test_a_long_reason_is_cut() -> None:
+    """A hundred of them are in one object."""
+    text = preferences(["eu"])
+    (only,) = publish(WEB, decided(text, {"eu": "ü" * 5000}), Placed("u", text), [], fleet).write
+    assert len(only.choices[0].reason.encode()) <= 1024
+
+
+@pytest.mark.parametrize("has", [None, preferences(["us"])])
+def test_what_the_resource_does_not_have_yet_is_not_published(has: str | None) -> None:
+    """Or readers would move what a brake holds."""
+    found = published(["us"])
+    publication = publish(WEB, decided(preferences(["eu"])), Placed("u", has), found, fleet)
+    assert (publication.write, publication.remove) == ((), ())
+    assert publication.held == Held("not_applied", "the resource does not have what was decided")
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        Decided("u", None, "evaluation error", "p1"),
+        Decided("u", Decision({PLACEMENT: preferences(["us"])}, ("no",)), None, "p1"),
+    ],
+)
+def test_a_failed_decision_leaves_what_is_published(unusable: Decided) -> None:
+    publication = publish(WEB, unusable, Placed("u", preferences(["us"])), published(["eu"]), fleet)
+    assert (publication.write, publication.remove) == ((), ())
+    assert publication.held is not None
+    assert publication.held.code == "undecided"
+
+
+@pytest.mark.parametrize(
+    "undecided", [None, Decided("u", None, None, "p1"), replace(decided(None), uid="earlier")]
+)
+def test_an_undefined_decision_leaves_what_is_published(undecided: Decided | None) -> None:
+    placed = Placed("u", None)
+    assert publish(WEB, undecided, placed, published(["eu"]), fleet) == Publication()
+
+
+def test_a_resource_that_is_gone_takes_its_placement_along() -> None:
+    found = published(["eu"])
+    assert publish(WEB, None, None, found, fleet) == Publication(remove=tuple(found))
+
+
+def test_what_was_published_of_an_earlier_resource_of_that_name_goes() -> None:
+    found = published(["eu"])
+    assert publish(WEB, None, Placed("new", None), found, fleet) == Publication(remove=tuple(found))
+
+
+def test_a_recreated_resource_becomes_the_owner() -> None:
+    text = preferences(["eu"])
+    again = replace(decided(text), uid="new")
+    publication = publish(WEB, again, Placed("new", text), published(["eu"]), fleet)
+    assert [one.owner.uid for one in publication.write] == ["new"]
+    assert publication.remove == ()
+
+
+def test_a_placement_that_is_not_decided_any_more_goes() -> None:
+    found = published(["eu"])
+    for text in (None, preferences(["asked"])):  # by its owner, then
+        publication = publish(WEB, decided(None), Placed("u", text), found, fleet)
+        assert publication == Publication(remove=tuple(found))
+
+
+def test_a_placement_of_an_earlier_decision_stays_published_until_the_resource_lacks_it() -> None:
+    text = preferences(["eu"])
+    placed = Placed("u", text, decided=True)
+    publication = publish(WEB, decided(None), placed, published(["eu"]), fleet)
+    assert publication.remove == ()
+    assert publication.held is not None
+
+
+def test_an_empty_placement_that_the_resource_has_is_an_empty_slice() -> None:
+    text = preferences([])
+    (only,) = publish(WEB, decided(text), Placed("u", text), published(["eu"]), fleet).write
+    assert only.choices == ()
+
+
+def test_clusters_that_are_not_named_one_by_one_are_not_published() -> None:
+    text = preferences(["*"])
+    publication = publish(WEB, decided(text), Placed("u", text), published(["eu"]), fleet)
+    assert (publication.write, publication.remove) == ((), ())
+    assert publication.held is not None
+    assert publication.held.code == "not_named"
+
+
+def test_a_cluster_without_a_profile_holds_the_whole_placement() -> None:
+    text = preferences(["eu", "gone"])
+    found = published(["eu", "us"])
+    publication = publish(
+        WEB, decided(text), Placed("u", text), found, lambda c, _: "x" if c == "eu" else None
+    )
+    assert publication == Publication(held=Held("no_profile", "there is no ClusterProfile gone"))
+
+
+def test_a_resource_in_no_namespace_is_not_published() -> None:
+    text = preferences(["eu"])
+    node = replace(WEB, key=ObjectKey("", "web"))
+    publication = publish(node, decided(text), Placed("u", text), [], fleet)
+    assert publication.write == ()
+    assert publication.held is not None
+    assert publication.held.code == "no_namespace"
+
+
+def test_slices_that_are_not_needed_any_more_go() -> None:
+    names = [f"c{n:03}" for n in range(101)]
+    found = published(names)
+    assert len(found) == 2
+    text = preferences(names[50:])
+    publication = publish(WEB, decided(text), Placed("u", text), found, fleet)
+    assert clusters_in(publication) == names[50:]
+    assert publication.remove == (found[1],)
+
+
+def test_a_slice_that_somebody_deleted_is_written_again() -> None:
+    names = [f"c{n:03}" for n in range(150)]
+    found = published(names)
+    text = preferences(names)
+    publication = publish(WEB, decided(text), Placed("u", text), found[1:], fleet)
+    assert [one.key for one in publication.write] == [found[0].key]
+
+
+def test_a_mark_of_ours_under_a_strange_name_goes() -> None:
+    found = published(["eu"])
+    strange = replace(found[0], key=ObjectKey("shop", "strange"))
+    text = preferences(["eu"])
+    publication = publish(WEB, decided(text), Placed("u", text), [*found, strange], fleet)
+    assert publication == Publication(remove=(strange,))
+
+
+_fleets = st.sets(st.integers(0, 250).map(lambda n: f"c{n:03}"), max_size=250)
+_reasons = st.dictionaries(
+    st.integers(0, 250).map(lambda n: f"c{n:03}"), st.text(min_size=1), max_size=5
+)
+
+
+@given(_fleets, _fleets, _reasons)
+def test_publishing_twice_is_publishing_once(
+    before: set[str], after: set[str], reasons: dict[str, str]
+) -> None:
+    text = preferences(sorted(after))
+    found = {one.key: one for one in published(sorted(before))}
+    decision, placed = decided(text, reasons, "p2"), Placed("u", text)
+    publication = publish(WEB, decision, placed, list(found.values()), fleet)
+    found |= {one.key: one for one in held_as(publication.write)}
+    for one in publication.remove:
+        del found[one.key]
+    assert {c.cluster for one in found.values() for c in one.choices} == after
+    assert publish(WEB, decision, placed, list(found.values()), fleet) == Publication()
