@@ -2,7 +2,8 @@
 
 An approval names the set of moves that it was asked for: a digest of every object with its
 placement before and after, and since when it has had the one before. So it lets each of these
-through once, and no other, the same move at another time least of all. The set that is asked
+through once, and no other, the same move at another time least of all; what has not gone when it
+is taken back stays. The set that is asked
 for stays the same while only a few more moves come, or some go, so that there is time to read and
 to answer; those few count by themselves. After a restart the set is put together again from what
 is left of it and from the objects whose history says that this approval moved them; where that
@@ -48,7 +49,7 @@ class Approvals:
         self._approved = {
             key: known
             for key, known in self._approved.items()
-            if key in asked and asked[key] == known[0]
+            if key in asked and asked[key] == known[0] and known[1] in given
         }
         self._moved = {name: steps for name, steps in self._moved.items() if name in given}
         for name in sorted(given):

@@ -15,7 +15,8 @@ from kube_sync.safety.moves import Change
 Scope = tuple[str, str]  # ("moves", ""), ("namespace", its name) or ("cluster", its name)
 
 _MANY = 1024
-_NOTHING = 1e-6  # of a token: what floating point loses
+# Seconds, and of a token: what floating point loses of either.
+_NOTHING = 1e-6
 
 
 def scopes_of(change: Change) -> tuple[Scope, ...]:
@@ -66,10 +67,17 @@ class Budget:
     def spend(self, wanted: Collection[Scope], now: float) -> None:
         """Take a token of each scope."""
         for scope in wanted:
-            if (rate := self._rates[scope[0]]) is not None:
-                used = min(self._used_of(scope, now) + 1, rate.burst)
-                self._used[scope] = (used, max(now, self._used.get(scope, (0, now))[1]))
+            if self._rates[scope[0]] is not None:
+                at = max(now, self._used.get(scope, (0, now))[1])
+                self._used[scope] = (self._used_of(scope, now) + 1, at)
         self._prune(now)
+
+    def replay(self, spent: Collection[Scope], at: float) -> None:
+        """Take what an earlier process took; it may have had other limits, but no more is due."""
+        self.spend(spent, at)
+        for scope in spent:
+            if (rate := self._rates[scope[0]]) is not None:
+                self._used[scope] = (min(self._used[scope][0], rate.burst), at)
 
     def refund(self, spent: Collection[Scope], at: float, now: float) -> None:
         """Give back what was taken `at`, but for what has come back by itself meanwhile."""
@@ -88,8 +96,10 @@ class Budget:
         if rate is None:
             return now
         missing = self._used_of(scope, now) + besides + 1 - rate.burst
+        if missing <= max(_NOTHING, _NOTHING * rate.per_second):
+            return now
         # A moment later at least: nobody who asks again then can spin.
-        return now if missing <= _NOTHING else now + max(missing / rate.per_second, 0.001)
+        return now + max(missing / rate.per_second, 0.001)
 
     def _used_of(self, scope: Scope, now: float) -> float:
         rate = self._rates[scope[0]]

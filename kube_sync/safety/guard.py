@@ -264,7 +264,7 @@ class Guard:
             for entry in history:
                 if entry.left:
                     spent = scopes(namespace, entry.left)
-                    spend = partial(self._budget.spend, spent)
+                    spend = partial(self._budget.replay, spent)
                     found.append((min(entry.at, now), 1, spend))
             if len(history) == LENGTH and history[0].at:
                 # It may have moved before that too, from which clusters nobody knows.

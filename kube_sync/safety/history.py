@@ -101,6 +101,6 @@ def stamp(now: float) -> int:
 
 def _trimmed(entry: Entry) -> list[object]:
     whole: list[object] = [entry.at, entry.placement, entry.left, entry.approval]
-    while not whole[-1]:
+    while len(whole) > 2 and not whole[-1]:  # noqa: PLR2004 - these two are always there
         whole.pop()
     return whole

@@ -37,14 +37,16 @@ class Turns:
     ) -> tuple[float, Scope] | None:
         """Spend a token of each scope; otherwise return when to ask again, and for which."""
         until, short_of = budget.earliest(scopes, now)
+        ahead = self._short[short_of]
         if until <= now and (first := self._first(key, now)) is not None:
             until, short_of = _after(budget, first, scopes, now)
+            ahead = max(0, self._short[short_of] - 1)  # the first is counted already
         if until <= now:
             self.leave(key)
             budget.spend(scopes, now)
             return None
         if key not in self._waiting:
-            until += self._short[short_of] * budget.interval(short_of)
+            until += ahead * budget.interval(short_of)
         self._wait(key, _Waiting(scopes, until, short_of))
         return until, short_of
 
