@@ -21,7 +21,8 @@ from kube_sync.errors import Undecided
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """The annotations and labels that a policy wants, or the errors for which it refuses.
 
-    `warnings` are for whoever sent the resource, and change nothing.
+    `warnings` are for whoever sent the resource, and change nothing. `evict` says that it may be
+    left without any cluster to run on.
     """
 
     # With these factories msgspec writes the first two even where they are empty.
@@ -29,6 +30,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     errors: tuple[str, ...] = msgspec.field(default_factory=lambda: ())
     labels: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
+    evict: bool = False
 
 
 REQUESTED: Final = "kube-sync.io/requested"
@@ -56,6 +58,7 @@ def parse_decision(result: bytes) -> Decision:
         _messages(document, "errors"),
         {key: _label(key, value) for key, value in sorted(labels.items())},
         _messages(document, "warnings"),
+        _flag(document, "evict"),
     )
 
 
@@ -90,6 +93,14 @@ def _messages(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
         msg = f"the policy's `{name}` are {_kind(found)}, not an array"
         raise Undecided(msg)
     return tuple(one if isinstance(one, str) else compact(one) for one in found)
+
+
+def _flag(document: Mapping[str, Any], name: str) -> bool:
+    found = document.get(name, False)
+    if not isinstance(found, bool):
+        msg = f"the policy's `{name}` is {_kind(found)}, not a boolean"
+        raise Undecided(msg)
+    return found
 
 
 def _annotation(key: str, value: object) -> str:

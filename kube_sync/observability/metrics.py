@@ -153,3 +153,12 @@ admission_events = Counter(
     " often), dropped_rate, dropped_queue, or why one was given up",
     ["outcome"],
 )
+remediation_held = Gauge(
+    "kube_sync_remediation_held",
+    "Resources that are not as they were decided to be and wait, by what for",
+    ["reason"],
+)
+remediation_rivals = Counter(
+    "kube_sync_remediation_rivals_total",
+    "Resources that were given up for a while since somebody else kept changing them back",
+)

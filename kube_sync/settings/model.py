@@ -189,10 +189,19 @@ class Guard(Section, frozen=True):
     placements: Mapping[str, PlacementForm] = {}
 
 
-class Remediate(Section, frozen=True):
-    """Whether decisions are written back: only `enforce` writes."""
+Mode = Literal["off", "dry-run", "manual", "enforce"]
 
-    mode: Literal["off", "dry-run", "manual", "enforce"] = "enforce"
+
+class Remediate(Section, frozen=True):
+    """Whether decisions are written back: only `enforce` writes by itself.
+
+    `namespaces` has other modes for some; `listen` is where the status is.
+    """
+
+    mode: Mode = "enforce"
+    namespaces: Mapping[Namespace, Mode] = {}
+    listen: str = "127.0.0.1:9404"
+    token_file: str | None = None
     guard: Guard = Guard()
 
 
