@@ -35,8 +35,8 @@ def grow() -> Change:
 class Bench:
     """A guard, and objects whose histories are written as it says."""
 
-    def __init__(self, limits: Limits = Limits(mass_floor=9)) -> None:
-        self.guard = Guard(limits)
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.guard: Guard[str] = Guard(limits or Limits(mass_floor=9))
         self.histories: dict[str, History] = {}
         self.workloads = 100
 
@@ -201,6 +201,8 @@ def test_an_approval_lets_each_move_through_once() -> None:
         assert isinstance(bench.write(key, change, NOW + 20), Go)
     (held,) = bench.consider(there, approved=[name, other], now=NOW + 40).holds
     assert held.approve not in (name, other)
+    bench.consider(there)
+    assert bench.guard._approvals._moved == {}, "what is taken back costs no memory"
 
 
 def test_what_is_asked_for_stays_the_same_while_little_changes() -> None:
@@ -361,6 +363,16 @@ def test_moves_wait_for_the_budget(limits: Limits, reason: str) -> None:
     assert isinstance(bench.take("p", move(), NOW + 10), Go)
 
 
+def test_nobody_waits_for_one_that_something_else_holds() -> None:
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.consider({"o": move(), "p": move(), "q": move()})
+    bench.take("o", move())
+    assert bench.held("p", move()).kind == "budget"
+    bench.guard.tighten(Tightening(), {"p": NOW + 99}, NOW)
+    assert bench.held("p", move(), NOW + 10).kind == "not_before"
+    assert isinstance(bench.take("q", move(), NOW + 10), Go)
+
+
 def test_a_refund_lets_another_go() -> None:
     bench = Bench(Limits(Rate(6, 1), mass_floor=9))
     bench.consider({"o": move(), "p": move()})
@@ -381,6 +393,25 @@ def test_a_restart_gives_no_new_budget() -> None:
     bench.consider({"q": move(), "r": move("x", "y")})
     assert bench.held("q", move()).reason == "enough moves away from a for now"
     assert isinstance(bench.take("r", move("x", "y")), Go)
+
+
+def test_after_a_restart_only_what_did_not_come_back_is_spent() -> None:
+    bench = Bench(Limits(Rate(6, 2), mass_floor=9))
+    bench.histories["o"] = (Entry(999, "a", ("x",)),)
+    bench.histories["p"] = (Entry(900, "a", ("x",)),)
+    bench.restart()
+    bench.consider({"q": move(), "r": move()})
+    assert isinstance(bench.take("q", move()), Go)
+    assert bench.held("r", move()).kind == "budget"
+
+
+def test_after_a_restart_a_clock_that_was_ahead_costs_no_more_than_now() -> None:
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.histories["o"] = (Entry(1005, "a", ("x",)),)
+    bench.restart()
+    bench.consider({"q": move()})
+    assert bench.held("q", move()).until == NOW + 10
+    assert isinstance(bench.take("q", move(), NOW + 10), Go)
 
 
 def test_after_a_restart_a_full_history_may_hide_more() -> None:

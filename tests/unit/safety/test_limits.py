@@ -85,9 +85,9 @@ _numbers = (
 _bursts = ("moves_burst", "namespace_moves_burst", "cluster_moves_burst", "mass_floor")
 tightenings = st.fixed_dictionaries(
     {},
-    optional={name: _number for name in _numbers}
+    optional=dict.fromkeys(_numbers, _number)
     | {name: st.integers(1, 9) for name in _bursts}
-    | {name: _share for name in ("shrink_share", "mass_share")},
+    | dict.fromkeys(("shrink_share", "mass_share"), _share),
 ).map(parse_tightening)
 
 
