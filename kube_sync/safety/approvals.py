@@ -26,7 +26,7 @@ _PREFIX = "moves-"
 
 
 class Approvals(Generic[K]):
-    """What is asked for, what was let through, and what that has moved already."""
+    """What is asked for, what was let through, and what that has moved in earlier processes."""
 
     def __init__(self) -> None:
         self._offer: tuple[str, frozenset[tuple[K, Step]]] = ("", frozenset())
@@ -66,11 +66,6 @@ class Approvals(Generic[K]):
             steps = {key: asked[key] for key in waiting}
             self._offer = (_name(steps), frozenset(steps.items()))
         return self._offer[0]
-
-    def moved(self, key: K, step: Step) -> None:
-        """Take down that a move was carried out: its approval is used up."""
-        if (known := self._approved.pop(key, None)) is not None and known[0] == step:
-            self._moved.setdefault(known[1], {})[key] = step
 
     def _covered(self, name: str, asked: Mapping[K, Step]) -> list[K]:
         if name == self._offer[0]:

@@ -51,7 +51,6 @@ class _Flight:
     """A change that was let go and of which nobody said yet what became of it."""
 
     history: History
-    step: Step
     at: float
     spent: tuple[Scope, ...]
 
@@ -154,19 +153,17 @@ class Guard(Generic[K]):
                 self._turns.leave(key)
             return held
         self._drop([key])
-        step = _step(change, history)
-        approval = self._approvals.of(key, step) or ""
+        approval = self._approvals.of(key, _step(change, history)) or ""
         entry = Entry(stamp(now), change.after, tuple(sorted(change.left)), approval)
         history = extended(history, entry)
         spent = scopes_of(change) if change.is_move else ()
-        self._flights[key] = _Flight(history, step, now, spent)
+        self._flights[key] = _Flight(history, now, spent)
         return Go(write_history(history))
 
     def moved(self, key: K) -> None:
         """Take down that what was let go was written."""
         if (flight := self._flights.pop(key, None)) is not None:
             self._written[key] = flight.history
-            self._approvals.moved(key, flight.step)
 
     def refund(self, key: K, now: float) -> None:
         """Give back what was charged: what was let go was surely not written."""

@@ -201,8 +201,6 @@ def test_an_approval_lets_each_move_through_once() -> None:
         assert isinstance(bench.write(key, change, NOW + 20), Go)
     (held,) = bench.consider(there, approved=[name, other], now=NOW + 40).holds
     assert held.approve not in (name, other)
-    bench.consider(there)
-    assert bench.guard._approvals._moved == {}, "what is taken back costs no memory"
 
 
 def test_what_is_asked_for_stays_the_same_while_little_changes() -> None:
@@ -234,6 +232,8 @@ def test_an_approval_holds_while_its_moves_go_one_by_one_and_across_a_restart() 
     assert bench.consider(wanted, approved=["moves-another"]).holds, "it was taken back"
     bench.restart()
     assert bench.consider({**wanted, "more": move()}, approved=[name]).holds
+    bench.consider(wanted)
+    assert bench.guard._approvals._moved == {}, "what is taken back costs no memory"
 
 
 def test_an_approval_given_before_a_restart_counts_after_it() -> None:
@@ -338,6 +338,27 @@ def test_a_watch_that_lags_behind_our_own_write_is_waited_for(bench: Bench) -> N
     assert isinstance(bench.take("o", move(), NOW + 11), Go)
 
 
+def test_a_history_that_somebody_took_away_is_remembered() -> None:
+    bench = Bench(Limits(cooldown=50, mass_floor=9))
+    bench.consider({"o": move()})
+    bench.write("o", move())
+    del bench.histories["o"]
+    bench.consider({"o": move()}, now=NOW + 11)
+    assert bench.held("o", move(), NOW + 11).kind == "cooldown"
+
+
+def test_a_guard_that_begins_again_waits_for_nobody_from_before() -> None:
+    """A Lease that is lost and held again: others moved meanwhile."""
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.consider({"o": move(), "p": move()})
+    bench.take("o", move())
+    bench.take("p", move())
+    bench.guard.recall({}, NOW)
+    assert bench.guard.held == {}
+    bench.consider({"q": move()})
+    assert isinstance(bench.take("q", move()), Go)
+
+
 def test_what_another_process_wrote_since_is_what_counts(bench: Bench) -> None:
     bench.guard = Guard(Limits(cooldown=50, mass_floor=9))
     bench.consider({"o": move()})
@@ -397,8 +418,9 @@ def test_a_restart_gives_no_new_budget() -> None:
 
 def test_after_a_restart_only_what_did_not_come_back_is_spent() -> None:
     bench = Bench(Limits(Rate(6, 2), mass_floor=9))
-    bench.histories["o"] = (Entry(999, "a", ("x",)),)
-    bench.histories["p"] = (Entry(900, "a", ("x",)),)
+    bench.histories["o"] = (Entry(900, "a", ("x",)),)
+    bench.histories["p"] = (Entry(999, "a", ("x",)),)
+    bench.histories["s"] = (Entry(900, "a", ("x",)),)
     bench.restart()
     bench.consider({"q": move(), "r": move()})
     assert isinstance(bench.take("q", move()), Go)

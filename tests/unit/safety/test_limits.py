@@ -42,6 +42,8 @@ def test_a_policy_tightens_by_the_names_of_the_configuration() -> None:
         {"moves_burst": 0},
         {"mass_share": 2},
         {"not_before": {"n/a": "noon"}},
+        {"not_before": {"n/a": 1e300}},
+        {"cooldown_seconds": 1e300},
     ],
 )
 def test_a_limit_that_cannot_be_read_is_not_taken_for_none(document: object) -> None:
