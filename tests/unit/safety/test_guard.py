@@ -356,7 +356,7 @@ def test_a_guard_that_begins_again_waits_for_nobody_from_before() -> None:
     bench.guard.recall({}, NOW)
     assert bench.guard.held == {}
     bench.consider({"q": move()})
-    assert isinstance(bench.take("q", move()), Go)
+    assert isinstance(bench.take("q", move(), NOW + 5), Go)
 
 
 def test_what_another_process_wrote_since_is_what_counts(bench: Bench) -> None:
