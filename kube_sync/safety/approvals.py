@@ -13,38 +13,39 @@ does not give the same set any more, the approval says nothing and another is as
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
 
 from kube_sync.safety.digests import digest
 from kube_sync.safety.history import History
 
+K = TypeVar("K", bound=Hashable)
 # Digests of the placement before and after, and since when the first was there (Unix seconds).
 Step = tuple[str, str, int]
 
 _PREFIX = "moves-"
 
 
-class Approvals:
-    """What is asked for, what was let through, and what that has moved already."""
+class Approvals(Generic[K]):
+    """What is asked for, what was let through, and what that has moved in earlier processes."""
 
     def __init__(self) -> None:
-        self._offer: tuple[str, frozenset[Hashable]] = ("", frozenset())
-        self._approved: dict[Hashable, tuple[Step, str]] = {}
-        self._moved: dict[str, dict[Hashable, Step]] = {}
+        self._offer: tuple[str, frozenset[tuple[K, Step]]] = ("", frozenset())
+        self._approved: dict[K, tuple[Step, str]] = {}
+        self._moved: dict[str, dict[K, Step]] = {}
 
-    def of(self, key: Hashable, step: Step) -> str | None:
+    def of(self, key: K, step: Step) -> str | None:
         """Return the approval that lets this move through."""
         known = self._approved.get(key)
         return known[1] if known and known[0] == step else None
 
-    def recall(self, histories: Iterable[tuple[Hashable, History]]) -> None:
-        """Begin with what the histories of objects tell."""
-        self._offer, self._approved, self._moved = ("", frozenset()), {}, {}
+    def recall(self, histories: Iterable[tuple[K, History]]) -> None:
+        """Take in what the histories of objects tell of earlier processes."""
         for key, history in histories:
             if len(history) > 1 and history[-1].approval:
                 step = (history[-2].placement, history[-1].placement, history[-2].at)
                 self._moved.setdefault(history[-1].approval, {})[key] = step
 
-    def weigh(self, asked: Mapping[Hashable, Step], given: Collection[str]) -> list[Hashable]:
+    def weigh(self, asked: Mapping[K, Step], given: Collection[str]) -> list[K]:
         """Let through what `given` approves, and return the moves that nothing lets through."""
         self._approved = {
             key: known
@@ -57,9 +58,7 @@ class Approvals:
                 self._approved.setdefault(key, (asked[key], name))
         return [key for key in asked if key not in self._approved]
 
-    def offer(
-        self, waiting: Collection[Hashable], asked: Mapping[Hashable, Step], few: float
-    ) -> str:
+    def offer(self, waiting: Collection[K], asked: Mapping[K, Step], few: float) -> str:
         """Return the name of the approval that `waiting` need."""
         name, known = self._offer
         new = sum((key, asked[key]) not in known for key in waiting)
@@ -68,12 +67,7 @@ class Approvals:
             self._offer = (_name(steps), frozenset(steps.items()))
         return self._offer[0]
 
-    def moved(self, key: Hashable, step: Step) -> None:
-        """Take down that a move was carried out: its approval is used up."""
-        if (known := self._approved.pop(key, None)) is not None and known[0] == step:
-            self._moved.setdefault(known[1], {})[key] = step
-
-    def _covered(self, name: str, asked: Mapping[Hashable, Step]) -> list[Hashable]:
+    def _covered(self, name: str, asked: Mapping[K, Step]) -> list[K]:
         if name == self._offer[0]:
             return [key for key, step in asked.items() if (key, step) in self._offer[1]]
         if name.startswith(_PREFIX) and _name({**self._moved.get(name, {}), **asked}) == name:
@@ -81,5 +75,5 @@ class Approvals:
         return []
 
 
-def _name(steps: Mapping[Hashable, Step]) -> str:
+def _name(steps: Mapping[K, Step]) -> str:
     return _PREFIX + digest(sorted((str(key), *step) for key, step in steps.items()))

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Generic, TypeVar
 
 from kube_sync.safety.approvals import Approvals, Step
 from kube_sync.safety.assessment import Assessment, Fleet, allowed, judge_fleet, judge_mass
@@ -39,6 +40,8 @@ from kube_sync.safety.moves import Change
 from kube_sync.safety.turns import Turns
 from kube_sync.safety.verdicts import Go, Held, Holding, Kind
 
+K = TypeVar("K", bound=Hashable)
+
 _LOOKS_SECONDS = 1.0
 _WATCH_LAGS_SECONDS = 10.0
 
@@ -48,12 +51,11 @@ class _Flight:
     """A change that was let go and of which nobody said yet what became of it."""
 
     history: History
-    step: Step
     at: float
     spent: tuple[Scope, ...]
 
 
-class Guard:
+class Guard(Generic[K]):
     """What is held and what may go; it decides by its arguments alone.
 
     A key names one object for as long as it lives, in every process: `str(key)` is the same in all
@@ -63,17 +65,17 @@ class Guard:
     def __init__(self, limits: Limits) -> None:
         self._base = limits
         self._limits = limits
-        self._not_before: Mapping[Hashable, float] = {}
+        self._not_before: Mapping[K, float] = {}
         self._budget = Budget(limits)
         self._turns = Turns()
-        self._approvals = Approvals()
+        self._approvals: Approvals[K] = Approvals()
         self._approved: frozenset[str] = frozenset()
-        self._wanted: dict[Hashable, tuple[str, str]] = {}
+        self._wanted: dict[K, tuple[str, str]] = {}
         self._holds: tuple[Held, ...] = ()
         # Newer than what a watch has told: the object as it was written.
-        self._written: dict[Hashable, History] = {}
-        self._flights: dict[Hashable, _Flight] = {}
-        self._held: dict[Hashable, Holding] = {}
+        self._written: dict[K, History] = {}
+        self._flights: dict[K, _Flight] = {}
+        self._held: dict[K, Holding] = {}
 
     @property
     def limits(self) -> Limits:
@@ -81,11 +83,11 @@ class Guard:
         return self._limits
 
     @property
-    def held(self) -> Mapping[Hashable, Holding]:
+    def held(self) -> Mapping[K, Holding]:
         """The changes that wait."""
         return self._held
 
-    def tighten(self, by: Tightening, not_before: Mapping[Hashable, float], now: float) -> None:
+    def tighten(self, by: Tightening, not_before: Mapping[K, float], now: float) -> None:
         """Let the limits be as low as `by` says, in place of what was said before.
 
         `not_before` gives the objects of `by.not_before` by their keys (Unix seconds).
@@ -96,10 +98,11 @@ class Guard:
         self._flights = {key: replace(f, spent=()) for key, f in self._flights.items()}
         self._budget.limit(self._limits, now)
 
-    def recall(self, histories: Mapping[Hashable, tuple[str, History]], now: float) -> None:
+    def recall(self, histories: Mapping[K, tuple[str, History]], now: float) -> None:
         """Begin with what all objects tell: namespace and history of each, by its key."""
         self._budget = Budget(self._limits)
         self._turns = Turns()
+        self._approvals = Approvals()
         self._approvals.recall((key, history) for key, (_, history) in histories.items())
         self._wanted, self._written, self._flights, self._held = {}, {}, {}, {}
         for at, _, replay in sorted(self._replays(histories, now), key=lambda r: r[:2]):
@@ -107,7 +110,7 @@ class Guard:
 
     def consider(
         self,
-        wanted: Mapping[Hashable, tuple[Change, History]],
+        wanted: Mapping[K, tuple[Change, History]],
         fleet: Fleet,
         workloads: int,
         approved: Collection[str],
@@ -131,7 +134,7 @@ class Guard:
         self._holds = tuple(hold for hold in holds if hold is not None)
         return Assessment(self._holds, len(asked), workloads)
 
-    def take(self, key: Hashable, change: Change, history: History, now: float) -> Go | Held:
+    def take(self, key: K, change: Change, history: History, now: float) -> Go | Held:
         """Let one change go, and charge it; or tell what it waits for.
 
         `history` is what the object has, as `read_history` gives it.
@@ -150,37 +153,35 @@ class Guard:
                 self._turns.leave(key)
             return held
         self._drop([key])
-        step = _step(change, history)
-        approval = self._approvals.of(key, step) or ""
+        approval = self._approvals.of(key, _step(change, history)) or ""
         entry = Entry(stamp(now), change.after, tuple(sorted(change.left)), approval)
         history = extended(history, entry)
         spent = scopes_of(change) if change.is_move else ()
-        self._flights[key] = _Flight(history, step, now, spent)
+        self._flights[key] = _Flight(history, now, spent)
         return Go(write_history(history))
 
-    def moved(self, key: Hashable) -> None:
+    def moved(self, key: K) -> None:
         """Take down that what was let go was written."""
         if (flight := self._flights.pop(key, None)) is not None:
             self._written[key] = flight.history
-            self._approvals.moved(key, flight.step)
 
-    def refund(self, key: Hashable, now: float) -> None:
+    def refund(self, key: K, now: float) -> None:
         """Give back what was charged: what was let go was surely not written."""
         if (flight := self._flights.pop(key, None)) is not None:
             self._budget.refund(flight.spent, flight.at, now)
 
-    def forget(self, key: Hashable) -> None:
+    def forget(self, key: K) -> None:
         """Forget an object that is gone."""
         self._drop([key])
         self._written.pop(key, None)
         self._flights.pop(key, None)
 
-    def _drop(self, keys: Collection[Hashable]) -> None:
+    def _drop(self, keys: Collection[K]) -> None:
         for key in keys:
             self._held.pop(key, None)
             self._turns.leave(key)
 
-    def _is_stale(self, key: Hashable, history: History, now: float) -> Held | None:
+    def _is_stale(self, key: K, history: History, now: float) -> Held | None:
         """Hold what is compared with an object as it was before our own last write.
 
         Not for long: it may be that somebody put the object back as a whole.
@@ -191,15 +192,13 @@ class Guard:
         reason, until = "the watch has not told of its last change yet", now + _LOOKS_SECONDS
         return Held("unseen", reason, "the watch tells of it", until)
 
-    def _newest(self, key: Hashable, change: Change, history: History) -> History:
+    def _newest(self, key: K, change: Change, history: History) -> History:
         """Return the object's history up to what it has now."""
         written = self._written.get(key, ())
         newest = written if _last(written) >= _last(history) else history
         return caught_up(newest, change.before)
 
-    def _asked(
-        self, wanted: Mapping[Hashable, tuple[Change, History]], now: float
-    ) -> dict[Hashable, Step]:
+    def _asked(self, wanted: Mapping[K, tuple[Change, History]], now: float) -> dict[K, Step]:
         """Return the moves that would go if nothing but their number spoke against it."""
         asked = {}
         for key, (change, history) in wanted.items():
@@ -213,9 +212,7 @@ class Guard:
                 asked[key] = _step(change, newest)
         return asked
 
-    def _restrained(
-        self, key: Hashable, change: Change, history: History, now: float
-    ) -> Held | None:
+    def _restrained(self, key: K, change: Change, history: History, now: float) -> Held | None:
         if change.is_forbidden:
             return Held("empty", "it would run on no cluster", "the policy says `evict: true`")
         if (held := self._oscillation(key, change, history, now)) or not change.is_move:
@@ -225,9 +222,7 @@ class Guard:
             return Held("unseen", reason, "the next look at all of them", until)
         return next(iter(self._holds), None) or self._too_early(key, history, now)
 
-    def _oscillation(
-        self, key: Hashable, change: Change, history: History, now: float
-    ) -> Held | None:
+    def _oscillation(self, key: K, change: Change, history: History, now: float) -> Held | None:
         until = oscillates_until(history, change.after, self._limits.oscillation)
         if until is None or until <= now:
             return None
@@ -237,7 +232,7 @@ class Guard:
         reason = "it goes back and forth between two placements"
         return Held("oscillation", reason, f"{_in(until, now)}, or approve {name}", until, name)
 
-    def _too_early(self, key: Hashable, history: History, now: float) -> Held | None:
+    def _too_early(self, key: K, history: History, now: float) -> Held | None:
         dwell, cooldown = settles_at(history, self._limits.dwell, self._limits.cooldown)
         reasons: tuple[tuple[Kind, float, str], ...] = (
             ("not_before", self._not_before.get(key, 0), "the policy lets it wait"),
@@ -247,7 +242,7 @@ class Guard:
         kind, until, reason = max(reasons, key=lambda r: r[1])
         return Held(kind, reason, _in(until, now), until) if until > now else None
 
-    def _charged(self, key: Hashable, change: Change, now: float) -> Held | None:
+    def _charged(self, key: K, change: Change, now: float) -> Held | None:
         missing = self._turns.take(self._budget, key, scopes_of(change), now)
         if missing is None:
             return None
@@ -256,7 +251,7 @@ class Guard:
         return Held("budget", f"enough moves{where[scope]} for now", _in(until, now), until)
 
     def _replays(
-        self, histories: Mapping[Hashable, tuple[str, History]], now: float
+        self, histories: Mapping[K, tuple[str, History]], now: float
     ) -> list[tuple[float, int, Callable[[float], None]]]:
         """Return what was spent, as when and what to do; the oldest is not always the first."""
         found: list[tuple[float, int, Callable[[float], None]]] = []

@@ -15,7 +15,9 @@ import msgspec
 from kube_sync.errors import Undecided
 from kube_sync.settings import Guard as Settings
 
-_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+# Bounded, so that every wait is a number of seconds that a timer takes.
+_NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
+_Time = Annotated[float, msgspec.Meta(ge=0, le=100_000_000_000)]
 # 0 is not "no limit" here: a policy that wants nothing to move says so by `not_before`.
 _PerMinute = Annotated[float, msgspec.Meta(gt=0)]
 _Burst = Annotated[int, msgspec.Meta(ge=1)]
@@ -51,7 +53,7 @@ class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shrink_share: _Share | None = None
     mass_share: _Share | None = None
     mass_floor: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    not_before: Mapping[str, float] = {}
+    not_before: Mapping[str, _Time] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ def grow() -> Change:
 class Bench:
     """A guard, and objects whose histories are written as it says."""
 
-    def __init__(self, limits: Limits = Limits(mass_floor=9)) -> None:
-        self.guard = Guard(limits)
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.guard: Guard[str] = Guard(limits or Limits(mass_floor=9))
         self.histories: dict[str, History] = {}
         self.workloads = 100
 
@@ -232,6 +232,8 @@ def test_an_approval_holds_while_its_moves_go_one_by_one_and_across_a_restart() 
     assert bench.consider(wanted, approved=["moves-another"]).holds, "it was taken back"
     bench.restart()
     assert bench.consider({**wanted, "more": move()}, approved=[name]).holds
+    bench.consider(wanted)
+    assert bench.guard._approvals._moved == {}, "what is taken back costs no memory"
 
 
 def test_an_approval_given_before_a_restart_counts_after_it() -> None:
@@ -336,6 +338,27 @@ def test_a_watch_that_lags_behind_our_own_write_is_waited_for(bench: Bench) -> N
     assert isinstance(bench.take("o", move(), NOW + 11), Go)
 
 
+def test_a_history_that_somebody_took_away_is_remembered() -> None:
+    bench = Bench(Limits(cooldown=50, mass_floor=9))
+    bench.consider({"o": move()})
+    bench.write("o", move())
+    del bench.histories["o"]
+    bench.consider({"o": move()}, now=NOW + 11)
+    assert bench.held("o", move(), NOW + 11).kind == "cooldown"
+
+
+def test_a_guard_that_begins_again_waits_for_nobody_from_before() -> None:
+    """A Lease that is lost and held again: others moved meanwhile."""
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.consider({"o": move(), "p": move()})
+    bench.take("o", move())
+    bench.take("p", move())
+    bench.guard.recall({}, NOW)
+    assert bench.guard.held == {}
+    bench.consider({"q": move()})
+    assert isinstance(bench.take("q", move(), NOW + 5), Go)
+
+
 def test_what_another_process_wrote_since_is_what_counts(bench: Bench) -> None:
     bench.guard = Guard(Limits(cooldown=50, mass_floor=9))
     bench.consider({"o": move()})
@@ -361,6 +384,16 @@ def test_moves_wait_for_the_budget(limits: Limits, reason: str) -> None:
     assert isinstance(bench.take("p", move(), NOW + 10), Go)
 
 
+def test_nobody_waits_for_one_that_something_else_holds() -> None:
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.consider({"o": move(), "p": move(), "q": move()})
+    bench.take("o", move())
+    assert bench.held("p", move()).kind == "budget"
+    bench.guard.tighten(Tightening(), {"p": NOW + 99}, NOW)
+    assert bench.held("p", move(), NOW + 10).kind == "not_before"
+    assert isinstance(bench.take("q", move(), NOW + 10), Go)
+
+
 def test_a_refund_lets_another_go() -> None:
     bench = Bench(Limits(Rate(6, 1), mass_floor=9))
     bench.consider({"o": move(), "p": move()})
@@ -381,6 +414,26 @@ def test_a_restart_gives_no_new_budget() -> None:
     bench.consider({"q": move(), "r": move("x", "y")})
     assert bench.held("q", move()).reason == "enough moves away from a for now"
     assert isinstance(bench.take("r", move("x", "y")), Go)
+
+
+def test_after_a_restart_only_what_did_not_come_back_is_spent() -> None:
+    bench = Bench(Limits(Rate(6, 2), mass_floor=9))
+    bench.histories["o"] = (Entry(900, "a", ("x",)),)
+    bench.histories["p"] = (Entry(999, "a", ("x",)),)
+    bench.histories["s"] = (Entry(900, "a", ("x",)),)
+    bench.restart()
+    bench.consider({"q": move(), "r": move()})
+    assert isinstance(bench.take("q", move()), Go)
+    assert bench.held("r", move()).kind == "budget"
+
+
+def test_after_a_restart_a_clock_that_was_ahead_costs_no_more_than_now() -> None:
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.histories["o"] = (Entry(1005, "a", ("x",)),)
+    bench.restart()
+    bench.consider({"q": move()})
+    assert bench.held("q", move()).until == NOW + 10
+    assert isinstance(bench.take("q", move(), NOW + 10), Go)
 
 
 def test_after_a_restart_a_full_history_may_hide_more() -> None:

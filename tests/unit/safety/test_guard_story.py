@@ -61,7 +61,7 @@ class Fleetwide(RuleBasedStateMachine):
         self.objects: dict[str, _Object] = {}
         self.wanted: dict[str, tuple[Change, dict[str, str]]] = {}
         self.spent: dict[tuple[str, str], list[float]] = {}
-        self.guards = [Guard(limits), Guard(limits)]
+        self.guards: list[Guard[str]] = [Guard(limits), Guard(limits)]
 
     @rule(seconds=st.floats(0, 40))
     def time_passes(self, seconds: float) -> None:
@@ -76,7 +76,7 @@ class Fleetwide(RuleBasedStateMachine):
     def a_decision_changes(self, name: str, clusters: frozenset[str], evict: bool) -> None:  # noqa: FBT001 - drawn
         have = self.objects.setdefault(name, _Object()).annotations
         want = {**have, PREFERENCES: _value(clusters)}
-        change = compare(PLACEMENTS, name.split("/")[0], have, want, evict=evict)
+        change = compare(PLACEMENTS, name.split("/", maxsplit=1)[0], have, want, evict=evict)
         self.wanted.pop(name, None)
         if change is not None:
             self.wanted[name] = (change, want)
@@ -166,7 +166,9 @@ def test_what_a_tightened_guard_lets_go_the_other_would_have_too(
     limits: Limits, by: Tightening, steps: list[tuple[int, float]]
 ) -> None:
     """Both are asked the same; what only one lets go is not written, and given back."""
-    loose, tight, now = Guard(limits), Guard(limits), 1.7e9
+    loose: Guard[int] = Guard(limits)
+    tight: Guard[int] = Guard(limits)
+    now = 1.7e9
     tight.tighten(by, {}, now)
     for number, (key, seconds) in enumerate(steps):
         now += seconds

@@ -42,6 +42,8 @@ def test_a_policy_tightens_by_the_names_of_the_configuration() -> None:
         {"moves_burst": 0},
         {"mass_share": 2},
         {"not_before": {"n/a": "noon"}},
+        {"not_before": {"n/a": 1e300}},
+        {"cooldown_seconds": 1e300},
     ],
 )
 def test_a_limit_that_cannot_be_read_is_not_taken_for_none(document: object) -> None:
@@ -85,9 +87,9 @@ _numbers = (
 _bursts = ("moves_burst", "namespace_moves_burst", "cluster_moves_burst", "mass_floor")
 tightenings = st.fixed_dictionaries(
     {},
-    optional={name: _number for name in _numbers}
+    optional=dict.fromkeys(_numbers, _number)
     | {name: st.integers(1, 9) for name in _bursts}
-    | {name: _share for name in ("shrink_share", "mass_share")},
+    | dict.fromkeys(("shrink_share", "mass_share"), _share),
 ).map(parse_tightening)
 
 

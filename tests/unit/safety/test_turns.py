@@ -48,6 +48,14 @@ def test_who_takes_nothing_that_the_first_needs_goes() -> None:
     assert turns.take(budget, "b", scopes("n", []), 10) is None
 
 
+def test_the_first_that_is_late_stops_nobody_that_leaves_it_enough() -> None:
+    budget, turns = Budget(Limits(Rate(60, 1), Rate(6, 1))), Turns()
+    assert turns.take(budget, "a", scopes("n", []), 0) is None
+    assert turns.take(budget, "b", scopes("n", []), 2) == (10, ("namespace", "n"))
+    budget.spend([("namespace", "n")], 10)
+    assert turns.take(budget, "c", scopes("m", []), 11) is None
+
+
 def test_the_first_is_told_again_when_another_was_faster() -> None:
     budget, turns = _empty(Limits(Rate(60, 1))), Turns()
     assert turns.take(budget, "a", MOVES, 0) == (1, MOVES[0])

@@ -178,6 +178,14 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
             "remediate.guard.moves_per_minute: expected `float` >= 0",
         ),
         (
+            "remediate: {guard: {cooldown_seconds: .inf}}",
+            "remediate.guard.cooldown_seconds: expected `float` <= ",
+        ),
+        (
+            "remediate: {guard: {cooldown_seconds: .nan}}",
+            "remediate.guard.cooldown_seconds: expected `float` ",
+        ),
+        (
             "remediate: {guard: {moves_burst: 0}}",
             "remediate.guard.moves_burst: expected `int` >= 1",
         ),
