@@ -162,3 +162,8 @@ remediation_rivals = Counter(
     "kube_sync_remediation_rivals_total",
     "Resources that were given up for a while since somebody else kept changing them back",
 )
+remediation_events = Counter(
+    "kube_sync_remediation_events_total",
+    "Events of what is held, by what became of them: as kube_sync_admission_events_total",
+    ["outcome"],
+)

@@ -7,6 +7,7 @@ lets the first one go, and asks it about each. Other annotations and labels are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.plan import Current, Write, after, with_history
@@ -14,25 +15,37 @@ from kube_sync.safety import Change, Fleet, Go, Guard, Held, Placements, compare
 from kube_sync.safety.history import History
 
 
+class Facts(Protocol):
+    """What is known of the fleet."""
+
+    def begin(self) -> None:
+        """Begin with what the objects tell."""
+        ...
+
+    def fleet(self, now: float) -> Fleet:
+        """Return what is known now (Unix seconds)."""
+        ...
+
+
 class Brakes:
     """What of the wanted changes may go."""
 
     def __init__(
         self,
-        guard: Guard,
+        guard: Guard[str],
         placements: Placements,
-        fleet: Callable[[float], Fleet],
+        facts: Facts,
         approved: Callable[[], frozenset[str]],
         now: Callable[[], float],
     ) -> None:
-        """`fleet` tells it for a time, `approved` names what operators let through.
+        """`facts` tells of the fleet, `approved` names what operators let through.
 
         `now` is Unix seconds that never go back, as `safety` has them.
         """
         self.holds: tuple[Held, ...] = ()
         self._guard = guard
         self._placements = placements
-        self._fleet = fleet
+        self._facts = facts
         self._approved = approved
         self._now = now
         self._pending: dict[str, tuple[Change, History]] = {}
@@ -51,6 +64,7 @@ class Brakes:
 
     def begin(self, objects: Iterable[tuple[Key, Current]]) -> None:
         """Begin with what all objects tell of how they were moved."""
+        self._facts.begin()
         now, histories = self._now(), dict[str, tuple[str, History]]()
         for key, current in objects:
             histories[_id(key, current)] = (key[1].namespace, self._history(current, now))
@@ -83,7 +97,9 @@ class Brakes:
     def weigh(self, workloads: int) -> bool:
         """Weigh all changes together; tell whether it holds others than before."""
         now, approved = self._now(), self._approved()
-        found = self._guard.consider(self._pending, self._fleet(now), workloads, approved, now)
+        found = self._guard.consider(
+            self._pending, self._facts.fleet(now), workloads, approved, now
+        )
         before, self._last = self._last, (tuple(_same(h) for h in found.holds), approved)
         self.holds = found.holds
         return self._last != before

@@ -115,9 +115,9 @@ def plan(wanted: Wanted | None, current: Current | None) -> Step:
 
 def after(step: Write, current: Current) -> dict[str, str]:
     """Return the annotations that the object has once `step` is done."""
-    both: dict[str, str | None] = {**current.annotations}
-    both |= step.annotations
-    return {key: value for key, value in both.items() if value is not None}
+    added = {key: value for key, value in step.annotations.items() if value is not None}
+    gone = step.annotations.keys() - added.keys()
+    return {key: value for key, value in current.annotations.items() if key not in gone} | added
 
 
 def with_history(step: Write, history: str) -> Write:

@@ -94,6 +94,15 @@ class Reconciler:
             self._targets[gvr] = Targets(lambda key: self._touch([(gvr, key)]), self._news.set)
         return self._targets[gvr]
 
+    @property
+    def active(self) -> bool:
+        """Whether this process may write, and knows what."""
+        return self._begun and not self.holds
+
+    def objects(self) -> list[tuple[Key, Current]]:
+        """Return every target object."""
+        return [((gvr, k), found) for gvr, t in self._targets.items() for k, found in t.items()]
+
     def lead(self) -> None:
         """Begin anew: this process may write now, and another one may have written before."""
         self._begun = False
@@ -140,7 +149,7 @@ class Reconciler:
         while True:
             key = await self._queue.get()
             try:
-                if self._may():
+                if self.active:
                     await self._reconcile(key)
             finally:
                 self._queue.done(key)
@@ -176,14 +185,11 @@ class Reconciler:
 
     def _begin(self) -> None:
         """Begin with what the objects tell: it may be long since this process could write."""
-        objects = [((gvr, k), found) for gvr, t in self._targets.items() for k, found in t.items()]
+        objects = self.objects()
         self._brakes.begin(objects)
         self._begun = True
         self._done.clear()
         self._touched.update((key, None) for key, _ in objects)
-
-    def _may(self) -> bool:
-        return self._begun and not self.holds
 
     def _weigh(self) -> None:
         self._weighed_at = self._clock()

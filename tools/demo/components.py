@@ -84,6 +84,10 @@ def start_service(command: str, folder: Path, configuration: dict[str, object]) 
     """Start one of our commands with this configuration, and wait until it is ready."""
     port = free_port()
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
+    # Of its own, since several run on one machine; read by the remediator alone.
+    configuration["remediate"] = {"listen": f"127.0.0.1:{free_port()}"} | configuration.get(
+        "remediate", {}
+    )
     text = yaml.safe_dump(configuration, sort_keys=False)
     file = write_file(folder / "config.yaml", text.encode())
     return ProcessLauncher().launch(

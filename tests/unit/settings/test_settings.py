@@ -43,6 +43,9 @@ decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions",
   cert_file: null, key_file: null, ca_file: null}
 remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
+  namespaces: {}
+  listen: "127.0.0.1:9404"
+  token_file: null
   guard:
     {moves_per_minute: 60, moves_burst: 20, namespace_moves_per_minute: 30,
      namespace_moves_burst: 10, cluster_moves_per_minute: 30, cluster_moves_burst: 10,
@@ -196,6 +199,10 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
         (
             "remediate: {guard: {placements: {a: word}}}",
             "remediate.guard.placements[...]: invalid enum value 'word'; known: preferences, ",
+        ),
+        (
+            "remediate: {namespaces: {shop: force}}",
+            "remediate.namespaces[...]: invalid enum value 'force'; known: off, dry-run, manual",
         ),
         (
             "remediate: {mode: force}",
@@ -409,6 +416,9 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "decisions.key_file": ("/a", "/a"),
     "decisions.ca_file": ("/a", "/a"),
     "remediate.mode": ("dry-run", "dry-run"),
+    "remediate.namespaces": ("{shop: off}", {"shop": "off"}),
+    "remediate.listen": ("127.0.0.1:1", "127.0.0.1:1"),
+    "remediate.token_file": ("/a", "/a"),
     **{
         f"remediate.guard.{name}": ("7", 7)
         for name in (
