@@ -122,6 +122,8 @@ def after(step: Write, current: Current) -> dict[str, str]:
 
 def with_history(step: Write, history: str) -> Write:
     """Return the step with the placements that the object has had."""
+    if isinstance(step, Amend):  # spelt out for the types' sake
+        return replace(step, annotations={**step.annotations, HISTORY: history})
     return replace(step, annotations={**step.annotations, HISTORY: history})
 
 

@@ -91,7 +91,8 @@ def settles_at(history: History, dwell: float, cooldown: float) -> tuple[float, 
     """Return when the dwell after the last placement and the cool-down after the last move end."""
     placed = max((entry.at for entry in history), default=0)
     moved = max((entry.at for entry in history if entry.left), default=0)
-    return placed + dwell if placed else 0, moved + cooldown if moved else 0
+    # Times are rounded up: without these two, none is waited for at all.
+    return placed + dwell if placed and dwell else 0, moved + cooldown if moved and cooldown else 0
 
 
 def stamp(now: float) -> int:
