@@ -15,13 +15,11 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from kube_sync.remediator.arguments import APPLY, STATUS
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.waiting import Wait
 from kube_sync.runtime.tokenfile import TokenFile
-
-STATUS = "/v1/remediation/status"
-APPLY = "/v1/remediation/apply"
 
 _RECONCILER = web.AppKey("reconciler", Reconciler)
 _TOKEN = web.AppKey("token", TokenFile)

@@ -39,7 +39,7 @@ class _Manager(msgspec.Struct, rename="camel"):
 class _Metadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
-    managed_fields: msgspec.Raw | None = None
+    managed_fields: msgspec.Raw = msgspec.Raw()
 
 
 class _Object(msgspec.Struct):
@@ -117,10 +117,10 @@ def _current(item: Item) -> Current:
     )
 
 
-def _alone(raw: msgspec.Raw | None) -> tuple[frozenset[str], frozenset[str]]:
+def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:
     """Return the annotations and labels that only our applies own."""
     # Most objects were never written by us, and their managedFields are long.
-    if raw is None or _OURS not in bytes(raw):
+    if _OURS not in bytes(raw):
         return frozenset(), frozenset()
     try:
         managers = _managers.decode(raw) or []

@@ -101,6 +101,7 @@ def test_dwell_is_after_any_placement_and_cooldown_after_moves() -> None:
     assert settles_at((Entry(0, "a"),), 5, 50) == (0, 0)
     history = (Entry(10, "a", ("c",)), Entry(20, "b"))
     assert settles_at(history, 5, 50) == (25, 60)
+    assert settles_at(history, 0, 0) == (0, 0), "none is waited for, not even the rest of a second"
 
 
 def test_a_time_is_never_written_too_early() -> None:
