@@ -172,7 +172,7 @@ async def test_another_reason_is_another_event(world: World) -> None:
     async with running(world.recorder.run()):
         world.deny()
         Denials(world.recorder).denied(review(), "denied", "another")
-        world.recorder.denied(review(), "undecidable", "no")
+        Denials(world.recorder).denied(review(), "undecidable", "no")
         await until(lambda: world.outcomes == {"created": 3})
     assert len(world.events) == 3
 
