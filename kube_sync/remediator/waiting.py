@@ -43,7 +43,8 @@ class Waiting:
         return len(self._waits)
 
     def __iter__(self) -> Iterator[tuple[Key, Wait]]:
-        return iter(list(self._waits.items()))
+        # Sorted for people, and copied since it changes while somebody reads.
+        return iter(sorted(self._waits.items(), key=lambda item: (str(item[0][0]), item[0][1])))
 
     def get(self, key: Key) -> Wait | None:
         """Return what an object waits for."""

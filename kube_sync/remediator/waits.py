@@ -26,7 +26,8 @@ def unusable(current: Current, held: Held) -> Wait:
 
 def manual(key: Key, current: Current, step: Write) -> Wait:
     """Return the wait of an object that a person has to let through."""
-    name = f"kube-sync remediate apply {key[1]}"
+    where = f" -n {key[1].namespace}" if key[1].namespace else ""
+    name = f"kube-sync remediate apply {key[1].name}{where}"
     reason = "remediation is manual here"
     return Wait(current.uid, "manual", reason, name, _changes(current, step), name_of(step))
 
