@@ -119,7 +119,7 @@ class _Parts:
         self.recorder = EventRecorder(kube, Reporter(CONTROLLER, host), metrics.remediation_events)
         self.telling = Telling(self.recorder, self._kind_of)
         self.reconciler = Reconciler(
-            Writer(self._patch, lambda: self.lease.remaining),
+            Writer(self._patch, lambda: self.lease.remaining, self._standby),
             Modes(settings.remediate),
             brakes,
             self._clock,
@@ -137,6 +137,12 @@ class _Parts:
         if gvr not in self._kinds:
             self._kinds[gvr] = await kind_of(self._kube, gvr)
         return self._kinds[gvr]
+
+    def _standby(self) -> str:
+        if self.lease.lacking is not None:
+            return f"there can be no Lease {LEASE}: {self.lease.lacking}"
+        holder = self.lease.holder
+        return f"{holder} holds the Lease {LEASE}" if holder else f"nobody holds the Lease {LEASE}"
 
     # Methods, since the reconciler is made of what calls them.
     def _lead(self) -> None:

@@ -86,7 +86,7 @@ class Reconciler:
         """Why nothing at all is written now; empty when it is."""
         reasons = list(self.decided.holds)
         reasons += [f"{gvr}: not listed yet" for gvr, t in self._targets.items() if not t.listed]
-        return (*reasons, *(() if self._writer.may else ("another remediator is active",)))
+        return (*reasons, *(() if self._writer.may else (self._writer.standby(),)))
 
     def targets(self, gvr: GroupVersionResource) -> Targets:
         """Return the Store for one target collection."""

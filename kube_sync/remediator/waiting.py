@@ -39,9 +39,6 @@ class Waiting:
         self._waits: dict[Key, Wait] = {}
         self._counts: Counter[str] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._waits)
-
     def __iter__(self) -> Iterator[tuple[Key, Wait]]:
         # Sorted for people, and copied since it changes while somebody reads.
         return iter(sorted(self._waits.items(), key=lambda item: (str(item[0][0]), item[0][1])))

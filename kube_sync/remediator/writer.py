@@ -39,10 +39,19 @@ class Outcome:
 class Writer:
     """Whoever may write, as long as it may."""
 
-    def __init__(self, patch: Patch, fence: Callable[[], float]) -> None:
-        """`fence` tells for how many seconds more this process may write; 0: not at all."""
+    def __init__(
+        self,
+        patch: Patch,
+        fence: Callable[[], float],
+        standby: Callable[[], str] = lambda: "another remediator is active",
+    ) -> None:
+        """`fence` tells for how many seconds more this process may write; 0: not at all.
+
+        `standby` tells why not.
+        """
         self._patch = patch
         self._fence = fence
+        self.standby = standby
 
     @property
     def may(self) -> bool:
