@@ -61,6 +61,16 @@ class World:
         self._uids[name] = uid = self.metadata(name)["uid"]
         return str(uid)
 
+    def create_all(self, names: list[str]) -> None:
+        items = [replica_set(name) for name in names]
+        for item in items:
+            item["metadata"] |= {"namespace": self.namespace}
+        manifest = {"apiVersion": "v1", "kind": "List", "items": items}
+        self.stack.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+        where = f"--namespace={self.namespace}"
+        found = json.loads(self.stack.kubectl("get", "replicasets", where, "--output=json"))
+        self._uids |= {o["metadata"]["name"]: o["metadata"]["uid"] for o in found["items"]}
+
     def metadata(self, name: str) -> Any:
         where = f"--namespace={self.namespace}"
         found = self.stack.kubectl("get", "replicaset", name, where, "--output=json")
@@ -188,6 +198,22 @@ async def test_a_stalled_leader_writes_nothing_once_another_has_taken_over(world
             await eventually(lambda: world.annotations("after"), {"a": "3"})
             await eventually(lambda: "lease_lost" in first.logs(), expected=True)
     assert world.writes() == {("before", 200): 1}
+
+
+async def test_what_a_leader_that_died_left_undone_is_done_by_the_next_one(world: World) -> None:
+    names = [f"web-{n}" for n in range(150)]
+    world.create_all(names)
+    async with world.remediator("one") as first, world.remediator("two", role="admin"):
+        await world.engine.decide(
+            *((world.namespace, n, world._uids[n], Decision({"a": "1"})) for n in names)
+        )
+        await eventually(lambda: len(world.writes()) > 5, expected=True)
+        first.kill()
+        done = world.writes()
+        assert 5 < len(done) < len(names), "it was in the middle of it"
+        await eventually(lambda: len(world.writes()) + len(world.writes("admin")), len(names), 40)
+    both = world.writes() + world.writes("admin")
+    assert both == {(name, 200): 1 for name in names}
 
 
 async def test_who_keeps_changing_an_object_back_gets_it(world: World) -> None:
