@@ -226,11 +226,12 @@ class Reconciler:
             await self._carry_out(key, wanted, current, step)
 
     async def _carry_out(self, key: Key, wanted: Wanted, current: Current, step: Write) -> None:
-        about = (key, current.uid)
+        # Of this very object: another one of its name may have rivals of its own.
+        about = (current.uid, wanted.decision)
         if not self._modes.goes(key, name_of(step)):
             self._wait(key, manual(key, current, step))
             return
-        until = self._rivals.truce(about, wanted.decision, self._clock())
+        until = self._rivals.truce(key, about, self._clock())
         if until is not None:
             if self._wait(key, rival(current, step, until)):
                 metrics.remediation_rivals.inc()
@@ -247,7 +248,7 @@ class Reconciler:
         else:
             outcome = await self._writer.write(key, go)
             if outcome.word == "applied":
-                self._rivals.wrote(about, wanted.decision, self._clock())
+                self._rivals.wrote(key, about, self._clock())
             self._written(key, current, step, outcome)
 
     def _written(self, key: Key, current: Current, step: Write, outcome: Outcome) -> None:

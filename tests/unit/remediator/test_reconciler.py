@@ -24,6 +24,7 @@ from kube_sync.decisions.records import (
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediator import reconciler
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.plan import Write
@@ -65,9 +66,10 @@ class ApiServer:
         self.patched: list[str] = []
         self.failures: list[SyncError] = []
         self.version = 1
+        self.uid = "u"
 
     async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
-        assert (gvr, step.version, step.uid) == (REPLICASETS, str(self.version), "u")
+        assert (gvr, step.version, step.uid) == (REPLICASETS, str(self.version), self.uid)
         self.patched.append(key.name)
         await asyncio.sleep(0)
         if self.failures:
@@ -80,7 +82,9 @@ class ApiServer:
 
     def item(self, name: str) -> Item:
         body = {"metadata": {"name": name, "annotations": self.objects[name]}}
-        return Item(_key(name), "u", ResourceVersion(str(self.version)), json.dumps(body).encode())
+        return Item(
+            _key(name), self.uid, ResourceVersion(str(self.version)), json.dumps(body).encode()
+        )
 
     def listing(self) -> Listing:
         return Listing([self.item(name) for name in self.objects], VERSION)
@@ -686,6 +690,7 @@ async def test_who_keeps_changing_an_object_back_gets_it_until_another_decision(
     world = World(ApiServer(a="us"))
     world.server.objects["a"] = {"other": "theirs"}
     world.relist()
+    rivals = _sample("kube_sync_remediation_rivals_total")
     async with world.running():
         world.stream(_decision("a", "ours", key="other"))
         for _ in range(5):
@@ -695,6 +700,7 @@ async def test_who_keeps_changing_an_object_back_gets_it_until_another_decision(
         await world.idle()
         assert (world.server.patched, world.waits()) == (["a"] * 3, {"a": "rival"})
         assert timers.seconds == [600.0]
+        assert _sample("kube_sync_remediation_rivals_total") == rivals + 1
         world.take(_decision("a", "ours too", key="other"))
         world.take(BOOKMARK)
     assert len(world.server.patched) == 4
@@ -740,10 +746,45 @@ async def test_an_object_that_is_deleted_is_forgotten_in_every_part() -> None:
         await world.idle()
     assert world.waits() == {}
     assert not world.reconciler._brakes.waiting
+    assert not world.reconciler._rivals._records
+
+
+async def test_an_object_that_is_recreated_is_weighed_anew() -> None:
+    world = World(ApiServer(a="us"), limits=Limits(shrink=0.3))
+    world.facts.clusters = 1
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.server.uid = "v"
+        world.relist()
+        world.take(_decision("a", "eu", uid="v"))
+        world.take(BOOKMARK)
+        await world.idle()
+        assert [wait.uid for _, wait in world.reconciler.waiting] == ["v"]
+        world.facts.clusters = 10
+        world.reconciler.weigh()
+    assert world.server.patched == ["a"]
+
+
+async def test_what_is_held_is_weighed_again_by_and_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fleet gets stale without anybody telling."""
+    monkeypatch.setattr(reconciler, "_LOOK_SECONDS", 0.001)
+    world = World(ApiServer(a="us"), limits=Limits(shrink=0.3))
+    world.facts.clusters = 1
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.facts.clusters = 10
+        world.now += 1
+        await until(lambda: world.server.patched)
 
 
 def _held(reason: str) -> float:
     return REGISTRY.get_sample_value("kube_sync_remediation_held", {"reason": reason}) or 0
+
+
+def _sample(name: str) -> float:
+    return REGISTRY.get_sample_value(name) or 0
 
 
 def _outcomes(word: str) -> float:
