@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kube_sync.decisions.decision import REQUESTED, Decision
+from kube_sync.decisions.decision import REQUESTED, Decision, compact
 from kube_sync.decisions.requested import note, put_back, requests
 from kube_sync.safety import HISTORY
 
@@ -133,19 +133,24 @@ def _step(decision: Decision, current: Current) -> Step:
     alone = current.ours - decided.keys() - asked_for.keys() - OWN
     asked = {key: value for key, value in put_back(has, asked_for).items() if key not in alone}
     target = {**asked, **decided}
-    if (found := note(asked, decided, {})) is not None:
-        target[REQUESTED] = found
+    # Of what the remediator alone owns only the note says that somebody asked for it.
+    kept = {k: v for k, v in asked_for.items() if k in current.ours and has.get(k) == v}
+    found = note(asked, decided, {})
+    if noted := requests({REQUESTED: found or "{}"}) | kept:
+        target[REQUESTED] = compact(noted)
     annotations = _difference(has, target)
     labels: dict[str, str | None] = dict.fromkeys(current.our_labels - decision.labels.keys())
     labels |= {k: v for k, v in decision.labels.items() if current.labels.get(k) != v}
     if not annotations and not labels:
         return Nothing()
-    if None in [*annotations.values(), *labels.values()] or annotations.keys() - {*decided, *OWN}:
+    # An apply would own alone what is as it was asked for again, and take it away some day.
+    back = asked_for.keys() - noted.keys()
+    if back or None in [*annotations.values(), *labels.values()]:
         maps = {"annotations": has, "labels": current.labels}
         bare = frozenset(name for name, found in maps.items() if not found)
         return Amend(current.uid, annotations, labels, current.version, bare)
-    kept = {key: target[key] for key in sorted(OWN) if key in target}
-    return Apply(current.uid, {**decided, **kept}, decision.labels, current.version)
+    own = {key: target[key] for key in sorted(OWN) if key in target}
+    return Apply(current.uid, {**decided, **own}, decision.labels, current.version)
 
 
 def _difference(has: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str | None]:

@@ -131,6 +131,19 @@ def test_what_only_the_remediator_owns_goes_with_the_decision() -> None:
     assert plan(_wanted(a="1"), current) == Nothing()
 
 
+def test_what_is_as_it_was_asked_for_again_is_not_applied() -> None:
+    """Its owner lost it to an apply; who owns it alone would remove it with the next decision."""
+    noted = {"a": "1", "b": "2", REQUESTED: '{"a":null,"b":"mine"}'}
+    step = plan(_wanted(a="1", b="mine"), Current("u", noted, {"l": "1"}))
+    assert step == Amend("u", {"b": "mine", REQUESTED: '{"a":null}'})
+
+
+def test_what_only_the_note_tells_to_be_asked_for_stays_noted() -> None:
+    noted = {"a": "mine", "b": "2", REQUESTED: '{"a":"mine","b":null}'}
+    current = Current("u", noted, {"l": "1"}, ours=frozenset("ab"))
+    assert plan(_wanted(), current) == Amend("u", {"b": None, REQUESTED: '{"a":"mine"}'})
+
+
 def test_labels_that_only_the_remediator_owns_go_with_the_decision() -> None:
     current = Current("u", {}, {"l": "1", "m": "2"}, our_labels=frozenset("l"))
     assert plan(_wanted(), current) == Amend("u", {}, {"l": None}, bare=frozenset(["annotations"]))
