@@ -117,10 +117,11 @@ class _Parts:
             news=self._lead,
         )
         self.recorder = EventRecorder(kube, Reporter(CONTROLLER, host), metrics.remediation_events)
+        self.modes = Modes(settings.remediate)
         self.telling = Telling(self.recorder, self._kind_of)
         self.reconciler = Reconciler(
             Writer(self._patch, lambda: self.lease.remaining, self._standby),
-            Modes(settings.remediate),
+            self.modes,
             brakes,
             self._clock,
             told=self.telling.tell,
