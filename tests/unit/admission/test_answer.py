@@ -248,6 +248,13 @@ def test_an_update_does_not_empty_a_workload() -> None:
     assert "placement is kept" in response(answer)["warnings"][0]
 
 
+def test_an_update_empties_a_workload_where_the_policy_says_that_it_may_be() -> None:
+    held = resource({PLACEMENT: _WEST})
+    answer = allow(update(held, held), Decision({PLACEMENT: _NOWHERE}, evict=True))
+    assert stored(held, answer) == resource({PLACEMENT: _NOWHERE} | _noted(**{PLACEMENT: _WEST}))
+    assert "warnings" not in response(answer)
+
+
 def test_who_asks_for_another_placement_gets_the_one_that_is_kept_and_the_request_is_noted() -> (
     None
 ):
