@@ -21,7 +21,7 @@ from benchmarks.bare import REPLICA_SETS, Bare
 from benchmarks.decisions import create_clusters, flip, load_policy, metric
 from tools.demo.components import start_service
 from tools.demo.fleet import EU, FLEET, PREFERENCES
-from tools.servers.running import RunningServer
+from tools.servers.running import RunningServer, free_port
 from tools.servers.stack import RunningStack
 
 _CLUSTERS = 20
@@ -79,7 +79,7 @@ async def remediator(stack: RunningStack) -> AsyncGenerator[RunningServer]:
     configuration: dict[str, object] = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["remediator"])},
         "decisions": stack.endpoint.client(),
-        "remediate": {"guard": NO_BRAKES},
+        "remediate": {"guard": NO_BRAKES, "listen": f"127.0.0.1:{free_port()}"},
     }
     server = await asyncio.to_thread(start_service, "remediate", folder, configuration)
     try:

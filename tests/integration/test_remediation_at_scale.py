@@ -33,7 +33,7 @@ from tools.demo.fleet import (
     policy_map,
     replica_set,
 )
-from tools.servers.running import Launcher, RunningServer
+from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.stack import RunningStack, furnished_stack
 
 _OBJECTS = int(os.environ.get("KUBE_SYNC_OBJECTS", "2000"))
@@ -104,7 +104,10 @@ class World:
             {
                 "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["remediator"])},
                 "decisions": self.stack.endpoint.client(),
-                "remediate": {"guard": dict(_NO_BRAKES)},
+                "remediate": {
+                    "guard": dict(_NO_BRAKES),
+                    "listen": f"127.0.0.1:{free_port()}",
+                },
             },
         )
         self.remediators.append(server)
