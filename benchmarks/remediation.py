@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import world
 from benchmarks.bare import REPLICA_SETS, Bare
 from benchmarks.decisions import create_clusters, flip, load_policy, metric
-from tools.demo.components import start_service
+from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import EU, FLEET, PREFERENCES
 from tools.servers.running import RunningServer, free_port
 from tools.servers.stack import RunningStack
@@ -30,17 +30,6 @@ _SINGLE = 50
 _MARK = "example.com/mark"
 _PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterprofiles"
 _PATIENCE = 240.0  # seconds
-NO_BRAKES = {
-    "moves_per_minute": 0,
-    "namespace_moves_per_minute": 0,
-    "cluster_moves_per_minute": 0,
-    "dwell_seconds": 0,
-    "cooldown_seconds": 0,
-    "oscillation_seconds": 0,
-    "stale_seconds": 0,
-    "shrink_share": 1,
-    "mass_share": 1,
-}
 
 
 async def measure_remediation(
@@ -79,7 +68,7 @@ async def remediator(stack: RunningStack) -> AsyncGenerator[RunningServer]:
     configuration: dict[str, object] = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["remediator"])},
         "decisions": stack.endpoint.client(),
-        "remediate": {"guard": NO_BRAKES, "listen": f"127.0.0.1:{free_port()}"},
+        "remediate": {"guard": dict(GUARD_OFF), "listen": f"127.0.0.1:{free_port()}"},
     }
     server = await asyncio.to_thread(start_service, "remediate", folder, configuration)
     try:

@@ -114,7 +114,7 @@ class _Parts:
         self.sink: PlacementSink | None = None
         self.clusters: Clusters | None = None
         if self.fleet is not None:
-            self.clusters = Clusters(_counted(settings, self.fleet), self._weigh)
+            self.clusters = Clusters(_counted(settings, self.fleet), self._weigh, self._clock)
         self.approvals: list[ConfigMaps[Approval]] = approvals(
             settings.policies.namespaces, self._weigh
         )

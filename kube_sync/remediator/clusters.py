@@ -3,10 +3,14 @@
 A metadata-only watch of the collection that is called `clusters` in OPA. The most there were is not
 written anywhere: after a restart it is what the placements in force name, and what is seen since.
 It is lowered when an operator approves that some are gone, once for each approval.
+
+A cluster that comes back is seen here before the decisions on it are: those on the smaller fleet
+are still what is wanted. So the fleet counts as what it was at its smallest in the last seconds.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from kube_sync.kube.collection import Event, Item
@@ -14,13 +18,22 @@ from kube_sync.objects import ObjectKey
 from kube_sync.safety import Fleet, Limits
 from kube_sync.safety.assessment import judge_fleet
 
+STEADY_SECONDS = 5.0
+
 
 class Clusters:
     """The Store of the clusters' keys."""
 
-    def __init__(self, counts: Callable[[ObjectKey], bool], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        counts: Callable[[ObjectKey], bool],
+        changed: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
         """Hold those that `counts` takes for replicated; tell `changed` when there are others."""
         self.listed = False
+        self._clock = clock
+        self._were: deque[tuple[float, int]] = deque()  # how many there were until when
         self._counts = counts
         self._changed = changed
         self._keys: set[ObjectKey] = set()
@@ -29,13 +42,22 @@ class Clusters:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def lowest(self, since: float) -> int:
+        """Return the fewest that there were at any time after `since`."""
+        while self._were and self._were[0][0] <= since:
+            self._were.popleft()
+        return min([len(self), *(count for _, count in self._were)])
+
     async def page(self, items: Sequence[Item]) -> None:
         """Take a part of a LIST."""
         self._listing.update(item.key for item in items if self._counts(item.key))
 
     def finish(self, *, known: bool) -> None:  # noqa: ARG002 - an unknown kind has no clusters
         """Hold exactly the objects of the LIST."""
+        before = len(self)
         self._keys, self._listing = self._listing, set()
+        if self.listed:
+            self._were.append((self._clock(), before))
         self.listed = True
         self._changed()
 
@@ -53,6 +75,7 @@ class Clusters:
         else:
             self._keys.add(event.item.key)
         if len(self) != before:
+            self._were.append((self._clock(), before))
             self._changed()
 
 
@@ -92,10 +115,10 @@ class FleetFacts:
             return Fleet(age, 1, 1, epoch_matches=True)
         if not self._clusters.listed:
             return Fleet(None, 0, 0, epoch_matches=True)
-        count = len(self._clusters)
+        count = self._clusters.lowest(now - STEADY_SECONDS)
         if self._best is None:
             self._best = self._named()
-        self._best = max(self._best, count)
+        self._best = max(self._best, len(self._clusters))
         found = Fleet(age, count, self._best, epoch_matches=True)
         # Age and epoch have holds of their own: here only whether a shrinking was approved.
         asked = judge_fleet(Fleet(0.0, count, self._best, epoch_matches=True), self._limits, ())

@@ -20,7 +20,7 @@ import pytest
 
 from benchmarks.bare import Bare, bare_client
 from tests.faults.world import until
-from tools.demo.components import start_replicator, start_service
+from tools.demo.components import GUARD_OFF, start_replicator, start_service
 from tools.demo.fleet import (
     FLEET,
     POLICIES,
@@ -43,17 +43,6 @@ _REPLICA_SETS = f"/apis/apps/v1/namespaces/{SHOP}/replicasets"
 _PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterprofiles"
 _MAPS = f"/api/v1/namespaces/{POLICIES}/configmaps"
 _IN, _OUT = "europe-west1", "us-east1"
-_NO_BRAKES = {
-    "moves_per_minute": 0,
-    "namespace_moves_per_minute": 0,
-    "cluster_moves_per_minute": 0,
-    "dwell_seconds": 0,
-    "cooldown_seconds": 0,
-    "oscillation_seconds": 0,
-    "stale_seconds": 0,
-    "shrink_share": 1,
-    "mass_share": 1,
-}
 
 Placement = tuple[str, ...] | None
 
@@ -105,7 +94,7 @@ class World:
                 "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["remediator"])},
                 "decisions": self.stack.endpoint.client(),
                 "remediate": {
-                    "guard": dict(_NO_BRAKES),
+                    "guard": dict(GUARD_OFF),
                     "listen": f"127.0.0.1:{free_port()}",
                 },
             },

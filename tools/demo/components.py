@@ -20,18 +20,19 @@ from tools.servers.running import RunningServer, ServerSpec, free_port
 from tools.servers.stack import RunningStack
 
 # Of the remediator: nothing is limited but what always is.
-UNBRAKED: Mapping[str, object] = {
-    "guard": {
-        "moves_per_minute": 0,
-        "namespace_moves_per_minute": 0,
-        "cluster_moves_per_minute": 0,
-        "dwell_seconds": 0,
-        "cooldown_seconds": 0,
-        "oscillation_seconds": 0,
-        "shrink_share": 1,
-        "mass_share": 1,
-    }
+GUARD_OFF: Mapping[str, float] = {
+    "moves_per_minute": 0,
+    "namespace_moves_per_minute": 0,
+    "cluster_moves_per_minute": 0,
+    "dwell_seconds": 0,
+    "cooldown_seconds": 0,
+    "oscillation_seconds": 0,
+    "shrink_share": 1,
+    "mass_share": 1,
 }
+UNBRAKED: Mapping[str, object] = {"guard": dict(GUARD_OFF)}
+# And for the demo: what it tells is over in seconds, so only the brakes that it tells of are on.
+TOLD: Mapping[str, object] = {"guard": {**GUARD_OFF, "shrink_share": 0.3}}
 _PROGRAM = Path(sys.executable).with_name("kube-sync")
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.remediator.clusters import Clusters, FleetFacts
+from kube_sync.remediator.clusters import STEADY_SECONDS, Clusters, FleetFacts
 from kube_sync.safety import Limits
 from kube_sync.safety.assessment import judge_fleet
 from tests.fakes.listing import Listing, at_once, listed
@@ -20,7 +20,10 @@ class World:
         self.changes = 0
         self.approved = frozenset[str]()
         self.seen_at: float | None = 1.0
-        self.clusters = Clusters(lambda key: key.namespace == "fleet", self._changed)
+        self.now = 0.0
+        self.clusters = Clusters(
+            lambda key: key.namespace == "fleet", self._changed, lambda: self.now
+        )
         self.facts = FleetFacts(
             self.clusters, LIMITS, lambda: named, lambda: self.seen_at, lambda: self.approved
         )
@@ -37,7 +40,8 @@ class World:
         self.clusters.apply(Event(kind, VERSION, _item(name, namespace)))
 
     def counts(self) -> tuple[int, int]:
-        fleet = self.facts.fleet(1.0)
+        self.now += 2 * STEADY_SECONDS  # whatever was is over
+        fleet = self.facts.fleet(self.now)
         return fleet.clusters, fleet.best
 
 
@@ -50,6 +54,20 @@ def test_clusters_are_counted_as_they_come_and_go() -> None:
     assert (len(world.clusters), world.changes) == (3, 2)
     world.event("DELETED", "a")
     assert (world.counts(), world.changes) == ((2, 2), 3)
+
+
+def test_a_fleet_that_is_back_counts_as_smaller_for_a_moment() -> None:
+    """Decisions that were made on the smaller one may be all that is known yet."""
+    world = World("a", "b", "c")
+    world.now = 100.0
+    for name in ("b", "c"):
+        world.event("DELETED", name)
+    world.now = 101.0
+    world.event("ADDED", "b")
+    world.list("a", "b", "c")
+    for seconds, clusters in ((1.0, 1), (STEADY_SECONDS, 1), (STEADY_SECONDS + 1.0, 3)):
+        found = world.facts.fleet(100.0 + seconds)
+        assert (found.clusters, found.best) == (clusters, 3)
 
 
 def test_a_list_that_breaks_off_changes_nothing() -> None:
