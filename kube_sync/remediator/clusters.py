@@ -33,7 +33,9 @@ class Clusters:
         """Hold those that `counts` takes for replicated; tell `changed` when there are others."""
         self.listed = False
         self._clock = clock
-        self._were: deque[tuple[float, int]] = deque()  # how many there were until when
+        self._most = 0
+        # How many there were until when, less than before: a fleet that only grows is no smaller.
+        self._were: deque[tuple[float, int]] = deque()
         self._counts = counts
         self._changed = changed
         self._keys: set[ObjectKey] = set()
@@ -56,8 +58,7 @@ class Clusters:
         """Hold exactly the objects of the LIST."""
         before = len(self)
         self._keys, self._listing = self._listing, set()
-        if self.listed:
-            self._were.append((self._clock(), before))
+        self._note(before)
         self.listed = True
         self._changed()
 
@@ -75,8 +76,13 @@ class Clusters:
         else:
             self._keys.add(event.item.key)
         if len(self) != before:
-            self._were.append((self._clock(), before))
+            self._note(before)
             self._changed()
+
+    def _note(self, before: int) -> None:
+        if before < self._most:
+            self._were.append((self._clock(), before))
+        self._most = max(self._most, len(self))
 
 
 class FleetFacts:

@@ -70,6 +70,14 @@ def test_a_fleet_that_is_back_counts_as_smaller_for_a_moment() -> None:
         assert (found.clusters, found.best) == (clusters, 3)
 
 
+def test_a_fleet_that_only_grows_counts_as_large_as_it_is() -> None:
+    world = World()
+    world.list()
+    for number, name in enumerate("abc", start=1):
+        world.event("ADDED", name)
+        assert world.facts.fleet(world.now).clusters == number
+
+
 def test_a_list_that_breaks_off_changes_nothing() -> None:
     world = World("a")
     at_once(world.clusters.page([_item("torn")]))
