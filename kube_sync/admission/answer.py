@@ -103,7 +103,9 @@ def _settled(review: Review, decision: Decision) -> Decision:
     """Return the decision, with the placement that there is where it would leave none."""
     if not _keeps_placement(review, decision):
         return decision
-    kept = {**decision.annotations, PLACEMENT: (review.old_annotations or {})[PLACEMENT]}
+    kept = {key: value for key, value in decision.annotations.items() if key != PLACEMENT}
+    if (old := (review.old_annotations or {}).get(PLACEMENT)) is not None:
+        kept[PLACEMENT] = old
     return msgspec.structs.replace(decision, annotations=kept)
 
 

@@ -106,12 +106,13 @@ class FleetFacts:
         self._named = named
         self._seen_at = seen_at
         self._approved = approved
-        self._best: int | None = None
+        self._best = 0
+        self._begun = False
         self._used: set[str] = set()
 
     def begin(self) -> None:
-        """Begin with what the placements in force name."""
-        self._best = None
+        """Ask again what the placements in force name; what was seen is not forgotten."""
+        self._begun = False
 
     def fleet(self, now: float) -> Fleet:
         """Return what is known."""
@@ -122,8 +123,9 @@ class FleetFacts:
         if not self._clusters.listed:
             return Fleet(None, 0, 0, epoch_matches=True)
         count = self._clusters.lowest(now - STEADY_SECONDS)
-        if self._best is None:
-            self._best = self._named()
+        if not self._begun:
+            self._begun = True
+            self._best = max(self._best, self._named())
         self._best = max(self._best, len(self._clusters))
         found = Fleet(age, count, self._best, epoch_matches=True)
         # Age and epoch have holds of their own: here only whether a shrinking was approved.

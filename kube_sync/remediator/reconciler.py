@@ -151,6 +151,8 @@ class Reconciler:
             try:
                 if self.active:
                     await self._reconcile(key)
+                else:  # its turn comes when this process may write again
+                    self._touched[key] = None
             finally:
                 self._queue.done(key)
 

@@ -128,7 +128,8 @@ class Guard(Generic[K]):
         few = allowed(workloads, self._limits)
         offer = self._approvals.offer(waiting, asked, few) if len(waiting) > few else ""
         holds = (
-            judge_fleet(fleet, self._limits, self._approved),
+            # An approval makes fewer clusters the new normal, once: `fleet` says so then.
+            judge_fleet(fleet, self._limits, ()),
             judge_mass(len(waiting), workloads, self._limits, offer),
         )
         self._holds = tuple(hold for hold in holds if hold is not None)

@@ -21,11 +21,12 @@ class World:
         self.approved = frozenset[str]()
         self.seen_at: float | None = 1.0
         self.now = 0.0
+        self.named = named
         self.clusters = Clusters(
             lambda key: key.namespace == "fleet", self._changed, lambda: self.now
         )
         self.facts = FleetFacts(
-            self.clusters, LIMITS, lambda: named, lambda: self.seen_at, lambda: self.approved
+            self.clusters, LIMITS, lambda: self.named, lambda: self.seen_at, lambda: self.approved
         )
         if names:
             self.list(*names)
@@ -97,12 +98,22 @@ def test_after_a_restart_the_placements_in_force_tell_how_many_there_were() -> N
     assert World("a", named=5).counts() == (1, 5)
 
 
-def test_a_new_beginning_asks_the_placements_again() -> None:
+def test_a_new_beginning_forgets_nothing_that_was_seen() -> None:
+    """The Lease may lapse in the very trouble in which clusters vanish."""
     world = World("a", "b", "c", named=2)
     assert world.counts() == (3, 3)
     world.list("a")
     world.facts.begin()
+    assert world.counts() == (1, 3)
+
+
+def test_a_new_beginning_asks_the_placements_again() -> None:
+    world = World("a", named=2)
     assert world.counts() == (1, 2)
+    world.named = 4
+    assert world.counts() == (1, 2)
+    world.facts.begin()
+    assert world.counts() == (1, 4)
 
 
 def test_an_approval_makes_fewer_clusters_the_new_normal_once() -> None:

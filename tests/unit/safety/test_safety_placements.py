@@ -138,6 +138,7 @@ def test_what_is_left_is_what_a_fleet_would_show(one: Clusters, other: Clusters)
         _preferences({}),
         _preferences({"a": {"weight": 0}, "*": {"weight": 0}}),
         _preferences({"a": {"weight": 0, "minReplicas": 1}}),
+        _preferences({"a": {"maxReplicas": 0}}),
         _preferences({"a": {"weight": 1}}),
         _preferences(None),
         "eu-west",
@@ -146,7 +147,9 @@ def test_what_is_left_is_what_a_fleet_would_show(one: Clusters, other: Clusters)
 )
 def test_empty_means_here_what_it_means_beside_the_decisions(text: str) -> None:
     assert is_empty_placement(text) == first.is_empty_placement(text)
-    for current in ({}, {PREFERENCES: text}, {PREFERENCES: _preferences({"a": {}})}):
+    # Without a placement there is nothing to compare: here a first one that is empty is forbidden
+    # as such, whatever there was.
+    for current in ({PREFERENCES: text}, {PREFERENCES: _preferences({"a": {}})}):
         wanted = {PREFERENCES: text}
         assert Placements().empties(wanted, current) == first.empties(wanted, current)
 
