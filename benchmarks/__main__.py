@@ -18,6 +18,7 @@ from benchmarks import admission, decisions, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
+from benchmarks.remediation import measure_remediation
 from benchmarks.world import medians
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import faulty_world, until
@@ -48,6 +49,16 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
             with step(f"{MODULES} policy modules, by PUT and as one set"):
                 found |= await measure_policies(stack, bare, runs)
     return found
+
+
+async def measure_only_remediation(objects: int, runs: int) -> dict[str, float]:
+    """Measure how a fleet is moved, on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"creating {objects} ReplicaSets"):
+                await world.create_replica_sets(bare, objects)
+            with step(f"moving half of them, {2 * runs} times, and by hand"):
+                return await measure_remediation(stack, bare, objects, runs)
 
 
 async def measure_only_decisions(objects: int, runs: int) -> dict[str, float]:
@@ -207,6 +218,7 @@ def main() -> None:
     parser.add_argument(
         "--decisions", action="store_true", help="measure decisions and `fields: auto` alone"
     )
+    parser.add_argument("--remediation", action="store_true", help="measure remediation alone")
     parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
     parser.add_argument(
         "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
@@ -214,6 +226,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.admission:
         found = asyncio.run(measure_only_admission(chosen.runs, chosen.requests))
+    elif chosen.remediation:
+        found = asyncio.run(measure_only_remediation(chosen.objects, chosen.runs))
     elif chosen.decisions:
         found = asyncio.run(measure_only_decisions(chosen.objects, chosen.runs))
     else:

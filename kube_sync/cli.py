@@ -21,6 +21,7 @@ from kube_sync import __version__
 from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.observability.logs import configure_logs
+from kube_sync.remediator import arguments as remediation
 from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
 from kube_sync.survey.arguments import WHAT, declare, requested
 
@@ -79,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
             default="info",
             help="how much to log to standard error (default: %(default)s)",
         )
+        if name == "remediate":
+            remediation.declare(command, _remediation)
     declare(_command(commands, "analyze", WHAT, _analyze))
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     what = "print the effective configuration, secrets masked"
@@ -132,6 +135,21 @@ def _service(arguments: argparse.Namespace) -> int:
         "run": partial(app.run_all, source=source),
     }
     asyncio.run(_awaited(services[arguments.service](settings)))
+    return 0
+
+
+def _remediation(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync import app  # noqa: PLC0415 - slow, as above
+
+    try:
+        print(arguments.ask(arguments, settings, app.run_approve))  # noqa: T201 - its output
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
     return 0
 
 

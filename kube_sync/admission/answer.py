@@ -32,7 +32,8 @@ def allow(review: Review, decision: Decision, remediator: str = "") -> bytes:
     """Admit the object with the annotations and labels that the policy wants.
 
     A workload that is there keeps its placement where the policy would leave it none: whatever
-    updates it must not empty it, the remediator's own PATCH least of all.
+    updates it must not empty it, the remediator's own PATCH least of all, unless the policy says
+    `evict: true`.
     """
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
     if operations := _operations(review, _settled(review, decision), remediator):
@@ -102,14 +103,16 @@ def _settled(review: Review, decision: Decision) -> Decision:
     """Return the decision, with the placement that there is where it would leave none."""
     if not _keeps_placement(review, decision):
         return decision
-    kept = {**decision.annotations, PLACEMENT: (review.old_annotations or {})[PLACEMENT]}
+    kept = {key: value for key, value in decision.annotations.items() if key != PLACEMENT}
+    if (old := (review.old_annotations or {}).get(PLACEMENT)) is not None:
+        kept[PLACEMENT] = old
     return msgspec.structs.replace(decision, annotations=kept)
 
 
 def _keeps_placement(review: Review, decision: Decision) -> bool:
-    return review.operation == "UPDATE" and empties(
-        decision.annotations, review.old_annotations or {}
-    )
+    if review.operation != "UPDATE" or decision.evict:
+        return False
+    return empties(decision.annotations, review.old_annotations or {})
 
 
 def _annotations(review: Review, decision: Decision, remediator: str) -> dict[str, str | None]:

@@ -1,189 +1,24 @@
-"""Tell of denials by Events, beside what they are about.
+"""Tell of denials by Events.
 
-Keeps true: telling takes no answer's time (`denied` only notes it), nothing here grows without
-bound, and what is not told is counted. The same again is no Event more but a higher count in the
-one that there is, written every few seconds at most. A dry run leaves no trace, as the
-registration promises (`sideEffects: NoneOnDryRun`). What is noted when the process ends is lost:
-an Event is news, not a record.
+A dry run leaves no trace, as the registration promises (`sideEffects: NoneOnDryRun`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import NoReturn
-
-import structlog
-
 from kube_sync.admission.regarding import occurrence
 from kube_sync.admission.review import Review
-from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError
-from kube_sync.kube.client import KubeClient
-from kube_sync.kube.events import Occurrence, Reporter, count_event, create_event, event_name
-from kube_sync.observability import metrics
-from kube_sync.runtime.tokenbucket import TokenBucket
-from kube_sync.runtime.workqueue import WorkQueue
-
-log: structlog.stdlib.BoundLogger = structlog.get_logger()
+from kube_sync.kube.eventrecorder import EventRecorder
 
 CONTROLLER = "kube-sync.io/admission"
-_OVER_SECONDS = 360.0  # of silence end a series, as in client-go
-_COUNT_SECONDS = 5.0  # between two writes of one series
-_KNOWN = 1000  # series, the latest; also namespaces
-_WAITING = 500  # series that are to be written
-_ALL = (10.0, 100.0)  # new Events: a second, and at once
-_ONE = (1.0, 25.0)  # likewise in one namespace; 25 as in client-go's spam filter
-_WRITE_SECONDS = 5.0
-_TRIES = 4
-_AGAIN_SECONDS = 2.0
 
 
-@dataclass(slots=True)
-class _Series:
-    """One Event as it should be, and how much of that the API server holds."""
+class Denials:
+    """Whoever denies tells it here."""
 
-    first: datetime
-    last: datetime
-    at: float  # as `last`, on the monotonic clock
-    name: str = ""
-    count: int = 1
-    written: int = 0
-    failures: int = 0
-
-
-class Recorder:
-    """Whoever denies tells it here; it writes when it may."""
-
-    def __init__(
-        self,
-        client: KubeClient,
-        instance: str,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        nanoseconds: Callable[[], int] = time.time_ns,
-    ) -> None:
-        """`instance` names this process, for people."""
-        self._client = client
-        self._reporter = Reporter(CONTROLLER, instance)
-        self._clock = clock
-        self._now = now
-        self._nanoseconds = nanoseconds
-        self._series: OrderedDict[Occurrence, _Series] = OrderedDict()
-        self._queue: WorkQueue[Occurrence] = WorkQueue()
-        self._all = TokenBucket(*_ALL, clock)
-        self._each: OrderedDict[str, TokenBucket] = OrderedDict()
-        self._complained: set[str] = set()
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
 
     def denied(self, review: Review, outcome: str, reason: str) -> None:
         """Note that a request was refused, and why; never waits, never raises."""
-        if review.dry_run:
-            return
-        what, at = occurrence(review, outcome, reason), self._clock()
-        series = self._series.get(what)
-        if series is not None and at - series.at <= _OVER_SECONDS:
-            series.count, series.last, series.at = series.count + 1, self._now(), at
-            self._series.move_to_end(what)
-            self._queue.add_after(what, _COUNT_SECONDS)
-        elif not self._may(review.namespace):
-            metrics.admission_events.labels("dropped_rate").inc()
-        elif len(self._queue) >= _WAITING:
-            metrics.admission_events.labels("dropped_queue").inc()
-        else:
-            self._begin(what, at)
-
-    async def run(self) -> NoReturn:
-        """Write what was noted, until cancelled."""
-        try:
-            while True:
-                what = await self._queue.get()
-                try:
-                    await self._reconcile(what)
-                finally:
-                    self._queue.done(what)
-        finally:
-            self._queue.close()
-
-    def _begin(self, what: Occurrence, at: float) -> None:
-        moment = self._now()
-        self._series[what] = _Series(moment, moment, at, event_name(what, self._nanoseconds()))
-        self._series.move_to_end(what)
-        if len(self._series) > _KNOWN:
-            self._series.popitem(last=False)
-        self._queue.add(what)
-
-    def _may(self, namespace: str) -> bool:
-        """Take a token of the namespace and one of all."""
-        bucket = self._each.setdefault(namespace, TokenBucket(*_ONE, self._clock))
-        self._each.move_to_end(namespace)
-        if len(self._each) > _KNOWN:
-            self._each.popitem(last=False)
-        return self._all.has() and bucket.take() and self._all.take()
-
-    async def _reconcile(self, what: Occurrence) -> None:
-        series = self._series.get(what)
-        if series is None or series.written >= series.count:  # forgotten, or told already
-            return
-        if series.written and not self._all.take():
-            self._queue.add_after(what, _COUNT_SECONDS)
-            return
-        try:
-            async with asyncio.timeout(_WRITE_SECONDS):
-                await self._write(what, series)
-            series.failures = 0
-        except (Retriable, TimeoutError) as error:
-            self._again(what, series, str(error) or "no answer in time")
-        except SyncError as error:
-            self._failed(what, _word(error), str(error))
-
-    async def _write(self, what: Occurrence, series: _Series) -> None:
-        count, outcome = series.count, "counted" if series.written else "created"
-        if series.written:
-            try:
-                await count_event(self._client, series.name, what, series.last, count)
-            except NotFound:  # Events expire, after an hour as a rule
-                series.name, outcome = event_name(what, self._nanoseconds()), "created"
-                await self._create(what, series, count)
-        else:
-            await self._create(what, series, count)
-        series.written = count
-        metrics.admission_events.labels(outcome).inc()
-
-    async def _create(self, what: Occurrence, series: _Series, count: int) -> None:
-        try:
-            await create_event(
-                self._client, series.name, what, self._reporter, series.first, series.last, count
-            )
-        except Conflict:
-            # Ours: nobody else has this name. The answer to an earlier try was lost.
-            log.debug("event_was_there", name=series.name)
-
-    def _again(self, what: Occurrence, series: _Series, reason: str) -> None:
-        series.failures += 1
-        if series.failures >= _TRIES:
-            self._failed(what, "unavailable", reason)
-        else:
-            self._queue.add_after(what, _AGAIN_SECONDS)
-
-    def _failed(self, what: Occurrence, word: str, reason: str) -> None:
-        """Give one series up; a denial after this one begins anew."""
-        self._series.pop(what, None)
-        metrics.admission_events.labels(word).inc()
-        if word not in self._complained:
-            self._complained.add(word)
-            log.warning("event_not_written", outcome=word, reason=reason)
-
-
-def _word(error: SyncError) -> str:
-    match error:
-        case Refused():
-            # The API server's own words, for a namespace that is on its way out.
-            return "terminating" if "being terminated" in str(error) else "refused"
-        case NotFound():
-            return "no_namespace"
-        case _:
-            return "invalid"
+        if not review.dry_run:
+            self._recorder.occurred(occurrence(review, outcome, reason), review.namespace)

@@ -10,7 +10,7 @@ from functools import partial
 
 from kube_sync.admission.asking import view
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.events import Recorder
+from kube_sync.admission.events import CONTROLLER, Denials
 from kube_sync.admission.judge import Judge, waits
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.probe import probing
@@ -20,10 +20,13 @@ from kube_sync.admission.target import target_of
 from kube_sync.app.context import Context
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.webhooks import CONFIGURATIONS
+from kube_sync.observability import metrics
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
@@ -55,8 +58,9 @@ async def admit(context: Context) -> list[Service]:
     tls = ServerTls(
         "admission", TlsFiles(cert_file, key_file, settings.admission.client_ca_file), readiness
     )
-    recorder = Recorder(context.kube, socket.gethostname())
-    denied = recorder.denied if settings.admission.events else nobody
+    reporter = Reporter(CONTROLLER, socket.gethostname())
+    recorder = EventRecorder(context.kube, reporter, metrics.admission_events)
+    denied = Denials(recorder).denied if settings.admission.events else nobody
     app = webhook_app(judge, settings.admission, drain, denied)
     services = _registration(context, gate, maps, news)
     await context.stack.enter_async_context(

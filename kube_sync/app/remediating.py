@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import secrets
+import socket
+import time
+from collections.abc import Callable
 from functools import partial
 
 from kube_sync.app.context import Context
 from kube_sync.app.publishing import placement_sink
-from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.decisions.streamclient import stream_client
+from kube_sync.kube.approvals import Approval, approvals, approved
+from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
 from kube_sync.kube.discovery import kind_of
-from kube_sync.kube.patch import annotate, apply_metadata
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.events import Reporter
+from kube_sync.kube.lease import Lease
+from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import metrics
+from kube_sync.remediator.brakes import Brakes
+from kube_sync.remediator.clusters import Clusters, FleetFacts
 from kube_sync.remediator.kept import Both
+from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.overheard import Overheard, Records
-from kube_sync.remediator.plan import Apply, Forget
+from kube_sync.remediator.placementdecisions import PlacementSink
+from kube_sync.remediator.plan import Amend, Write
 from kube_sync.remediator.reconciler import Reconciler
-from kube_sync.remediator.streamclient import stream_client
+from kube_sync.remediator.statuspage import status_app
+from kube_sync.remediator.telling import CONTROLLER, Telling
+from kube_sync.remediator.writer import Writer
+from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
+from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.safety import Guard, Placements, limits_of
+from kube_sync.settings import Resource, Settings, parse_listen
 
+LEASE = "kube-sync-remediator"
+CLUSTERS = "clusters"  # the name in OPA of the collection that is counted
 _WORKERS = 4  # PATCHes in flight at most
 
 
@@ -31,31 +54,132 @@ async def remediate(context: Context) -> list[Service]:
     stream: Records = await context.stack.enter_async_context(
         stream_client(settings.decisions, report)
     )
-    kinds: dict[GroupVersionResource, str] = {}
-
-    async def patch(gvr: GroupVersionResource, key: ObjectKey, step: Apply | Forget) -> None:
-        if isinstance(step, Forget):
-            await annotate(kube, gvr, key, step.version, {REQUESTED: None}, FIELD_MANAGER)
-            return
-        if gvr not in kinds:
-            kinds[gvr] = await kind_of(kube, gvr)
-        await apply_metadata(kube, gvr, kinds[gvr], key, step, FIELD_MANAGER)
-
-    reconciler = Reconciler(patch, settings.remediate.mode)
-    services: list[Service] = [reconciler.run] * _WORKERS
-    sink = None
+    token = TokenFile(settings.remediate.token_file)
+    token.current()  # wrong now: say so and exit
+    parts = _Parts(settings, kube)
+    reconciler = parts.reconciler
+    address = parse_listen("remediate.listen", settings.remediate.listen)
+    await context.stack.enter_async_context(serving(status_app(reconciler, token), address))
+    services: list[Service] = [
+        parts.lease.run,
+        reconciler.look,
+        *[reconciler.run] * _WORKERS,
+        parts.recorder.run,
+        partial(parts.telling.run, reconciler.waiting),
+    ]
     if settings.remediate.sinks.placement_decisions.enabled:
-        sink, beside = placement_sink(context, lambda _: settings.remediate.mode, lambda: True)
-        stream = Overheard(stream, sink.take)
+        parts.sink, beside = placement_sink(context, parts.modes.of, lambda: parts.lease.held)
+        stream = Overheard(stream, parts.sink.take)
         services += beside
     services.append(partial(reconciler.follow, stream))
     for resource in settings.targets():
         source = KubeCollection(kube, resource.gvr, metadata_only=True)
-        name = f"{resource.gvr} to remediate"
-        readiness.waiting(name, "not listed yet")
         store: Store = reconciler.targets(resource.gvr)
-        if sink is not None:
-            store = Both(store, sink.subjects(resource.gvr))
-        services.append(Reflector(name, source, store, readiness.reporter(name)).run)
+        if parts.sink is not None:
+            store = Both(store, parts.sink.subjects(resource.gvr))
+        services.append(_reflected(context, f"{resource.gvr} to remediate", source, store))
+    if parts.clusters is not None and parts.fleet is not None:
+        found = parts.fleet
+        source = KubeCollection(
+            kube,
+            found.gvr,
+            metadata_only=True,
+            label_selector=found.label_selector,
+            field_selector=found.field_selector,
+        )
+        services.append(_reflected(context, f"{found.gvr} to count", source, parts.clusters))
+    for maps in parts.approvals:
+        source = KubeCollection(kube, CONFIGMAPS, namespace=maps.scope, metadata_only=True)
+        services.append(_reflected(context, f"approvals in {maps.where}", source, maps))
     readiness.met("start")
     return services
+
+
+def _reflected(context: Context, name: str, source: KubeCollection, store: Store) -> Service:
+    context.readiness.waiting(name, "not listed yet")
+    return Reflector(name, source, store, context.readiness.reporter(name)).run
+
+
+class _Parts:
+    """What a remediator is made of, each part with the others that it needs."""
+
+    def __init__(self, settings: Settings, kube: KubeClient) -> None:
+        # Unix seconds that never go back, as the guard wants them.
+        start = time.time() - time.monotonic()
+        self._clock: Callable[[], float] = lambda: start + time.monotonic()
+        self._kube = kube
+        self._kinds: dict[GroupVersionResource, str] = {}
+        host, guard = socket.gethostname(), settings.remediate.guard
+        self.fleet = next((r for r in settings.replicate.resources if r.name == CLUSTERS), None)
+        self.sink: PlacementSink | None = None
+        self.clusters: Clusters | None = None
+        if self.fleet is not None:
+            self.clusters = Clusters(_counted(settings, self.fleet), self._weigh, self._clock)
+        self.approvals: list[ConfigMaps[Approval]] = approvals(
+            settings.policies.namespaces, self._weigh
+        )
+        self._placements, limits = Placements(guard.placements), limits_of(guard)
+        facts = FleetFacts(self.clusters, limits, self._named, self._seen_at, self._approved)
+        brakes = Brakes(Guard(limits), self._placements, facts, self._approved, self._clock)
+        self.lease = Lease(
+            kube,
+            settings.coordination.namespace,
+            LEASE,
+            f"{host}_{secrets.token_hex(8)}",
+            needed=True,
+            news=self._lead,
+        )
+        self.recorder = EventRecorder(kube, Reporter(CONTROLLER, host), metrics.remediation_events)
+        self.modes = Modes(settings.remediate)
+        self.telling = Telling(self.recorder, self._kind_of)
+        self.reconciler = Reconciler(
+            Writer(self._patch, lambda: self.lease.remaining, self._standby),
+            self.modes,
+            brakes,
+            self._clock,
+            told=self.telling.tell,
+        )
+
+    async def _patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        if isinstance(step, Amend):
+            await amend_metadata(self._kube, gvr, key, step, FIELD_MANAGER)
+        else:
+            kind = await self._kind_of(gvr)
+            await apply_metadata(self._kube, gvr, kind, key, step, FIELD_MANAGER)
+
+    async def _kind_of(self, gvr: GroupVersionResource) -> str:
+        if gvr not in self._kinds:
+            self._kinds[gvr] = await kind_of(self._kube, gvr)
+        return self._kinds[gvr]
+
+    def _standby(self) -> str:
+        if self.lease.lacking is not None:
+            return f"there can be no Lease {LEASE}: {self.lease.lacking}"
+        holder = self.lease.holder
+        return f"{holder} holds the Lease {LEASE}" if holder else f"nobody holds the Lease {LEASE}"
+
+    # Methods, since the reconciler is made of what calls them.
+    def _lead(self) -> None:
+        self.reconciler.lead()
+        if self.sink is not None:
+            self.sink.wake()
+
+    def _weigh(self) -> None:
+        self.reconciler.weigh()
+
+    def _approved(self) -> frozenset[str]:
+        texts = [one.text for maps in self.approvals for one in maps]
+        return frozenset(name for text in texts for name in approved(text, self._clock()))
+
+    def _named(self) -> int:
+        objects = self.reconciler.objects()
+        return len(self._placements.named(current.annotations for _, current in objects))
+
+    def _seen_at(self) -> float | None:
+        return self.reconciler.decided.seen_at
+
+
+def _counted(settings: Settings, fleet: Resource) -> Callable[[ObjectKey], bool]:
+    """Return what tells whether a cluster is one that is replicated."""
+    chosen, ignored = settings.replicate.namespaces_of(fleet), settings.replicate.ignored_of(fleet)
+    return lambda key: (not chosen or key.namespace in chosen) and key.namespace not in ignored

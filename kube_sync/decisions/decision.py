@@ -22,7 +22,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """The annotations and labels that a policy wants, or the errors for which it refuses.
 
     `warnings` are for whoever sent the resource, `reasons` say of a cluster by name why it was
-    chosen; neither changes anything.
+    chosen; neither changes anything. `evict` says that the resource may be left without any
+    cluster to run on.
     """
 
     # With these factories msgspec writes the first two even where they are empty.
@@ -31,6 +32,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
     reasons: Mapping[str, str] = {}
+    evict: bool = False
 
 
 REQUESTED: Final = "kube-sync.io/requested"
@@ -59,6 +61,7 @@ def parse_decision(result: bytes) -> Decision:
         {key: _label(key, value) for key, value in sorted(labels.items())},
         _messages(document, "warnings"),
         _reasons(document.get("reasons")),
+        _flag(document, "evict"),
     )
 
 
@@ -109,6 +112,14 @@ def _reasons(found: object) -> dict[str, str]:
 def _reason(entry: object) -> str:
     texts = entry if isinstance(entry, list) else [entry]
     return "; ".join(text for text in texts if isinstance(text, str))
+
+
+def _flag(document: Mapping[str, Any], name: str) -> bool:
+    found = document.get(name, False)
+    if not isinstance(found, bool):
+        msg = f"the policy's `{name}` is {_kind(found)}, not a boolean"
+        raise Undecided(msg)
+    return found
 
 
 def _annotation(key: str, value: object) -> str:

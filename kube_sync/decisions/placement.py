@@ -14,12 +14,14 @@ PLACEMENT = "federation.kubernetes.io/replica-set-preferences"
 
 
 def empties(wanted: Mapping[str, str], current: Mapping[str, str]) -> bool:
-    """Tell whether `wanted` would take away every cluster that a workload has now."""
+    """Tell whether `wanted` would take away every cluster that a workload may run on now.
+
+    One without a placement runs wherever its federation puts it.
+    """
     return (
         PLACEMENT in wanted
         and is_empty_placement(wanted[PLACEMENT])
-        and PLACEMENT in current
-        and not is_empty_placement(current[PLACEMENT])
+        and not (PLACEMENT in current and is_empty_placement(current[PLACEMENT]))
     )
 
 
@@ -36,4 +38,6 @@ def is_empty_placement(preferences: str) -> bool:
 def _has_weight(entry: object) -> bool:
     if not isinstance(entry, dict):
         return True
+    if entry.get("maxReplicas") == 0:
+        return False
     return bool(entry.get("weight", 1) or entry.get("minReplicas", 0))

@@ -89,7 +89,8 @@ class Subscription:
                 async with asyncio.timeout(silence):
                     await self._news.wait()
             except TimeoutError:
-                return [self._bookmark()]
+                # What came in this very moment goes before the bookmark that says it was sent.
+                return self._take(limit) or [self._bookmark()]
             finally:
                 self._hub.waiting.discard(self._news)
 

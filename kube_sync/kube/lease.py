@@ -7,13 +7,15 @@ the resourceVersion that was read; and a holder stops believing in itself well b
 may take over. It never ends but by cancellation, and then hands over at once.
 
 Where there can be no Lease at all (its namespace is missing, or the API server does not grant it)
-it counts as held, after one warning: for work that may be done twice, as writing a status is. An
-API server that cannot be reached changes nothing until the Lease runs out.
+it counts as held, after one warning: for work that may be done twice, as writing a status is. For
+work that may not, `needed` says that without a Lease nobody holds it. An API server that cannot be
+reached changes nothing until the Lease runs out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -69,16 +71,21 @@ class Lease:
         name: str,
         identity: str,
         *,
+        needed: bool = False,
         news: Callable[[], None] = lambda: None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`identity` is of this process alone; `news` is called when `held` becomes true."""
+        """`identity` is of this process alone; `news` is called when `held` becomes true.
+
+        `needed`: where there can be no Lease it is not held.
+        """
         self._client = client
         self._namespace = namespace
         self._name = name
         self._identity = identity
+        self._needed = needed
         self._news = news
         self._backoff = backoff or Backoff(_INTERVAL, _INTERVAL)
         self._clock = clock
@@ -92,9 +99,24 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether this process may act as the one that holds the Lease, now."""
+        return self.remaining > 0
+
+    @property
+    def remaining(self) -> float:
+        """For how many seconds more this process holds the Lease if it does not renew it."""
         if self._without is not None:
-            return True
-        return self._held_until is not None and self._clock() < self._held_until
+            return 0.0 if self._needed else math.inf
+        return 0.0 if self._held_until is None else max(0.0, self._held_until - self._clock())
+
+    @property
+    def holder(self) -> str | None:
+        """Who was last seen to hold it, None: nobody."""
+        return (self._seen[1].holderIdentity or None) if self._seen else None
+
+    @property
+    def lacking(self) -> str | None:
+        """Why there can be no Lease, None where there can."""
+        return self._without
 
     async def run(self) -> NoReturn:
         """Take and renew the Lease until cancelled, then release it."""
@@ -200,7 +222,8 @@ class Lease:
             log.info("lease_not_renewed", lease=self._name, error=reason)
             return
         if self._without is None:
-            log.warning("no_lease_counts_as_held", lease=self._name, reason=reason)
+            event = "no_lease_counts_as_not_held" if self._needed else "no_lease_counts_as_held"
+            log.warning(event, lease=self._name, reason=reason)
         self._without = reason
 
     def _tell(self) -> None:

@@ -1,20 +1,26 @@
-"""The two ways in which annotations are written.
+"""The ways in which annotations are written.
 
 Server-side apply for what a decision wants (the field manager owns exactly these keys; the uid
 makes sure that it is the object that was decided on, the resourceVersion that it is the state of
-it that was read); a merge patch, bound to the resourceVersion too, for a status on somebody else's
-object, and to take away what no field manager owns.
+it that was read); a JSON Patch, bound to both too, to take away what no field manager owns or to
+give it back; a merge patch, bound to the resourceVersion, for a status on somebody else's object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
 
+from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource, ObjectKey
+
+# Of every patch that does not fit (apiserver, endpoints/handlers/patch.go); a refused value is
+# named instead.
+_TEST_FAILED = "the server rejected our request due to an error in our request"
 
 
 class Applied(Protocol):
@@ -41,6 +47,35 @@ class Applied(Protocol):
         ...
 
 
+class Amended(Protocol):
+    """What is to be set or removed (None) of an object in which state."""
+
+    @property
+    def uid(self) -> str:
+        """The object's."""
+        ...
+
+    @property
+    def annotations(self) -> Mapping[str, str | None]:
+        """Those that change."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str | None]:
+        """The same of labels."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of that state."""
+        ...
+
+    @property
+    def bare(self) -> Collection[str]:
+        """Which of `annotations` and `labels` the object has none of."""
+        ...
+
+
 async def apply_metadata(
     client: KubeClient,
     gvr: GroupVersionResource,
@@ -51,8 +86,8 @@ async def apply_metadata(
 ) -> None:
     """Make `manager` own these annotations and labels, whoever wrote them before.
 
-    Raises SyncError: NotFound when the object is gone, Conflict when it has changed, Conflict or
-    Terminal when another object has its name.
+    Raises SyncError: NotFound when the object is gone, also when another one has its name,
+    Conflict when it has changed.
     """
     metadata: dict[str, Any] = {"name": key.name, "uid": wanted.uid}
     metadata["annotations"] = dict(wanted.annotations)
@@ -64,16 +99,40 @@ async def apply_metadata(
         "kind": kind,
         "metadata": metadata,
     }
-    await client.request(
-        "PATCH",
-        gvr.path(key.namespace, key.name),
-        # Forced, since the policy's value replaces the existing one (design, "Initial Placement").
-        params={"fieldManager": manager, "force": "true"},
-        body=msgspec.json.encode(body),
-        content_type="application/apply-patch+yaml",
-        # The answer is not needed: ask for the smallest there is.
-        accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-    )
+    with _gone_if_another():
+        await client.request(
+            "PATCH",
+            gvr.path(key.namespace, key.name),
+            # Forced: the policy's value replaces the existing one (design, "Initial Placement").
+            params={"fieldManager": manager, "force": "true"},
+            body=msgspec.json.encode(body),
+            content_type="application/apply-patch+yaml",
+            # The answer is not needed: ask for the smallest there is.
+            accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        )
+
+
+async def amend_metadata(
+    client: KubeClient,
+    gvr: GroupVersionResource,
+    key: ObjectKey,
+    wanted: Amended,
+    manager: str,
+) -> None:
+    """Set and remove annotations and labels, whoever owns them, in the name of `manager`.
+
+    Raises SyncError: NotFound when the object is gone, Conflict when it has changed or another one
+    has its name.
+    """
+    with _changed_if_untrue():
+        await client.request(
+            "PATCH",
+            gvr.path(key.namespace, key.name),
+            params={"fieldManager": manager},
+            body=msgspec.json.encode(list(_operations(wanted))),
+            content_type="application/json-patch+json",
+            accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        )
 
 
 async def annotate(
@@ -97,3 +156,48 @@ async def annotate(
         content_type="application/merge-patch+json",
         accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     )
+
+
+def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
+    """Yield a JSON Patch (RFC 6902) that fits only the object in the state that was read."""
+    yield {"op": "test", "path": "/metadata/uid", "value": wanted.uid}
+    yield {"op": "test", "path": "/metadata/resourceVersion", "value": wanted.version}
+    for name, values in (("annotations", wanted.annotations), ("labels", wanted.labels)):
+        if values and name in wanted.bare:
+            yield {"op": "add", "path": f"/metadata/{name}", "value": dict(values)}
+            continue
+        for key, value in sorted(values.items()):
+            path = f"/metadata/{name}/" + key.replace("~", "~0").replace("/", "~1")
+            # `add` replaces a member that is there (section 4.1).
+            yield (
+                {"op": "remove", "path": path}
+                if value is None
+                else {
+                    "op": "add",
+                    "path": path,
+                    "value": value,
+                }
+            )
+
+
+@contextmanager
+def _gone_if_another() -> Iterator[None]:
+    """Tell by what the API server says of the uid that the object is not there any more."""
+    try:
+        yield
+    except (Conflict, Terminal) as error:
+        # In these words: registry/generic "uid mismatch", and metadata.uid is immutable.
+        if "uid mismatch" in str(error) or "metadata.uid" in str(error):
+            raise NotFound(str(error)) from error
+        raise
+
+
+@contextmanager
+def _changed_if_untrue() -> Iterator[None]:
+    """Tell a `test` that failed, which is a 422 too, from a value that is refused."""
+    try:
+        yield
+    except Terminal as error:
+        if _TEST_FAILED in str(error):
+            raise Conflict(str(error)) from error
+        raise

@@ -153,6 +153,20 @@ admission_events = Counter(
     " often), dropped_rate, dropped_queue, or why one was given up",
     ["outcome"],
 )
+remediation_held = Gauge(
+    "kube_sync_remediation_held",
+    "Resources that are not as they were decided to be and wait, by what for",
+    ["reason"],
+)
+remediation_rivals = Counter(
+    "kube_sync_remediation_rivals_total",
+    "Resources that were given up for a while since somebody else kept changing them back",
+)
+remediation_events = Counter(
+    "kube_sync_remediation_events_total",
+    "Events of what is held, by what became of them: as kube_sync_admission_events_total",
+    ["outcome"],
+)
 placement_decisions = Gauge(
     "kube_sync_placement_decisions", "PlacementDecisions of ours that the API server holds"
 )

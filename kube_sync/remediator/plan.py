@@ -1,20 +1,25 @@
 """What to do about one object, given what was decided and what it has. Pure.
 
 A decision is applied only where the policy gave one without errors, to the very object that it
-was made for, and only where something differs. An empty placement is never written: emptying a
-workload is not something a policy does by accident. What was asked for is noted beside what is
-written, as it follows from what the object has (`decisions.requested`); so whatever is written is
-bound to the state of the object that it follows from.
+was made for, and only where something differs. What was asked for is noted beside what is written,
+as it follows from what the object has (`decisions.requested`); so whatever is written is bound to
+the state of the object that it follows from. What a decision does not name any more goes: the
+value that the note has of it comes back, whoever wrote the decided one, and what nobody but the
+remediator owns is removed. Where no decision is usable nothing is touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from kube_sync.decisions.decision import REQUESTED, Decision
-from kube_sync.decisions.placement import PLACEMENT, is_empty_placement
+from kube_sync.decisions.decision import REQUESTED, Decision, compact
 from kube_sync.decisions.requested import note, put_back, requests
+from kube_sync.safety import HISTORY
+
+# What the remediator keeps on an object for itself.
+OWN = frozenset([REQUESTED, HISTORY])
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +30,32 @@ class Wanted:
     decision: Decision | None
     failure: str | None = None
 
+    @property
+    def evict(self) -> bool:
+        """Whether the policy says that the object may be left without any cluster."""
+        return self.decision is not None and self.decision.evict
+
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What the API server holds of an object, and of which state of it that is known."""
+    """What the API server holds of an object, and of which state of it that is known.
+
+    `ours` and `our_labels` are the keys that the remediator applied and nobody else owns.
+    """
 
     uid: str
     annotations: Mapping[str, str]
     labels: Mapping[str, str] = field(default_factory=dict)
     version: str = ""  # resourceVersion
+    ours: frozenset[str] = frozenset()
+    our_labels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
     """Give the object `uid`, if it is still at `version`, these annotations and labels.
 
-    They are all that were decided, since an apply owns them, and the note.
+    They are all that were decided, since an apply owns them, and what is kept beside them.
     """
 
     uid: str
@@ -50,19 +65,25 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """Take the note off an object that is still at `version`: it has what was asked for.
+class Amend:
+    """Set these annotations and labels of the object `uid` at `version`, or remove them (None).
 
-    An apply cannot do that where the webhook wrote the note, which makes nobody its owner.
+    An apply cannot: it leaves what nobody owns, as what the webhook wrote, and gives up what the
+    owner of the object wants back. `bare` names the maps that the object does not have.
     """
 
-    version: str
+    uid: str
+    annotations: Mapping[str, str | None]
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    version: str = ""
+    bare: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """Leave the object as it is, although it may not be as it should."""
 
+    kind: Literal["failed", "undefined", "errors"]
     reason: str
 
 
@@ -71,37 +92,67 @@ class Nothing:
     """The object is as it should be, or gone, or nothing was decided of it."""
 
 
-Step = Apply | Forget | Held | Nothing
+Write = Apply | Amend
+Step = Write | Held | Nothing
 
 
 def plan(wanted: Wanted | None, current: Current | None) -> Step:
-    """Return the one step that brings `current` closer to `wanted`."""
+    """Return the one step that makes `current` what is `wanted`."""
     if wanted is None or current is None or wanted.uid not in ("", current.uid):
         return Nothing()
     if wanted.failure is not None:
-        return Held(f"no usable decision: {wanted.failure}")
-    # Undefined never means that what an earlier decision wrote should go.
-    decision = wanted.decision or Decision()
-    if decision.errors:
-        return Held("the policy objects: " + "; ".join(decision.errors))
-    if not (decision.annotations or decision.labels):
-        return Nothing()
-    return _step(decision, current)
+        return Held("failed", f"no usable decision: {wanted.failure}")
+    if wanted.decision is None:
+        # It never means that what an earlier decision wrote should go.
+        placed = REQUESTED in current.annotations or current.ours or current.our_labels
+        return Held("undefined", "the decision is undefined") if placed else Nothing()
+    if wanted.decision.errors:
+        return Held("errors", "the policy objects: " + "; ".join(wanted.decision.errors))
+    if HISTORY in wanted.decision.annotations:
+        return Held("errors", f"the policy decides {HISTORY}, which is not its own")
+    return _step(wanted.decision, current)
+
+
+def after(step: Write, current: Current) -> dict[str, str]:
+    """Return the annotations that the object has once `step` is done."""
+    added = {key: value for key, value in step.annotations.items() if value is not None}
+    gone = step.annotations.keys() - added.keys()
+    return {key: value for key, value in current.annotations.items() if key not in gone} | added
+
+
+def with_history(step: Write, history: str) -> Write:
+    """Return the step with the placements that the object has had."""
+    if isinstance(step, Amend):  # spelt out for the types' sake
+        return replace(step, annotations={**step.annotations, HISTORY: history})
+    return replace(step, annotations={**step.annotations, HISTORY: history})
 
 
 def _step(decision: Decision, current: Current) -> Step:
-    asked_for = requests(current.annotations)
-    found = note(put_back(current.annotations, asked_for), decision.annotations, asked_for)
-    annotations = dict(decision.annotations) | ({} if found is None else {REQUESTED: found})
-    if _has(current.annotations, annotations) and _has(current.labels, decision.labels):
-        forgotten = found is None and REQUESTED in current.annotations
-        return Forget(current.version) if forgotten else Nothing()
-    if is_empty_placement(decision.annotations.get(PLACEMENT, "")):
-        return Held("the decided placement is empty")
-    # What an earlier policy wrote stays too, and would go if it were left out.
-    earlier = {key: current.annotations[key] for key in asked_for if key in current.annotations}
-    return Apply(current.uid, earlier | annotations, decision.labels, current.version)
+    has, decided = current.annotations, decision.annotations
+    asked_for = requests(has)
+    alone = current.ours - decided.keys() - asked_for.keys() - OWN
+    asked = {key: value for key, value in put_back(has, asked_for).items() if key not in alone}
+    target = {**asked, **decided}
+    # Of what the remediator alone owns only the note says that somebody asked for it.
+    kept = {k: v for k, v in asked_for.items() if k in current.ours and has.get(k) == v}
+    found = note(asked, decided, {})
+    if noted := requests({REQUESTED: found or "{}"}) | kept:
+        target[REQUESTED] = compact(noted)
+    annotations = _difference(has, target)
+    labels: dict[str, str | None] = dict.fromkeys(current.our_labels - decision.labels.keys())
+    labels |= {k: v for k, v in decision.labels.items() if current.labels.get(k) != v}
+    if not annotations and not labels:
+        return Nothing()
+    # An apply would own alone what is as it was asked for again, and take it away some day.
+    back = asked_for.keys() - noted.keys()
+    if back or None in [*annotations.values(), *labels.values()]:
+        maps = {"annotations": has, "labels": current.labels}
+        bare = frozenset(name for name, found in maps.items() if not found)
+        return Amend(current.uid, annotations, labels, current.version, bare)
+    own = {key: target[key] for key in sorted(OWN) if key in target}
+    return Apply(current.uid, {**decided, **own}, decision.labels, current.version)
 
 
-def _has(current: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(current.get(key) == value for key, value in wanted.items())
+def _difference(has: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str | None]:
+    gone: dict[str, str | None] = {key: None for key in has if key not in target}
+    return gone | {key: value for key, value in target.items() if has.get(key) != value}

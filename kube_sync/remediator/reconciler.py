@@ -1,62 +1,129 @@
 """Make objects as they were decided to be: one key at a time, as often as it takes.
 
-Level-based: the queue carries keys; each turn compares the latest decision with what the API
-server holds and takes at most one step. While the decisions are held (OPA is being loaded, a
-kind is missing, the stream is new and incomplete) nothing is written; what a new stream has not
-confirmed yet is not written either.
+Level-based: queues carry keys; each turn compares the latest decision with what the API server
+holds and takes at most one step. `look` comes first: it takes in all that may have to be done
+differently, waits until that is complete, and has it weighed together (`brakes`) before the workers
+(`run`) get a key. What is not done is kept in `waiting`, with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import structlog
 
-from kube_sync.decisions.decision import REQUESTED
-from kube_sync.decisions.records import (
-    BookmarkRecord,
-    DecisionRecord,
-    DeletedRecord,
-    Record,
-    StatusRecord,
-    Target,
-)
-from kube_sync.errors import NotFound, SyncError, Terminal
-from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.decisions.records import Record
+from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
+from kube_sync.remediator.brakes import Brakes
+from kube_sync.remediator.decided import Decided, Key
+from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.overheard import Records
-from kube_sync.remediator.plan import Apply, Current, Forget, Held, Wanted, plan
+from kube_sync.remediator.plan import Current, Held, Wanted, Write, plan
+from kube_sync.remediator.rivals import Rivals
 from kube_sync.remediator.targets import Targets
+from kube_sync.remediator.waiting import Wait, Waiting
+from kube_sync.remediator.waits import (
+    braked,
+    dry_run,
+    forbidden,
+    manual,
+    name_of,
+    refused,
+    rival,
+    unusable,
+)
+from kube_sync.remediator.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.workqueue import WorkQueue
+from kube_sync.safety import Held as Braked
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-Mode = Literal["off", "dry-run", "manual", "enforce"]
-Key = tuple[GroupVersionResource, ObjectKey]
-Patch = Callable[[GroupVersionResource, ObjectKey, Apply | Forget], Awaitable[None]]
-
 _RETRY_SECONDS = 1.0
+_FORBIDDEN_SECONDS = 60.0
+_LOOK_SECONDS = 1.0  # at the latest after this long what waits is weighed again
 
 
 class Reconciler:
-    """Everything the remediator knows, and the loop that acts on it."""
+    """Everything the remediator knows, and the loops that act on it."""
 
-    def __init__(self, patch: Patch, mode: Mode) -> None:
-        self._patch = patch
-        self._mode = mode
-        self._wanted: dict[Key, Wanted] = {}
-        self._unconfirmed: set[Key] = set()
+    def __init__(
+        self,
+        writer: Writer,
+        modes: Modes,
+        brakes: Brakes,
+        clock: Callable[[], float],
+        *,
+        told: Callable[[Key], None] = lambda _key: None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`clock` is that of `brakes`; `told` hears of each object that has to wait."""
+        self.decided = Decided(self._touch, clock)
+        self.waiting = Waiting(told, clock)
+        self._writer = writer
+        self._modes = modes
+        self._brakes = brakes
+        self._clock = clock
+        self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
+        self._begun = False
+        self._touched: dict[Key, None] = {}
+        self._news = asyncio.Event()
+        self._weighed_at = -math.inf
         self._queue: WorkQueue[Key] = WorkQueue()
         self._backoffs: dict[Key, Backoff] = {}
-        self._holds: tuple[str, ...] = ("the decision stream has not begun",)
+        self._rivals = Rivals()
+        # The last step that is no use to repeat: the watch will tell, or somebody change something.
+        self._done: dict[Key, Write] = {}
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Why nothing at all is written now; empty when it is."""
+        reasons = list(self.decided.holds)
+        reasons += [f"{gvr}: not listed yet" for gvr, t in self._targets.items() if not t.listed]
+        return (*reasons, *(() if self._writer.may else (self._writer.standby(),)))
 
     def targets(self, gvr: GroupVersionResource) -> Targets:
         """Return the Store for one target collection."""
-        return self._targets.setdefault(gvr, Targets(lambda key: self._queue.add((gvr, key))))
+        if gvr not in self._targets:
+            self._targets[gvr] = Targets(lambda key: self._touch([(gvr, key)]), self._news.set)
+        return self._targets[gvr]
+
+    @property
+    def active(self) -> bool:
+        """Whether this process may write, and knows what."""
+        return self._begun and not self.holds
+
+    def objects(self) -> list[tuple[Key, Current]]:
+        """Return every target object."""
+        return [((gvr, k), found) for gvr, t in self._targets.items() for k, found in t.items()]
+
+    def lead(self) -> None:
+        """Begin anew: this process may write now, and another one may have written before."""
+        self._begun = False
+        self._news.set()
+
+    def weigh(self) -> None:
+        """Weigh again what waits: an operator has said something, or the fleet differs."""
+        self._weighed_at = -math.inf
+        self._news.set()
+
+    def apply(self, keys: Iterable[Key]) -> list[Key]:
+        """Carry out what waits for a person to say so; return what that was."""
+        found = []
+        for key in keys:
+            wait = self.waiting.get(key)
+            if wait is not None and wait.kind == "manual":
+                self._modes.apply(key, wait.name)
+                self.waiting.drop(key)
+                found.append(key)
+        self._touch(found)
+        return found
 
     async def follow(self, stream: Records) -> None:
         """Take every record in, for ever."""
@@ -66,97 +133,171 @@ class Reconciler:
 
     def take(self, record: Record | None) -> None:
         """Take one record in; None: a new stream begins."""
-        match record:
-            case None:
-                self._unconfirmed = set(self._wanted)
-                self._hold(("the decision stream is new",))
-            case DecisionRecord():
-                key = _key(record.object)
-                self._wanted[key] = Wanted(record.uid, record.decision, record.failure)
-                self._unconfirmed.discard(key)
-                self._queue.add(key)
-            case DeletedRecord():
-                key = _key(record.object)
-                self._wanted.pop(key, None)
-                self._unconfirmed.discard(key)
-            case StatusRecord():
-                self._hold(record.held)
-            case BookmarkRecord():
-                # What a complete stream did not mention is not decided any more.
-                for key in self._unconfirmed:
-                    del self._wanted[key]
-                self._unconfirmed = set()
+        self.decided.take(record)
+        self._news.set()
+
+    async def look(self) -> NoReturn:
+        """Take in what may have to be done differently, until cancelled; one at a time."""
+        while True:
+            await self._next()
+            while (seconds := self.decided.settling.wait(self._clock())) > 0:
+                await self._sleep(seconds)
+            self._look()
 
     async def run(self) -> NoReturn:
         """Reconcile keys until cancelled; more than one of these may run side by side."""
         while True:
             key = await self._queue.get()
             try:
-                await self._reconcile(key)
+                if self.active:
+                    await self._reconcile(key)
+                else:  # its turn comes when this process may write again
+                    self._touched[key] = None
             finally:
                 self._queue.done(key)
 
-    async def _reconcile(self, key: Key) -> None:
-        if self._holds or self._mode == "off":
-            return  # every key is queued again when the hold ends
-        if key in self._unconfirmed:
-            return  # it is queued again when it is confirmed
-        gvr, name = key
-        current: Current | None = self._targets[gvr].get(name) if gvr in self._targets else None
-        step = plan(self._wanted.get(key), current)
-        if not isinstance(step, Apply | Forget):
-            self._backoffs.pop(key, None)
-        match step:
-            case Held(reason):
-                metrics.remediations.labels("held").inc()
-                log.info("remediation_held", gvr=str(gvr), key=str(name), reason=reason)
-            case Apply() | Forget():
-                await self._write(key, step)
+    def _touch(self, keys: Iterable[Key]) -> None:
+        self._touched.update(dict.fromkeys(keys))
+        self._news.set()
 
-    async def _write(self, key: Key, step: Apply | Forget) -> None:
-        gvr, name = key
-        said = log.bind(gvr=str(gvr), key=str(name), **_named(step))
-        if self._mode != "enforce":
-            metrics.remediations.labels(self._mode).inc()
-            said.info("remediation_not_written", mode=self._mode)
-            return
+    async def _next(self) -> None:
         try:
-            await self._patch(gvr, name, step)
-        except NotFound:
-            metrics.remediations.labels("gone").inc()
-        except Terminal as error:
-            metrics.remediations.labels("refused").inc()
-            said.warning("remediation_refused", error=str(error))
-        except SyncError as error:
-            # A conflict too: by then the watch has told what is there instead.
-            metrics.remediations.labels("retried").inc()
-            said.warning("remediation_delayed", error=str(error))
-            backoff = self._backoffs.setdefault(key, Backoff(_RETRY_SECONDS))
-            self._queue.add_after(
-                key, max(backoff.next_delay(), getattr(error, "retry_after", None) or 0.0)
-            )
-            return
-        else:
-            metrics.remediations.labels("applied").inc()
-            said.info("remediated")
-        self._backoffs.pop(key, None)
+            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
+            async with asyncio.timeout(_LOOK_SECONDS if self._brakes.waiting else None):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
 
-    def _hold(self, reasons: tuple[str, ...]) -> None:
-        if reasons != self._holds:
-            log.info("remediation_holds" if reasons else "remediation_resumes", reasons=reasons)
-        self._holds = reasons
-        if not reasons:
-            for key in self._wanted:
+    def _look(self) -> None:
+        self.decided.settling.begin()
+        if not self._writer.may:
+            self._begun = False
+        if self.holds:
+            return  # every key is touched again when the hold ends
+        if not self._begun:
+            self._begin()
+        touched, self._touched = self._touched, {}
+        # Not `any`: all of them are to be taken in.
+        fresh = [key for key in touched if self._survey(key)]
+        if fresh or self._clock() >= self._weighed_at + _LOOK_SECONDS:
+            self._weigh()
+        for key in touched:
+            self._queue.add(key)
+
+    def _begin(self) -> None:
+        """Begin with what the objects tell: it may be long since this process could write."""
+        objects = self.objects()
+        self._brakes.begin(objects)
+        self._begun = True
+        self._done.clear()
+        self._touched.update((key, None) for key, _ in objects)
+
+    def _weigh(self) -> None:
+        self._weighed_at = self._clock()
+        if self._brakes.weigh(sum(map(len, self._targets.values()))):
+            for key in self._brakes.keys:
                 self._queue.add(key)
 
+    def _current(self, key: Key) -> Current | None:
+        gvr, name = key
+        return self._targets[gvr].get(name) if gvr in self._targets else None
 
-def _named(step: Apply | Forget) -> dict[str, list[str]]:
+    def _survey(self, key: Key) -> bool:
+        """Take in what is wanted of an object; tell whether that has to be weighed."""
+        wanted, current = self.decided.get(key), self._current(key)
+        step = plan(wanted, current)
+        if current is None:
+            self._brakes.forget(key)
+        elif wanted and isinstance(step, Write) and self._modes.goes(key, name_of(step)):
+            return self._brakes.want(key, current, step, evict=wanted.evict)
+        else:
+            self._brakes.drop(key)
+        return False
+
+    async def _reconcile(self, key: Key) -> None:
+        wanted, current = self.decided.get(key), self._current(key)
+        step = plan(wanted, current)
+        if current is None or wanted is None or not isinstance(step, Write | Held):
+            self._settled(key, gone=current is None)
+        elif isinstance(step, Held):
+            self._wait(key, unusable(current, step))
+        elif self._modes.of(key[1].namespace) == "off":
+            self.waiting.drop(key)
+        elif self._done.get(key) != step:
+            await self._carry_out(key, wanted, current, step)
+
+    async def _carry_out(self, key: Key, wanted: Wanted, current: Current, step: Write) -> None:
+        # Of this very object: another one of its name may have rivals of its own.
+        about = (current.uid, wanted.decision)
+        if not self._modes.goes(key, name_of(step)):
+            self._wait(key, manual(key, current, step))
+            return
+        until = self._rivals.truce(key, about, self._clock())
+        if until is not None:
+            if self._wait(key, rival(current, step, until)):
+                metrics.remediation_rivals.inc()
+            self._queue.add_after(key, max(0.0, until - self._clock()))
+            return
+        go = self._brakes.take(key, current, step, evict=wanted.evict)
+        if isinstance(go, Braked):
+            self._wait(key, braked(current, step, go))
+            if (seconds := self._brakes.seconds_until(go)) is not None:
+                self._queue.add_after(key, seconds)
+        elif self._modes.of(key[1].namespace) == "dry-run":
+            self._brakes.refund(key, current)
+            self._wait(key, dry_run(current, step))
+        else:
+            outcome = await self._writer.write(key, go)
+            if outcome.word == "applied":
+                self._rivals.wrote(key, about, self._clock())
+            self._written(key, current, step, outcome)
+
+    def _written(self, key: Key, current: Current, step: Write, outcome: Outcome) -> None:
+        metrics.remediations.labels(outcome.word).inc()
+        said = log.bind(gvr=str(key[0]), key=str(key[1]), **_named(step))
+        if outcome.written is False:
+            self._brakes.refund(key, current)
+        match outcome.word:
+            case "applied":
+                self._brakes.moved(key, current)
+                said.info("remediated")
+            case "refused":
+                self._wait(key, refused(current, step, outcome.error))
+            case "forbidden":
+                self._wait(key, forbidden(current, step, outcome.error))
+                self._queue.add_after(key, _FORBIDDEN_SECONDS)
+                return
+            case "retried" | "fenced":
+                said.warning("remediation_delayed", error=outcome.error)
+                backoff = self._backoffs.setdefault(key, Backoff(_RETRY_SECONDS))
+                self._queue.add_after(key, max(backoff.next_delay(), outcome.retry_after))
+                return
+        self._done[key] = step
+        self._backoffs.pop(key, None)
+        if outcome.word != "refused":
+            self.waiting.drop(key)
+
+    def _wait(self, key: Key, wait: Wait) -> bool:
+        """Take down what an object waits for, and say so once."""
+        self._backoffs.pop(key, None)
+        if not self.waiting.put(key, wait):
+            return False
+        metrics.remediations.labels("dry-run" if wait.kind == "dry-run" else "held").inc()
+        reason = {"reason": wait.reason, "release": wait.release}
+        log.info("remediation_held", gvr=str(key[0]), key=str(key[1]), kind=wait.kind, **reason)
+        return True
+
+    def _settled(self, key: Key, *, gone: bool) -> None:
+        self.waiting.drop(key)
+        self._backoffs.pop(key, None)
+        self._done.pop(key, None)
+        self._modes.forget(key)
+        if gone:
+            self._rivals.forget(key)
+
+
+def _named(step: Write) -> dict[str, list[str]]:
     """Return what a step writes, by name only."""
-    if isinstance(step, Forget):
-        return {"forgotten": [REQUESTED]}
-    labels = {"labels": sorted(step.labels)} if step.labels else {}
-    return {"annotations": sorted(step.annotations), **labels}
-
-
-def _key(target: Target) -> Key:
-    return (target.gvr, target.key)
+    found = {"annotations": step.annotations, "labels": step.labels}
+    return {name: sorted(values) for name, values in found.items() if values}

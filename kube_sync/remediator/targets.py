@@ -1,23 +1,45 @@
-"""What the API server holds of the target resources: uid, annotations and labels, nothing more.
+"""What the API server holds of the target resources: metadata, and of it what is compared.
 
 A metadata-only watch of the remediator's own, so that it compares decisions with the truth and
-not with what the replicator believes.
+not with what the replicator believes. Of managedFields (Kubernetes, "Server-Side Apply") it keeps
+the annotations and labels that the remediator applied and nobody else owns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Current
 
 
-class _Metadata(msgspec.Struct):
+class _OwnedMetadata(msgspec.Struct, frozen=True):
+    annotations: dict[str, msgspec.Raw] = msgspec.field(name="f:annotations", default={})
+    labels: dict[str, msgspec.Raw] = msgspec.field(name="f:labels", default={})
+
+
+class _Owned(msgspec.Struct, frozen=True):
+    metadata: _OwnedMetadata = msgspec.field(name="f:metadata", default=_OwnedMetadata())
+
+
+class _Manager(msgspec.Struct, rename="camel"):
+    manager: str = ""
+    operation: str = ""
+    fields_v1: _Owned = msgspec.field(name="fieldsV1", default=_Owned())
+
+    @property
+    def applied_by_us(self) -> bool:
+        return (self.manager, self.operation) == (FIELD_MANAGER, "Apply")
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
+    managed_fields: msgspec.Raw = msgspec.Raw()
 
 
 class _Object(msgspec.Struct):
@@ -25,20 +47,33 @@ class _Object(msgspec.Struct):
 
 
 _objects = msgspec.json.Decoder(_Object)
+_managers = msgspec.json.Decoder(list[_Manager] | None)
+_OURS = FIELD_MANAGER.encode()
 
 
 class Targets:
     """The Store of one target collection."""
 
-    def __init__(self, changed: Callable[[ObjectKey], None]) -> None:
-        """Tell `changed` each key that may differ from before."""
+    def __init__(
+        self, changed: Callable[[ObjectKey], None], listed: Callable[[], None] = lambda: None
+    ) -> None:
+        """Tell `changed` each key that may differ from before, `listed` the end of a LIST."""
+        self._listed = listed
+        self.listed = False
         self._changed = changed
         self._objects: dict[ObjectKey, Current] = {}
         self._listing: dict[ObjectKey, Current] = {}
 
+    def __len__(self) -> int:
+        return len(self._objects)
+
     def get(self, key: ObjectKey) -> Current | None:
         """Return what the API server holds at `key`."""
         return self._objects.get(key)
+
+    def items(self) -> Iterator[tuple[ObjectKey, Current]]:
+        """Yield every object."""
+        yield from self._objects.items()
 
     async def page(self, items: Sequence[Item]) -> None:
         """Take a part of a LIST."""
@@ -48,8 +83,10 @@ class Targets:
         """Hold exactly the objects of the LIST."""
         before = self._objects.keys()
         self._objects, self._listing = self._listing, {}
+        self.listed = True
         for key in before | self._objects.keys():
             self._changed(key)
+        self._listed()
 
     def abandon(self) -> None:
         """Forget the LIST that broke off."""
@@ -68,4 +105,33 @@ class Targets:
 
 def _current(item: Item) -> Current:
     metadata = _objects.decode(item.body).metadata
-    return Current(item.uid, metadata.annotations or {}, metadata.labels or {}, item.version)
+    annotations, labels = metadata.annotations or {}, metadata.labels or {}
+    ours, our_labels = _alone(metadata.managed_fields)
+    return Current(
+        item.uid,
+        annotations,
+        labels,
+        item.version,
+        ours & annotations.keys(),
+        our_labels & labels.keys(),
+    )
+
+
+def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the annotations and labels that only our applies own."""
+    # Most objects were never written by us, and their managedFields are long.
+    if _OURS not in bytes(raw):
+        return frozenset(), frozenset()
+    try:
+        managers = _managers.decode(raw) or []
+    except msgspec.DecodeError:
+        return frozenset(), frozenset()  # unknown: nothing is taken away on a guess
+    return _of(managers, "annotations"), _of(managers, "labels")
+
+
+def _of(managers: Sequence[_Manager], name: str) -> frozenset[str]:
+    ours, others = set[str](), set[str]()
+    for found in managers:
+        owned: Mapping[str, msgspec.Raw] = getattr(found.fields_v1.metadata, name)
+        (ours if found.applied_by_us else others).update(owned)
+    return frozenset(key.removeprefix("f:") for key in ours - others)

@@ -39,13 +39,7 @@ def server_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.sslobject_class = _Handshake
-    for file in (cert_file, key_file):
-        _readable(file)
-    try:
-        context.load_cert_chain(cert_file, key_file)
-    except (ssl.SSLError, OSError) as error:
-        msg = f"{cert_file} and {key_file} are not a certificate and its key: {error}"
-        raise Misconfigured(msg) from error
+    _load_pair(context, cert_file, key_file)
     if client_ca_file is not None:
         _trust(context, client_ca_file)
         context.verify_mode = ssl.CERT_REQUIRED

@@ -7,7 +7,7 @@ import re
 from urllib.parse import urlsplit, urlunsplit
 
 from kube_sync.errors import Misconfigured
-from kube_sync.settings.model import Decisions
+from kube_sync.settings.model import Decisions, Remediate
 
 
 def parse_listen(path: str, text: str) -> tuple[str, int]:
@@ -38,6 +38,20 @@ def check_stream(decisions: Decisions) -> None:
                 "loopback address and the stream tells what runs where"
             )
             raise Misconfigured(msg)
+
+
+def check_status(remediate: Remediate) -> None:
+    """Let nobody beyond this machine see the status, or let changes through, without a token.
+
+    Raises Misconfigured.
+    """
+    host, _ = parse_listen("remediate.listen", remediate.listen)
+    if remediate.token_file is None and not _is_loopback(host):
+        msg = (
+            f"remediate.token_file: needed, since remediate.listen ({remediate.listen}) is not a "
+            "loopback address and whoever asks may let changes through"
+        )
+        raise Misconfigured(msg)
 
 
 def _is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ import re
 
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import GroupVersionResource
-from kube_sync.settings.addresses import check_url, parse_listen
+from kube_sync.settings.addresses import check_status, check_url, parse_listen
 from kube_sync.settings.model import (
     Admission,
     Decisions,
@@ -52,6 +52,7 @@ def check(settings: Settings) -> None:
     for section, pair in (("decisions", settings.decisions), ("admission", settings.admission)):
         _check_pair(section, pair)
         parse_listen(f"{section}.listen", pair.listen)
+    check_status(settings.remediate)
     if settings.observe.listen is not None:
         parse_listen("observe.listen", settings.observe.listen)
     if settings.admission.client_names and settings.admission.client_ca_file is None:

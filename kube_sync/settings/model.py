@@ -6,6 +6,7 @@ checked in `checks`; where the values come from is nothing to this module.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -22,6 +23,9 @@ DataPath = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$")]
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+# Bounded, since YAML knows .inf: nothing waits for ever by a slip.
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,8 +161,35 @@ class Decisions(Section, frozen=True):
     ca_file: str | None = None
 
 
+PlacementForm = Literal["preferences", "names", "selector"]
+
+
 class Guard(Section, frozen=True):
-    """Limits of the remediator; none can be set yet."""
+    """The brakes of the remediator: how fast, how often and how much it may move.
+
+    A rate of 0 a minute is no limit, as is a share of 1 and a time of 0 s.
+    """
+
+    # A wrong policy that is noticed after a minute has moved 80 workloads, not the fleet.
+    moves_per_minute: NotNegative = 60.0
+    moves_burst: AtLeastOne = 20
+    # Half of all, so that no one namespace or cluster takes the whole budget.
+    namespace_moves_per_minute: NotNegative = 30.0
+    namespace_moves_burst: AtLeastOne = 10
+    cluster_moves_per_minute: NotNegative = 30.0  # of the clusters that are left
+    cluster_moves_burst: AtLeastOne = 10
+    dwell_seconds: NotNegative = 30.0  # after any change of the placement
+    cooldown_seconds: NotNegative = 120.0  # after a move
+    oscillation_seconds: NotNegative = 3600.0
+    stale_seconds: NotNegative = 60.0  # older than this, the fleet is not known
+    shrink_share: Share = 0.3
+    mass_share: Share = 0.2
+    mass_floor: Annotated[int, msgspec.Meta(ge=0)] = 10  # so many are no mass in any fleet
+    # Further annotations that place a workload, by the form of their values.
+    placements: Mapping[str, PlacementForm] = {}
+
+
+Mode = Literal["off", "dry-run", "manual", "enforce"]
 
 
 class PlacementDecisions(Section, frozen=True):
@@ -175,9 +206,15 @@ class Sinks(Section, frozen=True):
 
 
 class Remediate(Section, frozen=True):
-    """Whether decisions are written back: only `enforce` writes."""
+    """Whether decisions are written back: only `enforce` writes by itself.
 
-    mode: Literal["off", "dry-run", "manual", "enforce"] = "enforce"
+    `namespaces` has other modes for some; `listen` is where the status is.
+    """
+
+    mode: Mode = "enforce"
+    namespaces: Mapping[Namespace, Mode] = {}
+    listen: str = "127.0.0.1:9404"
+    token_file: str | None = None
     guard: Guard = Guard()
     sinks: Sinks = Sinks()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.demo.components import start_components
+from tools.demo.components import TOLD, start_components
 from tools.demo.narrator import Differs, Narrator
 from tools.demo.story import tell
 from tools.demo.webhook import register_webhook
@@ -27,7 +27,7 @@ def empty_stack(launcher: Launcher, tmp_path: Path) -> Iterator[RunningStack]:
 def test_every_step_of_the_story_is_seen_as_expected(
     empty_stack: RunningStack, tmp_path: Path
 ) -> None:
-    components = start_components(empty_stack, tmp_path / "components")
+    components = start_components(empty_stack, tmp_path / "components", TOLD)
     told = io.StringIO()
     try:
         register_webhook(empty_stack, components.webhook_url, components.webhook_ca)
@@ -37,4 +37,4 @@ def test_every_step_of_the_story_is_seen_as_expected(
         pytest.fail(f"{error}\n{told.getvalue()}")
     finally:
         components.stop()
-    assert narrator.told == 11
+    assert narrator.told == 12

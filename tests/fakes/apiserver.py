@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import json
+import operator
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -258,6 +260,13 @@ class FakeApiServer:
 
     def _patch(self, address: _Address, recorded: Recorded) -> web.Response:
         key, patch = ObjectKey(address.namespace, address.name), recorded.json()
+        if recorded.headers["Content-Type"] == "application/json-patch+json":
+            return self._json_patch(address, key, patch)
+        return self._merge_or_apply(address, recorded, key, patch)
+
+    def _merge_or_apply(
+        self, address: _Address, recorded: Recorded, key: ObjectKey, patch: Json
+    ) -> web.Response:
         applied = recorded.headers["Content-Type"] == "application/apply-patch+yaml"
         wanted = patch.get("metadata", {})
         old = self._objects[address.gvr].get(key)
@@ -280,6 +289,30 @@ class FakeApiServer:
             manager = {"manager": recorded.query.get("fieldManager", ""), "fieldsV1": {}}
             new["metadata"]["managedFields"] = [manager]
             self._store(address.gvr, key, new, "MODIFIED")
+        return web.json_response(new)
+
+    def _json_patch(self, address: _Address, key: ObjectKey, patch: list[Json]) -> web.Response:
+        """Do a JSON Patch (RFC 6902): test, add and remove of members, all or nothing."""
+        old = self._objects[address.gvr].get(key)
+        if old is None:
+            return _missing(address, has_uid=True, applied=False)
+        new = copy.deepcopy(old)
+        for step in patch:
+            *way, name = (
+                p.replace("~1", "/").replace("~0", "~") for p in step["path"][1:].split("/")
+            )
+            parent = functools.reduce(operator.getitem, way, new)
+            match step["op"]:
+                case "test" if parent[name] != step["value"]:
+                    message = "the server rejected our request due to an error in our request"
+                    return status(422, "Invalid", message)
+                case "add":
+                    parent[name] = step["value"]
+                case "remove":
+                    del parent[name]
+        self._version += 1
+        new["metadata"]["resourceVersion"] = str(self._version)
+        self._store(address.gvr, key, new, "MODIFIED")
         return web.json_response(new)
 
     def _write(self, address: _Address, recorded: Recorded) -> web.Response:

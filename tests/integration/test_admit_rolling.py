@@ -72,7 +72,9 @@ class Deployment:
     async def look(self) -> None:
         """Keep the list of those that are ready, a little late as in a cluster."""
         while True:
-            found = await asyncio.to_thread(lambda: [url for url in self.pods if self._ready(url)])
+            found = await asyncio.to_thread(
+                lambda: [url for url in [*self.pods] if self._ready(url)]
+            )
             self.ready[:] = found
             await asyncio.sleep(0.1)
 

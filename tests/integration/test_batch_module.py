@@ -19,7 +19,7 @@ from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.requested import as_asked
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
-from kube_sync.remediator.plan import Apply, Current, Forget, Held, Step, Wanted, plan
+from kube_sync.remediator.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
 from kube_sync.settings import Opa
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
@@ -140,18 +140,15 @@ class Fleet:
     async def remediate(self) -> Step:
         """Plan and write until nothing is left; returns what was done first."""
         steps: list[Step] = []
-        annotations: dict[str, str] = self.web["metadata"]["annotations"]
         for _ in range(4):
             self._opa.put("data/kubernetes/replicasets", {"shop": {"web": self.web}})
             outcomes = await Evaluator(self._client, EPOCH).evaluate("replicasets", [WEB])
             outcome = outcomes[WEB]
             wanted = Wanted(outcome.uid, outcome.decision, outcome.failure)
-            steps.append(plan(wanted, Current("u", annotations)))
-            match steps[-1]:
-                case Apply():
-                    annotations.update(steps[-1].annotations)
-                case Forget():
-                    del annotations[REQUESTED]
+            current = Current("u", self.web["metadata"]["annotations"])
+            steps.append(step := plan(wanted, current))
+            if isinstance(step, Apply | Amend):
+                self.web["metadata"]["annotations"] = after(step, current)
         assert steps[-1] == steps[-2], "it must come to rest"
         return steps[0]
 

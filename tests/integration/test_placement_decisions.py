@@ -19,7 +19,7 @@ from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
 from tests.integration.test_pair import eventually
-from tools.demo.components import start_service
+from tools.demo.components import UNBRAKED, start_service
 from tools.demo.fleet import PREFERENCES
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
@@ -141,7 +141,10 @@ async def world(
         configuration: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(cluster.kubeconfigs["remediator"])},
             "decisions": {"url": f"{stream.http.url}/v1/decisions"},
-            "remediate": {"sinks": {"placement_decisions": {"enabled": True, **told}}},
+            "remediate": {
+                **UNBRAKED,
+                "sinks": {"placement_decisions": {"enabled": True, **told}},
+            },
         }
         folder = tmp_path / "remediate"
         service = await asyncio.to_thread(start_service, "remediate", folder, configuration)

@@ -14,6 +14,7 @@ import yaml
 
 from kube_sync.certificates import write_certificates
 from tests.integration.test_pair import PLACED, eventually
+from tools.demo.components import UNBRAKED
 from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, cluster, policy_map
 from tools.demo.fleet import namespace as namespace_manifest
 from tools.demo.fleet import replica_set as shop_replica_set
@@ -39,6 +40,7 @@ def everything(stack: RunningStack, opa: RunningOpa, tmp_path: Path) -> Iterator
             "key_file": str(tmp_path / "certs/tls.key"),
         },
         "observe": {"listen": f"127.0.0.1:{port}"},
+        "remediate": {**UNBRAKED, "listen": f"127.0.0.1:{free_port()}"},
     }
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(configuration), encoding="utf-8")

@@ -175,6 +175,39 @@ def test_a_service_runs_with_the_settings_and_ends_with_0(
     assert [settings.policies.static for settings in ran] == [True]
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_person_approves_with_the_settings_wherever_they_are_named(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    config: Path,
+    *,
+    before: bool,
+) -> None:
+    async def approve(settings: Settings, names: list[str]) -> str:
+        return f"{names} {settings.policies.static}"
+
+    monkeypatch.setattr(app, "run_approve", approve)
+    config.write_text("policies: {static: true}")
+    words, file = ["approve", "moves-1"], ["--config", str(config)]
+    run = Run(capsys, "remediate", *(file + words if before else words + file))
+    assert (run.status, run.out) == (0, "['moves-1'] True\n")
+
+
+def test_a_remediator_that_is_away_is_one_line_and_1(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "remediate", "status", "--url", "http://127.0.0.1:1")
+    assert (run.status, run.out) == (1, "")
+    assert "http://127.0.0.1:1/v1/remediation/status" in run.complaint
+
+
+def test_a_mistake_in_what_is_asked_of_a_remediator_is_2(
+    capsys: pytest.CaptureFixture[str], config: Path
+) -> None:
+    config.write_text("remediate: {token_file: /nowhere}")
+    run = Run(capsys, "remediate", "status", "--config", str(config))
+    assert run.status == 2
+    assert "/nowhere" in run.complaint
+
+
 def test_a_mistake_found_while_running_is_one_line_and_2(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

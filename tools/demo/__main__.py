@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tools.demo.components import start_components
+from tools.demo.components import TOLD, start_components
 from tools.demo.narrator import Differs, Narrator
 from tools.demo.story import tell
 from tools.demo.webhook import register_webhook
@@ -69,7 +69,7 @@ def _processes() -> RunningStack:
         stack = start_stack(ProcessLauncher(), FOLDER / "stack")
         stack.furnish()
     with step("starting replicator, remediator and webhook (seconds)"):
-        components = start_components(stack, FOLDER / "components")
+        components = start_components(stack, FOLDER / "components", TOLD)
         register_webhook(stack, components.webhook_url, components.webhook_ca)
     return stack
 

@@ -19,6 +19,20 @@ from tools.servers.processes import ProcessLauncher
 from tools.servers.running import RunningServer, ServerSpec, free_port
 from tools.servers.stack import RunningStack
 
+# Of the remediator: nothing is limited but what always is.
+GUARD_OFF: Mapping[str, float] = {
+    "moves_per_minute": 0,
+    "namespace_moves_per_minute": 0,
+    "cluster_moves_per_minute": 0,
+    "dwell_seconds": 0,
+    "cooldown_seconds": 0,
+    "oscillation_seconds": 0,
+    "shrink_share": 1,
+    "mass_share": 1,
+}
+UNBRAKED: Mapping[str, object] = {"guard": dict(GUARD_OFF)}
+# And for the demo: what it tells is over in seconds, so only the brakes that it tells of are on.
+TOLD: Mapping[str, object] = {"guard": {**GUARD_OFF, "shrink_share": 0.3}}
 _PROGRAM = Path(sys.executable).with_name("kube-sync")
 
 
@@ -36,8 +50,13 @@ class Components:
             service.stop()
 
 
-def start_components(stack: RunningStack, folder: Path) -> Components:
-    """Start replicator, remediator and webhook on a stack that has our kinds and roles."""
+def start_components(
+    stack: RunningStack, folder: Path, remediate: Mapping[str, object] = UNBRAKED
+) -> Components:
+    """Start replicator, remediator and webhook on a stack that has our kinds and roles.
+
+    `remediate` is that section of the remediator's configuration.
+    """
     authority = make_authority("kube-sync demo webhook")
     shared = folder / "shared"
     write_pair(shared, "tls", issue(authority, "kube-sync", LOOPBACK))
@@ -46,7 +65,14 @@ def start_components(stack: RunningStack, folder: Path) -> Components:
     opa, tokens = stack.opa_settings(), stack.opa_token_files
     configurations: dict[str, tuple[str, dict[str, object]]] = {
         "replicate": ("replicator", {"opa": opa, "decisions": stack.endpoint.server()}),
-        "remediate": ("remediator", {"decisions": stack.endpoint.client()}),
+        "remediate": (
+            "remediator",
+            {
+                "decisions": stack.endpoint.client(),
+                # Of its own, since several stacks may run on one machine.
+                "remediate": {"listen": f"127.0.0.1:{free_port()}", **remediate},
+            },
+        ),
         "admit": (
             "admission",
             {

@@ -40,6 +40,7 @@ def tell(world: World, narrator: Narrator) -> None:
     one_that_fits_nowhere_is_refused(world, narrator)
     a_developer_moves_one_by_hand(world, narrator)
     a_cluster_loses_its_level(world, narrator)
+    half_of_the_fleet_vanishes(world, narrator)
     the_policy_is_edited(world, narrator)
     a_broken_policy_is_stored(world, narrator)
     opa_is_killed(world, narrator)
@@ -136,9 +137,31 @@ def a_cluster_loses_its_level(world: World, narrator: Narrator) -> None:
             before | {"nginx-eu": ("gce-europe-west1",)},
             world.placements,
         )
-        after = world.versions()
-        changed = sorted(name for name, version in after.items() if versions[name] != version)
+        changed = _changed(world, versions)
         narrator.see("the ReplicaSets that were written to", ["nginx-eu"], lambda: changed)
+
+
+def half_of_the_fleet_vanishes(world: World, narrator: Narrator) -> None:
+    """A fleet that shrinks all at once is more often a mistake than an order."""
+    with narrator.step("Half of the fleet vanishes: nothing moves, and the reason is told"):
+        before, versions = world.placements(), world.versions()
+        gone = ("gce-asia-east1", "gce-us-east1")
+        world.forget(*gone)
+        narrator.see(
+            "the Event on one that would move",
+            ["RemediationFleet"],
+            lambda: world.events_on("nginx-anywhere"),
+        )
+        narrator.see("where they are to run", before, world.placements)
+        back = [cluster(name, *CLUSTERS[name]) for name in gone]
+        world.store({"apiVersion": "v1", "kind": "List", "items": back})
+        narrator.see(
+            "OPA's data against the API server's objects",
+            "equal: 4 clusters and 4 replicasets",
+            world.opa_equals_api_server,
+        )
+        nobody: list[str] = []
+        narrator.see("who was written to", nobody, lambda: _changed(world, versions))
 
 
 def the_policy_is_edited(world: World, narrator: Narrator) -> None:
@@ -200,6 +223,10 @@ def opa_is_killed(world: World, narrator: Narrator) -> None:
         narrator.see(
             "where they are to run", before | {"nginx-unlucky": _ANYWHERE}, world.placements
         )
+
+
+def _changed(world: World, versions: dict[str, str]) -> list[str]:
+    return sorted(name for name, version in world.versions().items() if versions[name] != version)
 
 
 def _stored(world: World, name: str) -> str:

@@ -102,6 +102,15 @@ class World:
         found = self._kube("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
         return sorted(event["reason"] for event in found if f"{SHOP}/{name}" in event["note"])
 
+    def events_on(self, name: str) -> list[str]:
+        """Return the reasons of the Events on a ReplicaSet."""
+        found = self._kube(f"/apis/events.k8s.io/v1/namespaces/{SHOP}/events")["items"]
+        return sorted(event["reason"] for event in found if event["regarding"]["name"] == name)
+
+    def forget(self, *clusters: str) -> None:
+        """Take clusters out of the fleet."""
+        self.stack.kubectl("delete", "clusterprofiles", *clusters, f"--namespace={FLEET}")
+
     def annotate(self, name: str, key: str, value: str) -> str:
         """Change an annotation of a ReplicaSet as a developer would; returns what kubectl says."""
         return self.stack.kubectl(

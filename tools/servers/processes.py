@@ -122,9 +122,12 @@ def recorded(folder: Path) -> Iterator[tuple[ProcessId, ProcessId]]:
 
 
 def end_recorded(folder: Path, *, orphans_only: bool = False) -> int:
-    """End what was started below this folder and still runs; return how many that were."""
+    """End what was started below this folder and still runs; return how many that were.
+
+    The last one first: an API server whose etcd is gone takes its time to end.
+    """
     ended = 0
-    for process, owner in recorded(folder):
+    for process, owner in sorted(recorded(folder), key=lambda r: r[0].started, reverse=True):
         if process.alive() and not (orphans_only and owner.alive()):
             process.end(_GRACE)
             ended += 1

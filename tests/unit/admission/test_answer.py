@@ -248,6 +248,20 @@ def test_an_update_does_not_empty_a_workload() -> None:
     assert "placement is kept" in response(answer)["warnings"][0]
 
 
+def test_an_update_gives_no_empty_placement_to_a_workload_without_one() -> None:
+    """It runs wherever its federation puts it."""
+    sent = resource({"a": "1"})
+    answer = allow(update(sent, resource({})), Decision({PLACEMENT: '{"clusters":{}}'}))
+    assert PLACEMENT not in stored(sent, answer)["metadata"]["annotations"]
+
+
+def test_an_update_empties_a_workload_where_the_policy_says_that_it_may_be() -> None:
+    held = resource({PLACEMENT: _WEST})
+    answer = allow(update(held, held), Decision({PLACEMENT: _NOWHERE}, evict=True))
+    assert stored(held, answer) == resource({PLACEMENT: _NOWHERE} | _noted(**{PLACEMENT: _WEST}))
+    assert "warnings" not in response(answer)
+
+
 def test_who_asks_for_another_placement_gets_the_one_that_is_kept_and_the_request_is_noted() -> (
     None
 ):

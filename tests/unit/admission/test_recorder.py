@@ -11,12 +11,14 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube_sync.admission import events
-from kube_sync.admission.events import Recorder
+from kube_sync.admission.events import CONTROLLER, Denials
 from kube_sync.admission.review import Kind, Review
+from kube_sync.kube import eventrecorder
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.events import EVENTS
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.events import EVENTS, Reporter
 from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, status
 from tests.fakes.clients import kube_of
 from tests.fakes.http import Handler, Proceed, answer, hang, lose_answer
@@ -47,9 +49,10 @@ class World:
         self.api = api
         self.seconds = 1000.0
         self.number = 0
-        self.recorder = Recorder(
+        self.recorder = EventRecorder(
             client,
-            "host-1",
+            Reporter(CONTROLLER, "host-1"),
+            metrics.admission_events,
             clock=lambda: self.seconds,
             now=lambda: MOMENT,
             nanoseconds=self._next,
@@ -61,7 +64,7 @@ class World:
         return self.number
 
     def deny(self, name: str = "web", namespace: str = "shop", **more: Any) -> None:
-        self.recorder.denied(review(name, namespace, **more), "denied", "no")
+        Denials(self.recorder).denied(review(name, namespace, **more), "denied", "no")
 
     @property
     def events(self) -> dict[ObjectKey, int]:
@@ -128,7 +131,7 @@ async def test_a_dry_run_leaves_no_trace(world: World) -> None:
 async def test_telling_takes_no_time_while_the_api_server_hangs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_ALL", (1e6, 1e6))
+    monkeypatch.setattr(eventrecorder, "_ALL", (1e6, 1e6))
     world.fail(hang(), times=99)
     async with running(world.recorder.run()):
         world.deny()
@@ -168,8 +171,8 @@ def _fire(world: World) -> None:
 async def test_another_reason_is_another_event(world: World) -> None:
     async with running(world.recorder.run()):
         world.deny()
-        world.recorder.denied(review(), "denied", "another")
-        world.recorder.denied(review(), "undecidable", "no")
+        Denials(world.recorder).denied(review(), "denied", "another")
+        Denials(world.recorder).denied(review(), "undecidable", "no")
         await until(lambda: world.outcomes == {"created": 3})
     assert len(world.events) == 3
 
@@ -217,7 +220,7 @@ async def test_all_namespaces_together_have_a_burst(world: World) -> None:
 async def test_a_queue_that_is_full_drops_what_comes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_WAITING", 2)
+    monkeypatch.setattr(eventrecorder, "_WAITING", 2)
     for number in range(5):
         world.deny(f"web-{number}")
     assert world.outcomes == {"dropped_queue": 3}
@@ -226,7 +229,7 @@ async def test_a_queue_that_is_full_drops_what_comes(
 async def test_only_the_latest_series_and_namespaces_are_remembered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_KNOWN", 3)
+    monkeypatch.setattr(eventrecorder, "_KNOWN", 3)
     async with running(world.recorder.run()):
         for number in range(5):
             world.deny("web", f"shop-{number}")
@@ -238,8 +241,13 @@ async def test_only_the_latest_series_and_namespaces_are_remembered(
 async def test_counting_waits_for_a_token_and_loses_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_ALL", (1.0, 1.0))
-    world.recorder = Recorder(world.recorder._client, "host-1", clock=lambda: world.seconds)
+    monkeypatch.setattr(eventrecorder, "_ALL", (1.0, 1.0))
+    world.recorder = EventRecorder(
+        world.recorder._client,
+        Reporter(CONTROLLER, "host-1"),
+        metrics.admission_events,
+        clock=lambda: world.seconds,
+    )
     async with running(world.recorder.run()):
         world.deny()
         await until(lambda: world.outcomes)
@@ -285,8 +293,8 @@ async def test_an_api_server_that_stays_away_is_given_up_and_told_once(world: Wo
 async def test_an_api_server_that_hangs_is_left_after_a_while(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_WRITE_SECONDS", 0.01)
-    monkeypatch.setattr(events, "_TRIES", 1)
+    monkeypatch.setattr(eventrecorder, "_WRITE_SECONDS", 0.01)
+    monkeypatch.setattr(eventrecorder, "_TRIES", 1)
     world.fail(hang())
     async with running(world.recorder.run()):
         world.deny()

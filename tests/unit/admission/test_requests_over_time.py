@@ -12,7 +12,7 @@ from kube_sync.admission.asking import asked, view
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.requested import restored
-from kube_sync.remediator.plan import Apply, Current, Forget, Wanted, plan
+from kube_sync.remediator.plan import Amend, Apply, Current, Wanted, after, plan
 from tests.fakes.reviews import create, resource, stored, update
 
 REMEDIATOR = "remediator"
@@ -80,12 +80,9 @@ class World:
         wanted = Wanted("u", self.decide())
         for _ in range(3):
             step = plan(wanted, Current("u", self.annotations))
-            if isinstance(step, Apply):
-                sent = {**self.annotations, **step.annotations}
-            elif isinstance(step, Forget):
-                sent = {k: v for k, v in self.annotations.items() if k != REQUESTED}
-            else:
+            if not isinstance(step, Apply | Amend):
                 break
+            sent = after(step, Current("u", self.annotations))
             if admitted:
                 old = resource(self.annotations)
                 self.admit(update(resource(sent), old, REMEDIATOR), sent)

@@ -128,6 +128,11 @@ def test_a_label_key_has_its_prefix_in_lower_case() -> None:
         parse_decision(b'{"labels":{"Team.io/x":"v"}}')
 
 
+def test_a_policy_says_that_a_workload_may_be_left_without_a_cluster() -> None:
+    assert parse_decision(b'{"evict":true}') == Decision(evict=True)
+    assert not parse_decision(b"{}").evict
+
+
 def test_warnings_are_kept_in_order_and_other_values_become_text() -> None:
     answer = b'{"warnings":["second","first",{"b":1,"a":2}]}'
     assert parse_decision(answer) == Decision(warnings=("second", "first", '{"a":2,"b":1}'))
@@ -160,6 +165,7 @@ def test_helper_rules_of_the_policy_are_ignored() -> None:
         (b'{"errors":{}}', "the policy's `errors` are an object, not an array"),
         (b'{"errors":"no"}', "the policy's `errors` are a string, not an array"),
         (b'{"labels":[]}', "the policy's `labels` are an array, not an object"),
+        (b'{"evict":1}', "the policy's `evict` is a number, not a boolean"),
         (b'{"warnings":null}', "the policy's `warnings` are null, not an array"),
     ],
 )

@@ -7,11 +7,12 @@ import pytest
 
 from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import annotate, apply_metadata
+from kube_sync.kube.patch import amend_metadata, annotate, apply_metadata
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.plan import Apply
+from kube_sync.remediator.plan import Amend, Apply
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, REPLICASETS, key, kube_of
+from tests.fakes.http import answer
 
 NODES = GroupVersionResource("", "v1", "nodes")
 
@@ -61,19 +62,19 @@ async def test_apply_to_an_object_that_is_gone_creates_nothing(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     """Apply is create-or-update; only the uid keeps a deleted object from coming back empty."""
-    with pytest.raises(Conflict):
+    with pytest.raises(NotFound):
         await apply_metadata(
             client, REPLICASETS, "ReplicaSet", key("web"), Apply("u", {}), "tester"
         )
     assert not api.objects(REPLICASETS)
 
 
-async def test_apply_to_another_object_of_the_same_name_is_terminal(
+async def test_apply_to_another_object_of_the_same_name_finds_none(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     api.put(REPLICASETS, key("web"))
     wanted = Apply("other", {"a": "1"})
-    with pytest.raises(Terminal, match=r"metadata\.uid"):
+    with pytest.raises(NotFound, match=r"metadata\.uid"):
         await apply_metadata(client, REPLICASETS, "ReplicaSet", key("web"), wanted, "tester")
     assert "annotations" not in api.get(REPLICASETS, key("web"))["metadata"]
 
@@ -138,3 +139,56 @@ async def test_annotate_what_changed_since_is_a_conflict_and_writes_nothing(
 async def test_annotate_what_is_gone_is_not_found(client: KubeClient) -> None:
     with pytest.raises(NotFound):
         await annotate(client, CONFIGMAPS, key("p"), "1", {"status": "ok"}, "tester")
+
+
+async def test_amend_sets_and_removes_and_leaves_everything_else(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    has = {"a/b~c": "1", "b": "2", "c": "3"}
+    read = api.put(REPLICASETS, key("web"), metadata={"annotations": has})["metadata"]
+    wanted = Amend(
+        read["uid"],
+        {"a/b~c": None, "b": "new"},
+        {"l": "1"},
+        read["resourceVersion"],
+        frozenset(["labels"]),
+    )
+    await amend_metadata(client, REPLICASETS, key("web"), wanted, "tester")
+    found = api.get(REPLICASETS, key("web"))["metadata"]
+    assert (found["annotations"], found["labels"]) == ({"b": "new", "c": "3"}, {"l": "1"})
+    assert api.http.requests[-1].query == {"fieldManager": "tester"}
+
+
+@pytest.mark.parametrize("stale", ["uid", "version"])
+async def test_amend_of_what_is_not_as_it_was_read_is_a_conflict_and_writes_nothing(
+    api: FakeApiServer, client: KubeClient, stale: str
+) -> None:
+    stored = api.put(REPLICASETS, key("web"), metadata={"annotations": {"a": "1"}})
+    read = stored["metadata"]
+    of = {"uid": read["uid"], "version": read["resourceVersion"], stale: "other"}
+    wanted = Amend(of["uid"], {"a": None}, {}, of["version"])
+    with pytest.raises(Conflict):
+        await amend_metadata(client, REPLICASETS, key("web"), wanted, "tester")
+    assert api.get(REPLICASETS, key("web")) == stored
+
+
+async def test_amend_of_what_is_gone_is_not_found(client: KubeClient) -> None:
+    with pytest.raises(NotFound):
+        await amend_metadata(client, REPLICASETS, key("web"), Amend("u", {"a": None}), "tester")
+
+
+@pytest.mark.parametrize("amended", [True, False])
+async def test_a_value_that_is_refused_is_terminal(
+    api: FakeApiServer, client: KubeClient, *, amended: bool
+) -> None:
+    read = api.put(REPLICASETS, key("web"))["metadata"]
+    refused = '{"message": "metadata.annotations: Too long"}'
+    api.http.fault(lambda r: r.method == "PATCH", answer(422, refused.encode()))
+    step = Amend(read["uid"], {"a": "1"}, {}, read["resourceVersion"])
+    wanted = Apply(read["uid"], {"a": "1"})
+    with pytest.raises(Terminal, match="Too long"):
+        await (
+            amend_metadata(client, REPLICASETS, key("web"), step, "tester")
+            if amended
+            else apply_metadata(client, REPLICASETS, "ReplicaSet", key("web"), wanted, "tester")
+        )

@@ -263,3 +263,33 @@ async def test_process_without_a_lease_releases_none(world: World) -> None:
         seen = len(world.api.http.requests)
         world.a.waits.seconds.clear()
     assert all(r.method != "PUT" for r in world.api.http.requests[seen:])
+
+
+async def test_lease_that_is_needed_and_cannot_be_had_is_not_held(world: World) -> None:
+    needed = Lease(world.a.lease._client, "system", "leader", "a", needed=True, clock=world.clock)
+    world.api.http.fault(lambda r: r.method == "POST", answer(404, b"no namespace"))
+    with capture_logs() as logs:
+        await needed._try()
+    assert not needed.held
+    assert needed.lacking == "404 no namespace"
+    assert [line["event"] for line in logs] == ["no_lease_counts_as_not_held"]
+    await needed._try()
+    assert needed.held is True
+    assert needed.lacking is None
+
+
+async def test_time_that_remains_ends_before_anybody_may_take_over(world: World) -> None:
+    assert world.a.lease.remaining == 0
+    await world.a.turn()
+    assert world.a.lease.remaining == 10
+    world.clock.seconds += 4
+    assert world.a.lease.remaining == 6
+    world.clock.seconds += 20
+    assert (world.a.lease.remaining, world.a.lease.held) == (0, False)
+
+
+async def test_holder_is_named(world: World) -> None:
+    assert world.b.lease.holder is None
+    await world.a.turn()
+    await world.b.turn()
+    assert world.b.lease.holder == "a"

@@ -11,15 +11,18 @@ from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.placement import PLACEMENT, is_empty_placement
 from kube_sync.decisions.requested import requests, restored
 from kube_sync.remediator.plan import (
+    Amend,
     Apply,
     Current,
-    Forget,
     Held,
     Nothing,
     Step,
     Wanted,
+    after,
     plan,
+    with_history,
 )
+from kube_sync.safety import HISTORY
 
 
 def _wanted(**annotations: str) -> Wanted:
@@ -31,6 +34,7 @@ def _preferences(clusters: Any) -> str:
 
 
 EMPTY = _preferences({})
+NO_LABELS = frozenset(["labels"])
 
 
 def test_an_object_that_nothing_was_decided_of_is_left_alone() -> None:
@@ -52,12 +56,12 @@ def test_an_undefined_decision_leaves_what_an_earlier_one_wrote() -> None:
 def test_a_failed_decision_holds_with_its_reason() -> None:
     """Its uid is unknown, and it must be seen nevertheless."""
     step = plan(Wanted("", None, "conflict"), Current("u", {}))
-    assert step == Held("no usable decision: conflict")
+    assert step == Held("failed", "no usable decision: conflict")
 
 
 def test_errors_of_the_policy_hold_even_beside_annotations() -> None:
     wanted = Wanted("u", Decision({"a": "1"}, ("no PCI", "no EU")))
-    assert plan(wanted, Current("u", {})) == Held("the policy objects: no PCI; no EU")
+    assert plan(wanted, Current("u", {})) == Held("errors", "the policy objects: no PCI; no EU")
 
 
 def test_annotations_as_decided_need_nothing_whatever_else_is_there() -> None:
@@ -94,52 +98,104 @@ def test_a_key_that_was_absent_is_noted_as_absent() -> None:
     assert plan(_wanted(a="1"), Current("u", {})) == Apply("u", {"a": "1", REQUESTED: '{"a":null}'})
 
 
-def test_what_was_asked_for_is_given_and_then_no_longer_noted() -> None:
-    """Two steps, since an apply does not remove what the webhook wrote."""
+def test_what_was_asked_for_is_given_and_no_longer_noted_in_one_step() -> None:
     noted = {"a": "1", REQUESTED: '{"a":"mine"}'}
-    assert plan(_wanted(a="mine"), Current("u", noted, version="7")) == Apply(
-        "u", {"a": "mine"}, version="7"
-    )
-    given = noted | {"a": "mine"}
-    assert plan(_wanted(a="mine"), Current("u", given, version="8")) == Forget("8")
-    assert plan(_wanted(a="mine"), Current("u", {"a": "mine"})) == Nothing()
+    step = plan(_wanted(a="mine"), Current("u", noted, version="7"))
+    assert step == Amend("u", {"a": "mine", REQUESTED: None}, version="7", bare=NO_LABELS)
 
 
 @pytest.mark.parametrize("note", ["", "[]", '{"a":1}'])
 def test_a_note_that_cannot_be_read_goes(note: str) -> None:
-    assert plan(_wanted(a="1"), Current("u", {"a": "1", REQUESTED: note})) == Forget("")
+    step = plan(_wanted(a="1"), Current("u", {"a": "1", REQUESTED: note}))
+    assert step == Amend("u", {REQUESTED: None}, bare=NO_LABELS)
 
 
-def test_what_an_earlier_policy_wrote_stays_with_its_request() -> None:
-    """An apply that left it out would take it away."""
-    noted = {"a": "1", "b": "2", REQUESTED: '{"a":null,"b":"mine","gone":"x"}'}
-    assert plan(_wanted(a="3"), Current("u", noted)) == Apply(
-        "u", {"a": "3", "b": "2", REQUESTED: '{"a":null,"b":"mine","gone":"x"}'}
+def test_what_the_policy_does_not_decide_any_more_becomes_what_was_asked_for() -> None:
+    """Whoever wrote it: what the webhook wrote has no owner."""
+    noted = {"a": "1", "b": "2", "c": "3", REQUESTED: '{"a":"mine","b":null,"gone":"x"}'}
+    step = plan(_wanted(c="4"), Current("u", noted, {"l": "1"}))
+    assert step == Amend(
+        "u", {"a": "mine", "b": None, "c": "4", "gone": "x", REQUESTED: '{"c":"3"}'}
     )
 
 
+def test_a_decision_that_wants_nothing_gives_everything_back() -> None:
+    step = plan(_wanted(), Current("u", {"a": "1", REQUESTED: '{"a":null}'}, {"l": "1"}))
+    assert step == Amend("u", {"a": None, REQUESTED: None})
+
+
+def test_what_only_the_remediator_owns_goes_with_the_decision() -> None:
+    """Its owner took it back, or the note was taken away: nobody asks for it."""
+    current = Current("u", {"a": "1", "b": "2"}, {"l": "1"}, ours=frozenset("a"))
+    assert plan(_wanted(), current) == Amend("u", {"a": None})
+    assert plan(_wanted(a="1"), current) == Nothing()
+
+
+def test_what_is_as_it_was_asked_for_again_is_not_applied() -> None:
+    """Its owner lost it to an apply; who owns it alone would remove it with the next decision."""
+    noted = {"a": "1", "b": "2", REQUESTED: '{"a":null,"b":"mine"}'}
+    step = plan(_wanted(a="1", b="mine"), Current("u", noted, {"l": "1"}))
+    assert step == Amend("u", {"b": "mine", REQUESTED: '{"a":null}'})
+
+
+def test_what_only_the_note_tells_to_be_asked_for_stays_noted() -> None:
+    noted = {"a": "mine", "b": "2", REQUESTED: '{"a":"mine","b":null}'}
+    current = Current("u", noted, {"l": "1"}, ours=frozenset("ab"))
+    assert plan(_wanted(), current) == Amend("u", {"b": None, REQUESTED: '{"a":"mine"}'})
+
+
+def test_labels_that_only_the_remediator_owns_go_with_the_decision() -> None:
+    current = Current("u", {}, {"l": "1", "m": "2"}, our_labels=frozenset("l"))
+    assert plan(_wanted(), current) == Amend("u", {}, {"l": None}, bare=frozenset(["annotations"]))
+    wanted = Wanted("u", Decision(labels={"m": "3"}))
+    assert plan(wanted, current) == Amend(
+        "u", {}, {"l": None, "m": "3"}, bare=frozenset(["annotations"])
+    )
+
+
+@pytest.mark.parametrize(
+    "current",
+    [
+        Current("u", {"a": "1", REQUESTED: "{}"}),
+        Current("u", {"a": "1"}, ours=frozenset("a")),
+        Current("u", {}, {"l": "1"}, our_labels=frozenset("l")),
+    ],
+)
+def test_an_undefined_decision_holds_what_an_earlier_one_wrote(current: Current) -> None:
+    assert plan(Wanted("u", None), current) == Held("undefined", "the decision is undefined")
+
+
+def test_the_history_of_placements_is_not_a_policys_to_decide() -> None:
+    wanted = Wanted("u", Decision({HISTORY: "[]"}))
+    reason = "the policy decides kube-sync.io/moves, which is not its own"
+    assert plan(wanted, Current("u", {})) == Held("errors", reason)
+
+
+def test_the_history_of_placements_stays_through_every_apply() -> None:
+    """A field manager gives up what an apply leaves out."""
+    step = plan(_wanted(a="1"), Current("u", {HISTORY: "[]"}))
+    assert step == Apply("u", {"a": "1", HISTORY: "[]", REQUESTED: '{"a":null}'})
+    assert isinstance(step, Apply)
+    assert with_history(step, "[1]").annotations == {**step.annotations, HISTORY: "[1]"}
+
+
+def test_the_history_alone_is_not_what_a_decision_left_behind() -> None:
+    current = Current("u", {HISTORY: "[]"}, ours=frozenset([HISTORY]))
+    assert plan(_wanted(), current) == Nothing()
+
+
+def test_an_amendment_takes_the_history_too() -> None:
+    step = Amend("u", {"a": None})
+    assert with_history(step, "[1]") == Amend("u", {"a": None, HISTORY: "[1]"})
+    assert after(step, Current("u", {"a": "1", "b": "2"})) == {"b": "2"}
+
+
 def test_where_nothing_is_decided_not_even_a_note_is_touched() -> None:
-    assert plan(_wanted(), Current("u", {REQUESTED: "?"})) == Nothing()
+    assert plan(Wanted("other", Decision()), Current("u", {REQUESTED: "?"})) == Nothing()
 
 
 def test_a_decision_without_annotations_needs_nothing() -> None:
     assert plan(_wanted(), Current("u", {"a": "1"})) == Nothing()
-
-
-def test_an_empty_placement_is_never_written() -> None:
-    wanted = Wanted("u", Decision({PLACEMENT: EMPTY, "a": "1"}))
-    assert plan(wanted, Current("u", {})) == Held("the decided placement is empty")
-
-
-def test_an_empty_placement_that_is_there_already_needs_nothing() -> None:
-    wanted = Wanted("u", Decision({PLACEMENT: EMPTY}))
-    assert plan(wanted, Current("u", {PLACEMENT: EMPTY})) == Nothing()
-
-
-def test_an_empty_text_under_another_key_is_applied() -> None:
-    assert plan(_wanted(other=EMPTY), Current("u", {})) == Apply(
-        "u", {"other": EMPTY, REQUESTED: '{"other":null}'}
-    )
 
 
 @pytest.mark.parametrize(
@@ -188,65 +244,95 @@ _wanteds = st.none() | st.builds(
 )
 
 
-def _current(uid: str, has: dict[str, str], note: str | None, labels: dict[str, str]) -> Current:
-    return Current(uid, has | ({} if note is None else {REQUESTED: note}), labels, "7")
+_ours = st.frozensets(_keys | st.sampled_from([REQUESTED, HISTORY]))
 
 
-_currents = st.builds(_current, st.sampled_from(["u", "v"]), _annotations, _notes, _labels)
+def _current(
+    uid: str,
+    has: dict[str, str],
+    note: str | None,
+    labels: dict[str, str],
+    ours: frozenset[str],
+    our_labels: frozenset[str],
+) -> Current:
+    annotations = has | ({} if note is None else {REQUESTED: note})
+    ours, our_labels = ours & annotations.keys(), our_labels & labels.keys()
+    return Current(uid, annotations, labels, "7", ours, our_labels)
+
+
+_currents = st.builds(
+    _current,
+    st.sampled_from(["u", "v"]),
+    _annotations,
+    _notes,
+    _labels,
+    _ours,
+    st.frozensets(st.sampled_from("lm")),
+)
 
 
 def _after(current: Current, step: Step) -> Current:
-    match step:
-        case Apply():
-            has = {**current.annotations, **step.annotations}
-            return Current(current.uid, has, {**current.labels, **step.labels}, "8")
-        case Forget():
-            has = {key: value for key, value in current.annotations.items() if key != REQUESTED}
-            return Current(current.uid, has, current.labels, "8")
-        case _:
-            return current
+    """Do as the API server does: an apply owns what it names, and gives up the rest."""
+    if not isinstance(step, Apply | Amend):
+        return current
+    has = after(step, current)
+    labels = {**current.labels, **step.labels}
+    left = {key: value for key, value in labels.items() if value is not None}
+    if isinstance(step, Amend):
+        touched = step.annotations.keys() | step.labels.keys()
+        return Current(
+            current.uid, has, left, "8", current.ours - touched, current.our_labels - touched
+        )
+    given_up = current.ours - step.annotations.keys()
+    has = {key: value for key, value in has.items() if key not in given_up}
+    return Current(current.uid, has, left, "8", frozenset(step.annotations), frozenset(step.labels))
 
 
 @given(_wanteds, _currents)
-def test_applying_a_plan_leaves_nothing_to_do_but_to_forget_the_note(
-    wanted: Wanted | None, current: Current
-) -> None:
+def test_applying_a_plan_twice_is_applying_it_once(wanted: Wanted | None, current: Current) -> None:
     step = plan(wanted, current)
-    after = _after(current, step)
-    again = plan(wanted, after)
-    match step:
-        case Apply():
-            assert isinstance(again, Nothing | Forget)
-            assert plan(wanted, _after(after, again)) == Nothing()
-        case Forget():
-            assert again == Nothing()
-        case _:
-            assert again == step
+    again = plan(wanted, _after(current, step))
+    assert again == (Nothing() if isinstance(step, Apply | Amend) else step)
 
 
 @given(_wanteds, _currents)
 def test_whatever_is_written_what_was_asked_for_stays_the_same(
     wanted: Wanted | None, current: Current
 ) -> None:
-    after = _after(current, plan(wanted, current))
-    assert restored(after.annotations) == restored(current.annotations)
+    """But for what nobody asked for, since nobody but the remediator owns it."""
+    then = restored(_after(current, plan(wanted, current)).annotations)
+    asked = restored(current.annotations)
+    noted = requests(current.annotations)
+    assert {
+        k: v for k, v in asked.items() if then.get(k) != v
+    }.keys() <= current.ours - noted.keys()
+    assert then.items() <= asked.items()
 
 
 @given(_wanteds, _currents)
-def test_any_apply_is_the_whole_of_a_usable_decision_on_that_very_state_of_the_object(
+def test_any_write_makes_a_usable_decision_true_of_that_very_state_of_the_object(
     wanted: Wanted | None, current: Current
 ) -> None:
     step = plan(wanted, current)
-    if isinstance(step, Apply):
+    if isinstance(step, Apply | Amend):
         assert wanted is not None
         assert wanted.decision is not None
         assert (wanted.uid, wanted.failure, wanted.decision.errors) == (current.uid, None, ())
         assert (step.uid, step.version) == (current.uid, current.version)
-        assert wanted.decision.annotations.items() <= step.annotations.items()
-        assert step.labels == wanted.decision.labels
-        others = step.annotations.items() - wanted.decision.annotations.items()
-        assert {key for key, _ in others} <= {REQUESTED, *requests(current.annotations)}
-        assert not is_empty_placement(wanted.decision.annotations.get(PLACEMENT, ""))
-        assert _after(current, step) != Current(
-            current.uid, current.annotations, current.labels, "8"
-        )
+        then = _after(current, step)
+        assert wanted.decision.annotations.items() <= then.annotations.items()
+        assert wanted.decision.labels.items() <= then.labels.items()
+        assert not then.ours - wanted.decision.annotations.keys() - {REQUESTED, HISTORY}
+
+
+@given(_wanteds, _currents)
+def test_a_write_touches_nothing_but_what_is_decided_or_was(
+    wanted: Wanted | None, current: Current
+) -> None:
+    step = plan(wanted, current)
+    if isinstance(step, Apply | Amend):
+        assert wanted is not None
+        assert wanted.decision is not None
+        before = {*requests(current.annotations), *current.ours, REQUESTED, HISTORY}
+        assert step.annotations.keys() <= {*wanted.decision.annotations, *before}
+        assert step.labels.keys() <= {*wanted.decision.labels, *current.our_labels}

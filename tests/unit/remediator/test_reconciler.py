@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from kube_sync.decisions.decision import REQUESTED, Decision
@@ -19,20 +21,29 @@ from kube_sync.decisions.records import (
     StatusRecord,
     Target,
 )
+from kube_sync.decisions.streamclient import StreamClient
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.plan import Apply, Forget
-from kube_sync.remediator.reconciler import Mode, Reconciler
-from kube_sync.remediator.streamclient import StreamClient
+from kube_sync.remediator import reconciler
+from kube_sync.remediator.brakes import Brakes
+from kube_sync.remediator.modes import Mode, Modes
+from kube_sync.remediator.plan import Write
+from kube_sync.remediator.reconciler import Reconciler
+from kube_sync.remediator.writer import Writer
+from kube_sync.safety import HISTORY, Fleet, Guard, Limits, Placements
+from kube_sync.safety.limits import Rate
+from kube_sync.settings import Remediate
 from tests.fakes.listing import Listing, listed
-from tests.unit.async_tools import Timers, running
+from tests.unit.async_tools import Timers, running, until
 
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
 VERSION = ResourceVersion("1")
 HELD = StatusRecord(("loading",), "me")
 RELEASED = StatusRecord((), "me")
 BOOKMARK = BookmarkRecord(1, "me")
+UNLIMITED = Limits()
+PLACEMENTS = Placements({"place": "names"})
 
 
 def _key(name: str) -> ObjectKey:
@@ -54,43 +65,86 @@ class ApiServer:
         self.objects = {name: {"place": text} for name, text in annotations.items()}
         self.patched: list[str] = []
         self.failures: list[SyncError] = []
+        self.version = 1
+        self.uid = "u"
 
-    async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Apply | Forget) -> None:
-        assert (gvr, step.version) == (REPLICASETS, VERSION)
+    async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        assert (gvr, step.version, step.uid) == (REPLICASETS, str(self.version), self.uid)
         self.patched.append(key.name)
         await asyncio.sleep(0)
         if self.failures:
             raise self.failures.pop(0)
-        if isinstance(step, Forget):
-            del self.objects[key.name][REQUESTED]
-            return
-        assert step.uid == "u"
-        self.objects[key.name] |= step.annotations
+        both: dict[str, str | None] = {**self.objects[key.name], **step.annotations}
+        self.objects[key.name] = {k: value for k, value in both.items() if value is not None}
 
     def places(self) -> dict[str, str]:
-        return {name: found["place"] for name, found in self.objects.items()}
+        return {name: found.get("place", "") for name, found in self.objects.items()}
 
     def item(self, name: str) -> Item:
         body = {"metadata": {"name": name, "annotations": self.objects[name]}}
-        return Item(_key(name), "u", VERSION, json.dumps(body).encode())
+        return Item(
+            _key(name), self.uid, ResourceVersion(str(self.version)), json.dumps(body).encode()
+        )
 
     def listing(self) -> Listing:
         return Listing([self.item(name) for name in self.objects], VERSION)
 
 
+class Facts:
+    """A fleet that is in order, until a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.clusters = 10
+
+    def begin(self) -> None:
+        pass
+
+    def fleet(self, now: float) -> Fleet:
+        assert now
+        return Fleet(0.0, self.clusters, 10, epoch_matches=True)
+
+
 class World:
-    def __init__(self, server: ApiServer, mode: Mode = "enforce") -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        mode: Mode = "enforce",
+        limits: Limits = UNLIMITED,
+        **namespaces: Mode,
+    ) -> None:
         self.server = server
-        self.reconciler = Reconciler(server.patch, mode)
+        self.now, self.left = 1_000_000.0, math.inf
+        self.facts, self.approved = Facts(), frozenset[str]()
+        self.told: list[str] = []
+        self.sleeps: list[float] = []
+        self.reconciler = Reconciler(
+            Writer(server.patch, lambda: self.left),
+            Modes(Remediate(mode=mode, namespaces=namespaces)),
+            Brakes(Guard(limits), PLACEMENTS, self.facts, lambda: self.approved, lambda: self.now),
+            lambda: self.now,
+            told=lambda key: self.told.append(key[1].name),
+            sleep=self.sleep,
+        )
         self.take = self.reconciler.take
         self.relist()
 
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+    def waits(self) -> dict[str, str]:
+        """What each object waits for."""
+        return {key[1].name: wait.kind for key, wait in self.reconciler.waiting}
+
     def relist(self) -> None:
+        self.server.version += 1
         listed(self.reconciler.targets(REPLICASETS), self.server.listing())
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        async with running(self.reconciler.run(), self.reconciler.run()):
+        loops = self.reconciler
+        async with running(loops.look(), loops.run(), loops.run()):
             yield
             await self.idle()
 
@@ -129,14 +183,14 @@ async def test_a_note_is_taken_off_once_what_was_asked_for_is_there() -> None:
     async with world.running():
         world.stream(_decision("a", "eu"))
         await world.idle()
-        assert world.server.objects["a"] == {"place": "eu", REQUESTED: '{"place":"us"}'}
+        assert world.server.objects["a"][REQUESTED] == '{"place":"us"}'
         world.relist()
         world.take(_decision("a", "us"))
         await world.idle()
         assert world.server.places() == {"a": "us"}
         world.relist()
-    assert world.server.patched == ["a", "a", "a"]
-    assert world.server.objects["a"] == {"place": "us"}
+    assert world.server.patched == ["a", "a"]
+    assert world.server.objects["a"].keys() == {"place", HISTORY}
 
 
 async def test_what_is_written_is_told_by_its_keys() -> None:
@@ -153,7 +207,7 @@ async def test_what_is_written_is_told_by_its_keys() -> None:
         [REQUESTED, "place"],
         ["tier"],
     )
-    assert said["ns/b"]["forgotten"] == [REQUESTED]
+    assert said["ns/b"]["annotations"] == [REQUESTED]
 
 
 async def test_the_same_decision_again_patches_nothing() -> None:
@@ -178,14 +232,11 @@ async def test_what_somebody_else_changed_is_put_right() -> None:
 
 
 async def test_an_object_of_a_collection_that_is_not_watched_is_left_alone() -> None:
-    server = ApiServer(a="us")
-    reconciler = Reconciler(server.patch, "enforce")
-    async with running(reconciler.run()):
-        for record in (_decision("a", "eu"), RELEASED, BOOKMARK):
-            reconciler.take(record)
-        for _ in range(20):
-            await asyncio.sleep(0)
-    assert server.patched == []
+    world = World(ApiServer(a="us"))
+    other = Target("apps", "v1", "deployments", "a", "ns")
+    async with world.running():
+        world.stream(DecisionRecord(other, "u", Decision({"place": "eu"}), 1, "data", ""))
+    assert world.server.patched == []
 
 
 async def test_before_the_first_stream_nothing_is_written() -> None:
@@ -309,7 +360,7 @@ async def test_an_object_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPat
     ("error", "at_least", "at_most"),
     [
         (Conflict("409"), 0.5, 1.0),
-        (Refused("403"), 0.5, 1.0),
+        (Refused("403"), 60.0, 60.0),
         (Retriable("503"), 0.5, 1.0),
         (Retriable("429", 7.0), 7.0, 7.0),
         (Retriable("503", 0.0), 0.5, 1.0),
@@ -435,3 +486,307 @@ async def test_a_hold_that_is_told_twice_still_holds() -> None:
         world.take(HELD)
         world.take(_decision("a", "eu"))
     assert world.server.patched == []
+
+
+async def test_a_key_that_is_not_decided_any_more_is_removed() -> None:
+    world = World(ApiServer(a="us"))
+    world.server.objects["a"] = {"place": "eu", "other": "1", REQUESTED: '{"place":null}'}
+    world.relist()
+    async with world.running():
+        world.stream(_decision("a", "2", key="other"))
+    assert world.server.objects["a"].keys() == {"other", REQUESTED, HISTORY}
+
+
+async def test_an_undefined_decision_touches_nothing_and_is_told() -> None:
+    world = World(ApiServer(a="us"))
+    world.server.objects["a"] |= {REQUESTED: '{"place":"eu"}'}
+    world.relist()
+    async with world.running():
+        world.stream(DecisionRecord(_target("a"), "u", None, 1, "policy", ""))
+    assert (world.server.patched, world.waits(), world.told) == ([], {"a": "undefined"}, ["a"])
+
+
+async def test_what_waits_is_counted_once_and_no_longer_when_it_is_over() -> None:
+    world = World(ApiServer(a="us"))
+    failed = DecisionRecord(_target("a"), "", None, 1, "data", "", failure="conflict")
+    async with world.running():
+        world.stream(failed)
+        await world.idle()
+        world.take(failed)
+        await world.idle()
+        assert (world.told, _held("failed")) == (["a"], 1)
+        world.take(_decision("a", "us"))
+        world.take(BOOKMARK)
+    assert (world.waits(), _held("failed")) == ({}, 0)
+
+
+async def test_a_process_that_may_not_write_writes_nothing_until_it_may() -> None:
+    world = World(ApiServer(a="us"))
+    world.left = 0.0
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        assert world.server.patched == []
+        assert world.reconciler.holds == ("another remediator is active",)
+        world.left = 10.0
+        world.reconciler.lead()
+    assert world.server.patched == ["a"]
+
+
+async def test_a_process_that_was_stalled_writes_nothing_more() -> None:
+    """Its time was over between two PATCHes, and it was not told."""
+    world = World(ApiServer(a="us", b="us", c="us"))
+    world.left = 1.0
+
+    async def patch(gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        world.left = 0.0
+        await ApiServer.patch(world.server, gvr, key, step)
+
+    world.reconciler._writer._patch = patch
+    async with world.running():
+        world.stream(*(_decision(name, "eu") for name in "abc"))
+    assert len(world.server.patched) == 1
+
+
+async def test_a_patch_without_an_answer_ends_with_the_time_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = Timers(monkeypatch)
+    world = World(ApiServer(a="us"))
+    world.left = 0.01
+
+    async def patch(_gvr: GroupVersionResource, _key: ObjectKey, _step: Write) -> None:
+        await asyncio.Event().wait()
+
+    world.reconciler._writer._patch = patch
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await until(lambda: timers.seconds)
+    assert _outcomes("fenced")
+
+
+async def test_nothing_is_written_before_all_collections_are_listed() -> None:
+    world = World(ApiServer(a="us"))
+    deployments = GroupVersionResource("apps", "v1", "deployments")
+    store = world.reconciler.targets(deployments)
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        assert world.server.patched == []
+        listed(store, Listing([], VERSION))
+    assert world.server.patched == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "patched"),
+    [("dry-run", "dry-run", []), ("manual", "manual", []), ("off", None, []), ("enforce", None, 1)],
+)
+async def test_a_namespace_may_have_a_mode_of_its_own(
+    mode: Mode, kind: str | None, patched: object
+) -> None:
+    world = World(ApiServer(a="us"), "off" if mode == "enforce" else "enforce", ns=mode)
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+    assert world.waits() == ({"a": kind} if kind else {})
+    assert len(world.server.patched) == (patched or 0)
+
+
+async def test_a_dry_run_says_what_it_would_do() -> None:
+    world = World(ApiServer(a="us"), "dry-run")
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+    ((_, wait),) = world.reconciler.waiting
+    assert wait.changes == {"place": ("us", "eu")}
+
+
+async def test_what_a_person_lets_through_is_carried_out_and_nothing_else() -> None:
+    world = World(ApiServer(a="us", b="us"), "manual")
+    async with world.running():
+        world.stream(_decision("a", "eu"), _decision("b", "eu"))
+        await world.idle()
+        assert world.waits() == {"a": "manual", "b": "manual"}
+        (key,) = [key for key, _ in world.reconciler.waiting if key[1].name == "a"]
+        assert world.reconciler.apply([key]) == [key]
+        await world.idle()
+        assert world.reconciler.apply([key]) == []
+        await world.idle()
+        assert (world.server.patched, world.waits()) == (["a"], {"b": "manual"})
+        world.relist()
+        world.take(_decision("a", "asia"))
+        world.take(BOOKMARK)
+    assert world.waits()["a"] == "manual"
+
+
+async def test_a_fleet_that_shrank_holds_moves_and_nothing_else() -> None:
+    world = World(ApiServer(a="us", b="us"), limits=Limits(shrink=0.3))
+    world.facts.clusters = 5
+    async with world.running():
+        world.stream(_decision("a", "eu"), _decision("b", "1", key="other"))
+        await world.idle()
+        assert (world.server.patched, world.waits()) == (["b"], {"a": "fleet"})
+        world.facts.clusters = 10
+        world.reconciler.weigh()
+    assert world.server.patched == ["b", "a"]
+    assert world.waits() == {}
+
+
+async def test_a_mass_of_moves_waits_for_its_approval_whatever_batches_it_comes_in() -> None:
+    world = World(ApiServer(**dict.fromkeys("abcdef", "us")), limits=Limits(mass_share=0.5))
+    async with world.running():
+        world.stream()
+        await world.idle()
+        for name in "abcdef":
+            world.take(_decision(name, "eu"))
+            world.take(BOOKMARK)
+        await world.idle()
+        assert world.server.patched == []
+        approve = {wait.approve for _, wait in world.reconciler.waiting}
+        assert {*world.waits().values()} == {"mass"}
+        world.approved = frozenset(name for name in approve if name)
+        world.reconciler.weigh()
+    assert sorted(world.server.patched) == [*"abcdef"]
+
+
+async def test_a_change_of_one_object_does_not_wait_for_others() -> None:
+    world = World(ApiServer(a="us"))
+    async with world.running():
+        world.stream()
+        await world.idle()
+        world.sleeps.clear()
+        record = DecisionRecord(_target("a"), "u", Decision({"place": "eu"}), 2, "object", "")
+        world.take(record)
+        world.take(BOOKMARK)
+    assert (world.server.patched, world.sleeps) == (["a"], [])
+
+
+async def test_what_the_budget_holds_goes_when_its_time_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = Timers(monkeypatch)
+    world = World(ApiServer(a="us", b="us"), limits=Limits(moves=Rate(60, 1)))
+    async with world.running():
+        world.stream(_decision("a", "eu"), _decision("b", "eu"))
+        await world.idle()
+        assert len(world.server.patched) == 1
+        assert [*world.waits().values()] == ["budget"]
+        world.now += 1.5
+        timers.fire()
+        await world.idle()
+        assert len(world.server.patched) == 2
+
+
+async def test_a_workload_is_only_emptied_where_the_policy_says_so() -> None:
+    world = World(ApiServer(a="us", b="us"))
+    evicts = Decision({"place": ""}, evict=True)
+    async with world.running():
+        world.stream(_decision("a", ""), DecisionRecord(_target("b"), "u", evicts, 1, "data", ""))
+    assert (world.server.patched, world.waits()) == (["b"], {"a": "empty"})
+
+
+async def test_who_keeps_changing_an_object_back_gets_it_until_another_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = Timers(monkeypatch)
+    world = World(ApiServer(a="us"))
+    world.server.objects["a"] = {"other": "theirs"}
+    world.relist()
+    rivals = _sample("kube_sync_remediation_rivals_total")
+    async with world.running():
+        world.stream(_decision("a", "ours", key="other"))
+        for _ in range(5):
+            await world.idle()
+            world.server.objects["a"] = {"other": "theirs"}
+            world.relist()
+        await world.idle()
+        assert (world.server.patched, world.waits()) == (["a"] * 3, {"a": "rival"})
+        assert timers.seconds == [600.0]
+        assert _sample("kube_sync_remediation_rivals_total") == rivals + 1
+        world.take(_decision("a", "ours too", key="other"))
+        world.take(BOOKMARK)
+    assert len(world.server.patched) == 4
+
+
+async def test_what_is_refused_waits_until_the_object_or_its_decision_changes() -> None:
+    world = World(ApiServer(a="us"))
+    world.server.failures = [Terminal("422"), Terminal("422")]
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.reconciler._touch([key for key, _ in world.reconciler.waiting])
+        await world.idle()
+        assert (len(world.server.patched), world.waits()) == (1, {"a": "refused"})
+        world.take(_decision("a", "asia"))
+        world.take(BOOKMARK)
+        await world.idle()
+        assert len(world.server.patched) == 2
+        world.relist()
+    assert len(world.server.patched) == 3
+    assert world.waits() == {}
+
+
+async def test_what_was_written_is_not_written_again_before_the_watch_tells() -> None:
+    world = World(ApiServer(a="us"))
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.take(HELD)
+        world.take(RELEASED)
+    assert world.server.patched == ["a"]
+
+
+async def test_an_object_that_is_deleted_is_forgotten_in_every_part() -> None:
+    world = World(ApiServer(a="us"), limits=Limits(shrink=0.3))
+    world.facts.clusters = 1
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        assert world.waits() == {"a": "fleet"}
+        world.server.objects = {}
+        world.relist()
+        await world.idle()
+    assert world.waits() == {}
+    assert not world.reconciler._brakes.waiting
+    assert not world.reconciler._rivals._records
+
+
+async def test_an_object_that_is_recreated_is_weighed_anew() -> None:
+    world = World(ApiServer(a="us"), limits=Limits(shrink=0.3))
+    world.facts.clusters = 1
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.server.uid = "v"
+        world.relist()
+        world.take(_decision("a", "eu", uid="v"))
+        world.take(BOOKMARK)
+        await world.idle()
+        assert [wait.uid for _, wait in world.reconciler.waiting] == ["v"]
+        world.facts.clusters = 10
+        world.reconciler.weigh()
+    assert world.server.patched == ["a"]
+
+
+async def test_what_is_held_is_weighed_again_by_and_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fleet gets stale without anybody telling."""
+    monkeypatch.setattr(reconciler, "_LOOK_SECONDS", 0.001)
+    world = World(ApiServer(a="us"), limits=Limits(shrink=0.3))
+    world.facts.clusters = 1
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.facts.clusters = 10
+        world.now += 1
+        await until(lambda: world.server.patched)
+
+
+def _held(reason: str) -> float:
+    return REGISTRY.get_sample_value("kube_sync_remediation_held", {"reason": reason}) or 0
+
+
+def _sample(name: str) -> float:
+    return REGISTRY.get_sample_value(name) or 0
+
+
+def _outcomes(word: str) -> float:
+    labels = {"outcome": word}
+    return REGISTRY.get_sample_value("kube_sync_remediations_total", labels) or 0

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import pytest
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
@@ -82,3 +85,53 @@ def test_list_that_breaks_off_changes_nothing() -> None:
     store.abandon()
     listed(store, Listing([_item("here")], VERSION))
     assert store.get(_key("torn")) is None
+
+
+def _managed(*managers: tuple[str, str, str, list[str]]) -> Current:
+    fields = [
+        {
+            "manager": manager,
+            "operation": operation,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {f"f:{what}": {f"f:{key}": {} for key in keys}}},
+        }
+        for manager, operation, what, keys in managers
+    ]
+    has = dict.fromkeys("abc", "1")
+    return _read({"annotations": has, "labels": has, "managedFields": fields})
+
+
+def _read(metadata: dict[str, Any]) -> Current:
+    store = Store()
+    body = json.dumps({"metadata": {"name": "a", **metadata}}).encode()
+    store.apply(Event("ADDED", VERSION, Item(_key("a"), "u", VERSION, body)))
+    current = store.get(_key("a"))
+    assert current is not None
+    return current
+
+
+def test_what_only_the_remediator_applied_is_its_own() -> None:
+    ours = ("kube-sync-remediator", "Apply")
+    current = _managed(
+        (*ours, "annotations", ["a", "b", "gone"]),
+        (*ours, "labels", ["b", "c"]),
+        ("kubectl", "Update", "annotations", ["b", "c"]),
+    )
+    assert [current.ours, current.our_labels] == [{"a"}, {"b", "c"}]
+    labels = _managed((*ours, "labels", ["b", "c"]), ("kubectl", "Apply", "labels", ["c"]))
+    assert [labels.ours, labels.our_labels] == [set(), {"b"}]
+
+
+def test_what_the_remediator_gave_back_is_not_its_own() -> None:
+    """A JSON Patch makes it an owner too: by an update, of a value that was asked for."""
+    current = _managed(
+        ("kube-sync-remediator", "Update", "annotations", ["a"]),
+        ("kube-sync-remediator", "Apply", "annotations", ["a", "b"]),
+    )
+    assert current.ours == {"b"}
+
+
+@pytest.mark.parametrize("fields", [None, [], "kube-sync-remediator", ["kube-sync-remediator"]])
+def test_owners_that_cannot_be_read_own_nothing(fields: object) -> None:
+    current = _read({"annotations": {"a": "1"}, "managedFields": fields})
+    assert current == Current("u", {"a": "1"}, version=VERSION)

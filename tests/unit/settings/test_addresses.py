@@ -75,3 +75,13 @@ def test_a_stream_for_others_needs_token_and_certificate(
 def test_a_stream_for_others_with_token_and_certificate_is_served(file: Path) -> None:
     text = "decisions: {listen: ':9400', token_file: /t, cert_file: /c, key_file: /k}"
     check_stream(_load(file, text).decisions)
+
+
+def test_the_status_for_others_needs_a_token(file: Path) -> None:
+    with pytest.raises(Misconfigured) as raised:
+        _load(file, "remediate: {listen: ':9404'}")
+    assert str(raised.value) == (
+        "remediate.token_file: needed, since remediate.listen (:9404) is not a loopback address "
+        "and whoever asks may let changes through"
+    )
+    assert _load(file, "remediate: {listen: ':9404', token_file: /t}").remediate.token_file == "/t"

@@ -43,8 +43,15 @@ decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions",
   cert_file: null, key_file: null, ca_file: null}
 remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
-  guard: {}
   sinks: {placement_decisions: {enabled: false, namespace: null}}
+  namespaces: {}
+  listen: "127.0.0.1:9404"
+  token_file: null
+  guard:
+    {moves_per_minute: 60, moves_burst: 20, namespace_moves_per_minute: 30,
+     namespace_moves_burst: 10, cluster_moves_per_minute: 30, cluster_moves_burst: 10,
+     dwell_seconds: 30, cooldown_seconds: 120, oscillation_seconds: 3600, stale_seconds: 60,
+     shrink_share: 0.3, mass_share: 0.2, mass_floor: 10, placements: {}}
 admission:
   listen: "0.0.0.0:8443"
   cert_file: null
@@ -170,6 +177,34 @@ def test_off_is_a_word_and_not_a_boolean(file: Path) -> None:
         ("replicate: {root: a/b}", "replicate.root: expected `str` matching regex"),
         ("placement: {path: /io/k8s}", "placement.path: expected `str` matching regex"),
         ("placement: {path: io//k8s}", "placement.path: expected `str` matching regex"),
+        (
+            "remediate: {guard: {moves_per_minute: -1}}",
+            "remediate.guard.moves_per_minute: expected `float` >= 0",
+        ),
+        (
+            "remediate: {guard: {cooldown_seconds: .inf}}",
+            "remediate.guard.cooldown_seconds: expected `float` <= ",
+        ),
+        (
+            "remediate: {guard: {cooldown_seconds: .nan}}",
+            "remediate.guard.cooldown_seconds: expected `float` ",
+        ),
+        (
+            "remediate: {guard: {moves_burst: 0}}",
+            "remediate.guard.moves_burst: expected `int` >= 1",
+        ),
+        (
+            "remediate: {guard: {shrink_share: 2}}",
+            "remediate.guard.shrink_share: expected `float` <= 1",
+        ),
+        (
+            "remediate: {guard: {placements: {a: word}}}",
+            "remediate.guard.placements[...]: invalid enum value 'word'; known: preferences, ",
+        ),
+        (
+            "remediate: {namespaces: {shop: force}}",
+            "remediate.namespaces[...]: invalid enum value 'force'; known: off, dry-run, manual",
+        ),
         (
             "remediate: {mode: force}",
             "remediate.mode: invalid enum value 'force'; known: off, dry-run, manual, enforce",
@@ -384,6 +419,28 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "remediate.mode": ("dry-run", "dry-run"),
     "remediate.sinks.placement_decisions.enabled": ("true", True),
     "remediate.sinks.placement_decisions.namespace": ("0123", "0123"),
+    "remediate.namespaces": ("{shop: off}", {"shop": "off"}),
+    "remediate.listen": ("127.0.0.1:1", "127.0.0.1:1"),
+    "remediate.token_file": ("/a", "/a"),
+    **{
+        f"remediate.guard.{name}": ("7", 7)
+        for name in (
+            "moves_per_minute",
+            "moves_burst",
+            "namespace_moves_per_minute",
+            "namespace_moves_burst",
+            "cluster_moves_per_minute",
+            "cluster_moves_burst",
+            "dwell_seconds",
+            "cooldown_seconds",
+            "oscillation_seconds",
+            "stale_seconds",
+            "mass_floor",
+        )
+    },
+    "remediate.guard.shrink_share": ("0.5", 0.5),
+    "remediate.guard.mass_share": ("0.5", 0.5),
+    "remediate.guard.placements": ("{a/b: names}", {"a/b": "names"}),
     "admission.listen": (":1", ":1"),
     "admission.cert_file": ("/a", "/a"),
     "admission.key_file": ("/a", "/a"),

@@ -1,0 +1,54 @@
+"""`kube-sync remediate approve`: an annotation on a policy ConfigMap, in a person's own name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import msgspec
+
+from kube_sync.errors import Terminal
+from kube_sync.kube.approvals import APPROVED, with_approved
+from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.kube.collection import Item, KubeCollection
+from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.patch import annotate
+from kube_sync.kube.policymaps import parse
+from kube_sync.settings import Settings
+
+_MANAGER = "kube-sync-approve"
+
+
+class _Metadata(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+async def run_approve(
+    settings: Settings, names: list[str], now: Callable[[], float] = time.time
+) -> str:
+    """Approve these names on the first policy ConfigMap; tell on which. Raises SyncError."""
+    async with kube_client(settings.kubernetes) as kube:
+        items = [item async for item in _policies(kube, settings.policies.namespaces)]
+        if not items:
+            where = ", ".join(settings.policies.namespaces)
+            msg = f"there is no policy ConfigMap in {where} to approve anything on"
+            raise Terminal(msg)
+        item = min(items, key=lambda item: item.key)
+        metadata = msgspec.json.decode(item.body, type=_Object).metadata
+        value = with_approved(metadata.annotations or {}, names, now())
+        await annotate(kube, CONFIGMAPS, item.key, item.version, {APPROVED: value}, _MANAGER)
+        return f"approved on ConfigMap {item.key}: {', '.join(names)}"
+
+
+async def _policies(kube: KubeClient, namespaces: tuple[str, ...]) -> AsyncGenerator[Item]:
+    for namespace in namespaces:
+        async with aclosing(KubeCollection(kube, CONFIGMAPS, namespace=namespace).list()) as pages:
+            async for page in pages:
+                for item in page.items:
+                    if parse(item) is not None:
+                        yield item

@@ -1,0 +1,139 @@
+"""What a person may ask of a running remediator: the arguments, the requests, the answers.
+
+Three commands below `kube-sync remediate`: `status` shows what is held, `apply` lets through what
+waits for a person, both by asking the process itself; `approve` writes an annotation on a policy
+ConfigMap with the rights of whoever types it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+
+import msgspec
+
+from kube_sync.errors import Refused, Retriable, Terminal
+from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.settings import Settings, parse_listen
+
+STATUS = "/v1/remediation/status"
+APPLY = "/v1/remediation/apply"
+
+_SECONDS = 10.0
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
+_COLUMNS = ("OBJECT", "HELD BY", "WHY", "RELEASED BY", "IS", "WANTED")
+_WIDEST = 60  # characters of one value
+
+Approve = Callable[[Settings, list[str]], Awaitable[str]]
+
+
+def declare(
+    command: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]
+) -> None:
+    """Add the three commands below the one that runs the service."""
+    asks = command.add_subparsers(title="of a remediator that runs", metavar="ASK")
+    status = _ask(asks, "status", "show what is held, and why", function, _status)
+    status.add_argument("--json", action="store_true", help="as JSON, whole")
+    apply = _ask(asks, "apply", "let through what waits in mode manual", function, _apply)
+    which = apply.add_mutually_exclusive_group(required=True)
+    which.add_argument("name", nargs="?", metavar="NAME", help="the name of an object")
+    which.add_argument("--all", action="store_true", help="everything that waits for a person")
+    apply.add_argument("-n", "--namespace", metavar="NS", help="only in this namespace")
+    what = "let through what `status` gives a name to approve for"
+    approve = _ask(asks, "approve", what, function, _approve)
+    approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
+
+
+def _ask(
+    asks: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    what: str,
+    function: Callable[[argparse.Namespace], int],
+    ask: Callable[[argparse.Namespace, Settings, Approve], str],
+) -> argparse.ArgumentParser:
+    parser = asks.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".")
+    # Suppressed, or what was said before the word would be forgotten.
+    parser.add_argument(
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
+    )
+    if name != "approve":
+        parser.add_argument("--url", help="of the remediator (default: at remediate.listen)")
+    parser.set_defaults(command=function, ask=ask)
+    return parser
+
+
+def _status(arguments: argparse.Namespace, settings: Settings, _approve: Approve) -> str:
+    body = _request(settings, arguments.url, STATUS)
+    return body.decode() if arguments.json else table(msgspec.json.decode(body))
+
+
+def _apply(arguments: argparse.Namespace, settings: Settings, _approve: Approve) -> str:
+    asked = {"name": arguments.name, "namespace": arguments.namespace, "all": arguments.all}
+    body = _request(settings, arguments.url, APPLY, msgspec.json.encode(asked))
+    applied = msgspec.json.decode(body)["applied"]
+    if not applied:
+        msg = "nothing of that name waits for a person"
+        raise Terminal(msg)
+    return "\n".join(f"{name}: let through" for name in applied)
+
+
+def _approve(arguments: argparse.Namespace, settings: Settings, approve: Approve) -> str:
+    return asyncio.run(_awaited(approve(settings, arguments.names)))
+
+
+async def _awaited(awaitable: Awaitable[str]) -> str:
+    return await awaitable
+
+
+def table(status: Mapping[str, Any]) -> str:
+    """Return a status for people."""
+    lines = [f"nothing is written: {reason}" for reason in status["held"]]
+    if not status["waiting"]:
+        return "\n".join([*lines, "nothing waits"])
+    rows = [_COLUMNS, *(row for one in status["waiting"] for row in _rows(one))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pairs = (zip(row, widths, strict=True) for row in rows)
+    return "\n".join([*lines, *("  ".join(c.ljust(w) for c, w in p).rstrip() for p in pairs)])
+
+
+def _rows(one: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
+    name = f"{one['namespace']}/{one['name']}" if one["namespace"] else one["name"]
+    first = (name, one["kind"], _cut(one["reason"]), one["release"])
+    for key, change in sorted(one["changes"].items()) or [("", {})]:
+        is_, wanted = change.get("is"), change.get("wanted")
+        shown = (f"{key}={_cut(is_ or '')}" if is_ is not None else "", _cut(wanted or ""))
+        yield (*first, *shown)
+        first = ("", "", "", "")
+
+
+def _cut(text: str) -> str:
+    # On one line, with nothing in it that would move a terminal's cursor.
+    plain = "".join(c if c.isprintable() else " " for c in text)
+    return plain if len(plain) <= _WIDEST else plain[: _WIDEST - 1] + "…"
+
+
+def _request(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> bytes:
+    host, port = parse_listen("remediate.listen", settings.remediate.listen)
+    host = "127.0.0.1" if host in _ANYWHERE else host
+    whole = (url or f"http://{f'[{host}]' if ':' in host else host}:{port}").rstrip("/") + path
+    headers = TokenFile(settings.remediate.token_file).headers()
+    try:
+        asked = urllib.request.Request(whole, data=body, headers=headers)  # noqa: S310 - a person's
+        # Never through a proxy of the environment: the remediator is here.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(asked, timeout=_SECONDS) as response:
+            found: bytes = response.read()
+            return found
+    except HTTPError as error:
+        with error:
+            said = error.read().decode("utf-8", "replace").strip()
+        msg = f"{whole}: {error.code} {said}"
+        raise Refused(msg) from error
+    except (OSError, HTTPException, ValueError) as error:
+        msg = f"{whole}: {error}"
+        raise Retriable(msg) from error

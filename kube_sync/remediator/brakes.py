@@ -1,0 +1,145 @@
+"""The guard of `safety`, as the remediator uses it: with objects, decisions and PATCHes.
+
+It keeps which changes of placements are wanted, since the guard has to weigh all of them before it
+lets the first one go, and asks it about each. Other annotations and labels are not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from kube_sync.remediator.decided import Key
+from kube_sync.remediator.plan import Current, Write, after, with_history
+from kube_sync.safety import Change, Fleet, Go, Guard, Held, Placements, compare, read_history
+from kube_sync.safety.history import History
+
+
+class Facts(Protocol):
+    """What is known of the fleet."""
+
+    def begin(self) -> None:
+        """Begin with what the objects tell."""
+        ...
+
+    def fleet(self, now: float) -> Fleet:
+        """Return what is known now (Unix seconds)."""
+        ...
+
+
+class Brakes:
+    """What of the wanted changes may go."""
+
+    def __init__(
+        self,
+        guard: Guard[str],
+        placements: Placements,
+        facts: Facts,
+        approved: Callable[[], frozenset[str]],
+        now: Callable[[], float],
+    ) -> None:
+        """`facts` tells of the fleet, `approved` names what operators let through.
+
+        `now` is Unix seconds that never go back, as `safety` has them.
+        """
+        self.holds: tuple[Held, ...] = ()
+        self._guard = guard
+        self._placements = placements
+        self._facts = facts
+        self._approved = approved
+        self._now = now
+        self._pending: dict[str, tuple[Change, History]] = {}
+        self._ids: dict[Key, str] = {}
+        self._last: object = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is any change to weigh."""
+        return bool(self._pending)
+
+    @property
+    def keys(self) -> Iterable[Key]:
+        """Every object whose change is wanted."""
+        return [key for key, name in self._ids.items() if name in self._pending]
+
+    def begin(self, objects: Iterable[tuple[Key, Current]]) -> None:
+        """Begin with what all objects tell of how they were moved."""
+        self._facts.begin()
+        now, histories = self._now(), dict[str, tuple[str, History]]()
+        for key, current in objects:
+            histories[_id(key, current)] = (key[1].namespace, self._history(current, now))
+        self._guard.recall(histories, now)
+        self._pending, self._ids, self._last = {}, {}, None
+
+    def want(self, key: Key, current: Current, step: Write, *, evict: bool) -> bool:
+        """Take note of what is wanted of an object; tell whether that has to be weighed first."""
+        change = self._change(key, current, step, evict=evict)
+        if change is None:
+            self.drop(key)
+            return False
+        name, found = _id(key, current), self._history(current, self._now())
+        if self._ids.get(key, name) != name:  # another object of that name
+            self.forget(key)
+        known, self._ids[key] = self._pending.get(name), name
+        self._pending[name] = (change, found)
+        return known != (change, found)
+
+    def drop(self, key: Key) -> None:
+        """Take note that no change of an object is wanted any more."""
+        self._pending.pop(self._ids.get(key, ""), None)
+
+    def forget(self, key: Key) -> None:
+        """Forget an object that is gone."""
+        if (name := self._ids.pop(key, None)) is not None:
+            self._pending.pop(name, None)
+            self._guard.forget(name)
+
+    def weigh(self, workloads: int) -> bool:
+        """Weigh all changes together; tell whether it holds others than before."""
+        now, approved = self._now(), self._approved()
+        found = self._guard.consider(
+            self._pending, self._facts.fleet(now), workloads, approved, now
+        )
+        before, self._last = self._last, (tuple(_same(h) for h in found.holds), approved)
+        self.holds = found.holds
+        return self._last != before
+
+    def take(self, key: Key, current: Current, step: Write, *, evict: bool) -> Write | Held:
+        """Return the step as it may be written now, or what it waits for."""
+        change = self._change(key, current, step, evict=evict)
+        if change is None:
+            return step
+        now = self._now()
+        found = self._guard.take(_id(key, current), change, self._history(current, now), now)
+        return with_history(step, found.history) if isinstance(found, Go) else found
+
+    def moved(self, key: Key, current: Current) -> None:
+        """Take down that what was let go was written."""
+        self._guard.moved(_id(key, current))
+        self.drop(key)
+
+    def refund(self, key: Key, current: Current) -> None:
+        """Take down that what was let go was surely not written."""
+        self._guard.refund(_id(key, current), self._now())
+
+    def seconds_until(self, held: Held) -> float | None:
+        """Return when to ask again, None: when something else differs."""
+        return None if held.until is None else max(0.0, held.until - self._now())
+
+    def _change(self, key: Key, current: Current, step: Write, *, evict: bool) -> Change | None:
+        then: Mapping[str, str] = after(step, current)
+        return compare(self._placements, key[1].namespace, current.annotations, then, evict=evict)
+
+    @staticmethod
+    def _history(current: Current, now: float) -> History:
+        return read_history(current.annotations, now)
+
+
+def _id(key: Key, current: Current) -> str:
+    """Name one object for as long as it lives, the same in every process."""
+    return f"{key[0]}/{key[1]}/{current.uid}"
+
+
+def _same(held: Held) -> tuple[str, str | None]:
+    """Return what tells holds apart: how many seconds or moves it is about does not."""
+    return (held.kind, held.approve)

@@ -1,0 +1,51 @@
+"""Who else writes what a policy decides. Pure.
+
+A manager that puts its own value back after each PATCH would be fought for ever. An object on which
+the same decision was carried out so often within a minute is left to the other one: until another
+decision is made, or ten minutes are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+WRITES = 3
+_WINDOW = 60.0  # seconds
+_TRUCE = 600.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    decision: object
+    at: tuple[float, ...]
+
+
+class Rivals:
+    """How often each object was written lately, for which decision."""
+
+    def __init__(self) -> None:
+        self._records: dict[Hashable, _Record] = {}
+
+    def wrote(self, key: Hashable, decision: object, now: float) -> None:
+        """Take note that a decision was carried out."""
+        known = self._records.get(key)
+        before = known.at if known is not None and known.decision == decision else ()
+        self._records[key] = _Record(decision, (*before, now)[-WRITES:])
+
+    def truce(self, key: Hashable, decision: object, now: float) -> float | None:
+        """Return when an object may be written again for this decision, None: now."""
+        known = self._records.get(key)
+        if known is None or known.decision != decision or len(known.at) < WRITES:
+            return None
+        if known.at[-1] - known.at[0] > _WINDOW:
+            return None
+        until = known.at[-1] + _TRUCE
+        if until <= now:
+            del self._records[key]
+            return None
+        return until
+
+    def forget(self, key: Hashable) -> None:
+        """Forget an object that is gone."""
+        self._records.pop(key, None)

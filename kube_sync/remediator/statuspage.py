@@ -1,0 +1,104 @@
+"""What the remediator is doing and what it holds, as JSON; and what a person lets through.
+
+`GET /v1/remediation/status`, and `POST /v1/remediation/apply` with `{"namespace": …, "name": …}` or
+`{"all": true}` (`namespace`: only that one). Both need the token where there is one, since they
+tell what runs where, and move it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from kube_sync.remediator.arguments import APPLY, STATUS
+from kube_sync.remediator.decided import Key
+from kube_sync.remediator.reconciler import Reconciler
+from kube_sync.remediator.waiting import Wait
+from kube_sync.runtime.tokenfile import TokenFile
+
+_RECONCILER = web.AppKey("reconciler", Reconciler)
+_TOKEN = web.AppKey("token", TokenFile)
+
+
+class Applying(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of the objects that wait for a person are meant."""
+
+    name: str | None = None
+    namespace: str | None = None
+    all: bool = False
+
+    def names(self, key: Key) -> bool:
+        """Tell whether an object is meant."""
+        where = self.namespace is None or self.namespace == key[1].namespace
+        return where and (self.all or key[1].name == self.name)
+
+
+def status_app(reconciler: Reconciler, token: TokenFile) -> web.Application:
+    """Build the application."""
+    app = web.Application(middlewares=[_authenticated])
+    app[_RECONCILER] = reconciler
+    app[_TOKEN] = token
+    app.router.add_get(STATUS, _status, allow_head=False)
+    app.router.add_post(APPLY, _apply)
+    return app
+
+
+@web.middleware
+async def _authenticated(request: web.Request, handler: Handler) -> web.StreamResponse:
+    wanted = request.app[_TOKEN].headers().get("Authorization")
+    sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+    # Constant time: how much of a guess was right must not show.
+    if wanted is not None and not hmac.compare_digest(sent, wanted.encode()):
+        raise web.HTTPUnauthorized(
+            text="a bearer token is needed\n", headers={"WWW-Authenticate": "Bearer"}
+        )
+    return await handler(request)
+
+
+async def _status(request: web.Request) -> web.Response:
+    reconciler = request.app[_RECONCILER]
+    document = {
+        "v": 1,
+        "active": reconciler.active,
+        "held": list(reconciler.holds),
+        "waiting": [_shown(key, wait) for key, wait in reconciler.waiting],
+    }
+    return _json(document)
+
+
+async def _apply(request: web.Request) -> web.Response:
+    try:
+        asked = msgspec.json.decode(await request.read(), type=Applying)
+    except msgspec.DecodeError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from error
+    reconciler = request.app[_RECONCILER]
+    if not reconciler.active:
+        raise web.HTTPConflict(text="; ".join(reconciler.holds) + "\n")
+    keys = reconciler.apply(key for key, _ in reconciler.waiting if asked.names(key))
+    return _json({"v": 1, "applied": [str(key[1]) for key in keys]})
+
+
+def _json(document: Mapping[str, Any]) -> web.Response:
+    return web.Response(body=msgspec.json.encode(document), content_type="application/json")
+
+
+def _shown(key: Key, wait: Wait) -> dict[str, Any]:
+    gvr, name = key
+    return {
+        "resource": str(gvr),
+        "namespace": name.namespace,
+        "name": name.name,
+        "uid": wait.uid,
+        "kind": wait.kind,
+        "reason": wait.reason,
+        "release": wait.release,
+        "approve": wait.approve,
+        "since": wait.since,
+        "until": wait.until,
+        "changes": {k: {"is": old, "wanted": new} for k, (old, new) in wait.changes.items()},
+    }

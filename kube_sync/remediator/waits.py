@@ -1,0 +1,82 @@
+"""In words: what an object waits for, and what releases it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kube_sync.decisions.decision import compact
+from kube_sync.remediator.decided import Key
+from kube_sync.remediator.plan import OWN, Current, Held, Write
+from kube_sync.remediator.waiting import Wait
+from kube_sync.safety import Held as Braked
+from kube_sync.safety.digests import digest
+
+_Changes = Mapping[str, tuple[str | None, str | None]]
+
+
+def name_of(step: Write) -> str:
+    """Name what a step makes of an object, whatever state it is made in."""
+    return digest([step.uid, compact(step.annotations), compact(step.labels)])
+
+
+def unusable(current: Current, held: Held) -> Wait:
+    """Return the wait of an object without a usable decision."""
+    return Wait(current.uid, held.kind, held.reason, "the policy decides otherwise", {})
+
+
+def manual(key: Key, current: Current, step: Write) -> Wait:
+    """Return the wait of an object that a person has to let through."""
+    where = f" -n {key[1].namespace}" if key[1].namespace else ""
+    name = f"kube-sync remediate apply {key[1].name}{where}"
+    reason = "remediation is manual here"
+    return Wait(current.uid, "manual", reason, name, _changes(current, step), name_of(step))
+
+
+def dry_run(current: Current, step: Write) -> Wait:
+    """Return the wait of an object that would be written."""
+    reason, release = "it would be written", "remediate.mode: enforce"
+    return Wait(current.uid, "dry-run", reason, release, _changes(current, step))
+
+
+def rival(current: Current, step: Write, until: float) -> Wait:
+    """Return the wait of an object that somebody else keeps changing back."""
+    reason = "somebody else keeps changing it back"
+    release = "another decision, or ten minutes without a write"
+    return Wait(current.uid, "rival", reason, release, _changes(current, step), until=until)
+
+
+def braked(current: Current, step: Write, held: Braked) -> Wait:
+    """Return the wait of an object that the guard holds."""
+    changes = _changes(current, step)
+    return Wait(
+        current.uid,
+        held.kind,
+        held.reason,
+        held.release,
+        changes,
+        approve=held.approve,
+        until=held.until,
+    )
+
+
+def refused(current: Current, step: Write, error: str) -> Wait:
+    """Return the wait of an object whose PATCH cannot succeed."""
+    release = "the object or its decision changes"
+    return Wait(current.uid, "refused", error, release, _changes(current, step))
+
+
+def forbidden(current: Current, step: Write, error: str) -> Wait:
+    """Return the wait of an object that this process may not PATCH."""
+    release = "the remediator is granted it; tried again every minute"
+    return Wait(current.uid, "forbidden", error, release, _changes(current, step))
+
+
+def _changes(current: Current, step: Write) -> _Changes:
+    """Return every key that differs with its value before and after; not what is kept beside it."""
+    pairs = ((current.annotations, step.annotations), (current.labels, step.labels))
+    return {
+        key: (before.get(key), value)
+        for before, values in pairs
+        for key, value in values.items()
+        if before.get(key) != value and key not in OWN
+    }

@@ -1,0 +1,89 @@
+"""One PATCH, and what its answer means for whoever wants it.
+
+Keeps true: nothing is sent by a process that may not write any more, and what was sent by one that
+still might is given up when its time is over. The time is looked at right before each PATCH, and
+each is bound to the state of the object that was read, so that a process that was stalled in
+between meets a conflict where another has written since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from kube_sync.errors import Conflict, NotFound, Refused, SyncError, Terminal
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediator.decided import Key
+from kube_sync.remediator.plan import Write
+
+Patch = Callable[[GroupVersionResource, ObjectKey, Write], Awaitable[None]]
+Word = Literal["applied", "gone", "refused", "forbidden", "retried", "fenced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a PATCH: `written` is None where nobody knows.
+
+    `retry_after` is what the server asked for, in seconds.
+    """
+
+    word: Word
+    written: bool | None
+    error: str = ""
+    retry_after: float = 0.0
+
+
+class Writer:
+    """Whoever may write, as long as it may."""
+
+    def __init__(
+        self,
+        patch: Patch,
+        fence: Callable[[], float],
+        standby: Callable[[], str] = lambda: "another remediator is active",
+    ) -> None:
+        """`fence` tells for how many seconds more this process may write; 0: not at all.
+
+        `standby` tells why not.
+        """
+        self._patch = patch
+        self._fence = fence
+        self.standby = standby
+
+    @property
+    def may(self) -> bool:
+        """Whether this process may write now."""
+        return self._fence() > 0
+
+    async def write(self, key: Key, step: Write) -> Outcome:
+        """Make one PATCH."""
+        left = self._fence()
+        if left <= 0:
+            return Outcome("fenced", written=False, error="another one may write by now")
+        try:
+            async with asyncio.timeout(None if left == math.inf else left):
+                await self._patch(*key, step)
+        except TimeoutError:
+            return Outcome("fenced", written=None, error="no answer while this one may write")
+        except SyncError as error:
+            return _failed(error)
+        return Outcome("applied", written=True)
+
+
+def _failed(error: SyncError) -> Outcome:
+    match error:
+        case NotFound():
+            return Outcome("gone", written=False, error=str(error))
+        case Terminal():
+            return Outcome("refused", written=False, error=str(error))
+        case Refused():
+            return Outcome("forbidden", written=False, error=str(error))
+        case Conflict():
+            # By then the watch has told what is there instead.
+            return Outcome("retried", written=False, error=str(error))
+        case _:
+            asked: float | None = getattr(error, "retry_after", None)
+            return Outcome("retried", written=None, error=str(error), retry_after=asked or 0.0)

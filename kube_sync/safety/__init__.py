@@ -1,0 +1,35 @@
+"""The brakes: what of a decision may be carried out now, what waits, and what would release it.
+
+Pure: no I/O and no clock. `now` is Unix seconds that never go back within a process: the wall
+clock at its start plus what a monotonic clock has counted since. Read once, the wall clock lets
+times be compared with those that an earlier process wrote on the objects; never read again, its
+jumps mean nothing.
+"""
+
+from __future__ import annotations
+
+from kube_sync.safety.assessment import Assessment, Fleet
+from kube_sync.safety.guard import Guard
+from kube_sync.safety.history import HISTORY, read_history
+from kube_sync.safety.limits import Limits, Tightening, limits_of, parse_tightening
+from kube_sync.safety.moves import Change, compare
+from kube_sync.safety.placements import Placements
+from kube_sync.safety.verdicts import Go, Held, Holding
+
+__all__ = [
+    "HISTORY",
+    "Assessment",
+    "Change",
+    "Fleet",
+    "Go",
+    "Guard",
+    "Held",
+    "Holding",
+    "Limits",
+    "Placements",
+    "Tightening",
+    "compare",
+    "limits_of",
+    "parse_tightening",
+    "read_history",
+]

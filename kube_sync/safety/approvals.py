@@ -1,0 +1,79 @@
+"""Which moves of a mass an operator let through.
+
+An approval names the set of moves that it was asked for: a digest of every object with its
+placement before and after, and since when it has had the one before. So it lets each of these
+through once, and no other, the same move at another time least of all; what has not gone when it
+is taken back stays. The set that is asked
+for stays the same while only a few more moves come, or some go, so that there is time to read and
+to answer; those few count by themselves. After a restart the set is put together again from what
+is left of it and from the objects whose history says that this approval moved them; where that
+does not give the same set any more, the approval says nothing and another is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from kube_sync.safety.digests import digest
+from kube_sync.safety.history import History
+
+K = TypeVar("K", bound=Hashable)
+# Digests of the placement before and after, and since when the first was there (Unix seconds).
+Step = tuple[str, str, int]
+
+_PREFIX = "moves-"
+
+
+class Approvals(Generic[K]):
+    """What is asked for, what was let through, and what that has moved in earlier processes."""
+
+    def __init__(self) -> None:
+        self._offer: tuple[str, frozenset[tuple[K, Step]]] = ("", frozenset())
+        self._approved: dict[K, tuple[Step, str]] = {}
+        self._moved: dict[str, dict[K, Step]] = {}
+
+    def of(self, key: K, step: Step) -> str | None:
+        """Return the approval that lets this move through."""
+        known = self._approved.get(key)
+        return known[1] if known and known[0] == step else None
+
+    def recall(self, histories: Iterable[tuple[K, History]]) -> None:
+        """Take in what the histories of objects tell of earlier processes."""
+        for key, history in histories:
+            if len(history) > 1 and history[-1].approval:
+                step = (history[-2].placement, history[-1].placement, history[-2].at)
+                self._moved.setdefault(history[-1].approval, {})[key] = step
+
+    def weigh(self, asked: Mapping[K, Step], given: Collection[str]) -> list[K]:
+        """Let through what `given` approves, and return the moves that nothing lets through."""
+        self._approved = {
+            key: known
+            for key, known in self._approved.items()
+            if key in asked and asked[key] == known[0] and known[1] in given
+        }
+        self._moved = {name: steps for name, steps in self._moved.items() if name in given}
+        for name in sorted(given):
+            for key in self._covered(name, asked):
+                self._approved.setdefault(key, (asked[key], name))
+        return [key for key in asked if key not in self._approved]
+
+    def offer(self, waiting: Collection[K], asked: Mapping[K, Step], few: float) -> str:
+        """Return the name of the approval that `waiting` need."""
+        name, known = self._offer
+        new = sum((key, asked[key]) not in known for key in waiting)
+        if not name or new > few:
+            steps = {key: asked[key] for key in waiting}
+            self._offer = (_name(steps), frozenset(steps.items()))
+        return self._offer[0]
+
+    def _covered(self, name: str, asked: Mapping[K, Step]) -> list[K]:
+        if name == self._offer[0]:
+            return [key for key, step in asked.items() if (key, step) in self._offer[1]]
+        if name.startswith(_PREFIX) and _name({**self._moved.get(name, {}), **asked}) == name:
+            return list(asked)
+        return []
+
+
+def _name(steps: Mapping[K, Step]) -> str:
+    return _PREFIX + digest(sorted((str(key), *step) for key, step in steps.items()))

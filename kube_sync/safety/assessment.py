@@ -1,0 +1,68 @@
+"""What is known of the fleet, and what that and the number of moves say of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from kube_sync.safety.digests import digest
+from kube_sync.safety.limits import Limits
+from kube_sync.safety.verdicts import Held
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the decisions were made on.
+
+    `age`: seconds since it was known to be as it is, None where it never was. `best`: the most
+    clusters there were; whoever keeps it lowers it when an operator approves that some are gone,
+    and begins after a restart with the clusters that the placements in force name.
+    """
+
+    age: float | None
+    clusters: int
+    best: int
+    epoch_matches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What holds all moves, none where they may go one by one; how many there are, of how many."""
+
+    holds: tuple[Held, ...]
+    moves: int
+    workloads: int
+
+
+def judge_fleet(fleet: Fleet, limits: Limits, approved: Collection[str]) -> Held | None:
+    """Return why the fleet is nothing to move workloads by, None where it is."""
+    if fleet.age is None or not fleet.epoch_matches:
+        return _held("it is not known which clusters there are", "the fleet is loaded again")
+    if limits.stale is not None and fleet.age > limits.stale:
+        reason = f"the fleet was last seen {fleet.age:.0f} s ago (limit {limits.stale:.0f} s)"
+        return _held(reason, "the fleet is replicated again")
+    if not fleet.clusters:
+        return _held("there is no cluster", "a cluster is there")
+    if fleet.best - fleet.clusters > limits.shrink * fleet.best:
+        name = "fleet-" + digest([fleet.clusters, fleet.best])
+        if name not in approved:
+            reason = f"{fleet.clusters} of {fleet.best} clusters are left"
+            return _held(reason, f"the clusters are back, or approve {name}", name)
+    return None
+
+
+def judge_mass(moves: int, workloads: int, limits: Limits, offer: str) -> Held | None:
+    """Return why so many moves wait for the approval `offer`, None where they are few."""
+    if moves <= allowed(workloads, limits):
+        return None
+    reason = f"{moves} of {workloads} workloads would move"
+    return Held("mass", reason, f"fewer would move, or approve {offer}", approve=offer)
+
+
+def allowed(workloads: int, limits: Limits) -> float:
+    """Return how many moves at once are few."""
+    return max(limits.mass_floor, limits.mass_share * workloads)
+
+
+def _held(reason: str, release: str, approve: str | None = None) -> Held:
+    return Held("fleet", reason, release, approve=approve)

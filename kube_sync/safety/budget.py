@@ -1,0 +1,118 @@
+"""Token buckets of moves: one for all, one a namespace, one for each cluster that is left.
+
+Keeps true: in any stretch of time no scope gives more than its rate times that time plus its
+burst, also when limits change in between and also across restarts, as long as what was spent is
+replayed. A scope that nothing was ever taken from is full and takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kube_sync.safety.limits import Limits, Rate
+from kube_sync.safety.moves import Change
+
+Scope = tuple[str, str]  # ("moves", ""), ("namespace", its name) or ("cluster", its name)
+
+_MANY = 1024
+# Seconds, and of a token: what floating point loses of either.
+_NOTHING = 1e-6
+
+
+def scopes_of(change: Change) -> tuple[Scope, ...]:
+    """Return the scopes that a move takes a token of."""
+    return scopes(change.namespace, change.left)
+
+
+def scopes(namespace: str, left: Collection[str]) -> tuple[Scope, ...]:
+    """Return the scopes of a move in `namespace` away from the clusters `left`."""
+    clusters = (("cluster", name) for name in sorted(left))
+    return (("moves", ""), ("namespace", namespace), *clusters)
+
+
+class Budget:
+    """What is spent of each scope and has not come back."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._rates: dict[str, Rate | None] = {}
+        self._used: dict[Scope, tuple[float, float]] = {}  # tokens, at
+        self._exhausted_at: float | None = None
+        self._many = _MANY
+        self.limit(limits, 0)
+
+    def limit(self, limits: Limits, now: float) -> None:
+        """Let other limits be in force from `now` on; what is spent stays spent."""
+        # What came back until now came back at the old rate.
+        self._used = {scope: (self._used_of(scope, now), now) for scope in self._used}
+        self._rates = {
+            "moves": limits.moves,
+            "namespace": limits.namespace,
+            "cluster": limits.cluster,
+        }
+
+    def interval(self, scope: Scope) -> float:
+        """Return after how many seconds a token comes back, 0 where there is no limit."""
+        rate = self._rates[scope[0]]
+        return 1 / rate.per_second if rate else 0
+
+    def earliest(
+        self, wanted: Collection[Scope], now: float, besides: Collection[Scope] = ()
+    ) -> tuple[float, Scope]:
+        """Return when there is a token in each scope, and for which of them one waits.
+
+        `besides`: scopes that somebody else takes a token of first.
+        """
+        return max((self._free_at(scope, now, scope in besides), scope) for scope in wanted)
+
+    def spend(self, wanted: Collection[Scope], now: float) -> None:
+        """Take a token of each scope."""
+        for scope in wanted:
+            if self._rates[scope[0]] is not None:
+                at = max(now, self._used.get(scope, (0, now))[1])
+                self._used[scope] = (self._used_of(scope, now) + 1, at)
+        self._prune(now)
+
+    def replay(self, spent: Collection[Scope], at: float) -> None:
+        """Take what an earlier process took; it may have had other limits, but no more is due."""
+        self.spend(spent, at)
+        for scope in spent:
+            if (rate := self._rates[scope[0]]) is not None:
+                self._used[scope] = (min(self._used[scope][0], rate.burst), at)
+
+    def refund(self, spent: Collection[Scope], at: float, now: float) -> None:
+        """Give back what was taken `at`, but for what has come back by itself meanwhile."""
+        for scope in spent:
+            if (rate := self._rates[scope[0]]) is not None:
+                back = max(0.0, 1 - (now - at) * rate.per_second)
+                self._used[scope] = (max(0.0, self._used_of(scope, now) - back), now)
+
+    def exhaust(self, at: float) -> None:
+        """Count every scope as used up `at` this time: nobody knows what was spent before."""
+        self._used.clear()
+        self._exhausted_at = at
+
+    def _free_at(self, scope: Scope, now: float, besides: bool) -> float:  # noqa: FBT001 - in one place
+        rate = self._rates[scope[0]]
+        if rate is None:
+            return now
+        missing = self._used_of(scope, now) + besides + 1 - rate.burst
+        if missing <= max(_NOTHING, _NOTHING * rate.per_second):
+            return now
+        # A moment later at least: nobody who asks again then can spin.
+        return now + max(missing / rate.per_second, 0.001)
+
+    def _used_of(self, scope: Scope, now: float) -> float:
+        rate = self._rates[scope[0]]
+        if rate is None:
+            return 0
+        used, at = self._used.get(scope, (0.0, now))
+        if scope not in self._used and self._exhausted_at is not None:
+            used, at = rate.burst, self._exhausted_at
+        return max(0.0, used - max(0.0, now - at) * rate.per_second)
+
+    def _prune(self, now: float) -> None:
+        """Forget what is full again: namespaces and clusters come and go."""
+        if len(self._used) >= self._many:
+            used = {scope: (self._used_of(scope, now), now) for scope in self._used}
+            self._used = {scope: spent for scope, spent in used.items() if spent[0]}
+            self._many = max(_MANY, 2 * len(self._used))

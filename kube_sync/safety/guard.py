@@ -1,0 +1,280 @@
+"""The brakes of whatever moves workloads: a few at a time, not too often, and none by accident.
+
+How it is used, by a reconciler that takes one key at a time:
+1. `recall` once, when all objects are known and before anything is written.
+2. `consider` whenever the changes that are wanted differ, or the fleet, the approvals or the time
+   (once a second will do): it must be told all of them, since it stops what is too much at once.
+3. `take` for each, one at a time. Go: write it, with the history, in one PATCH; then `moved`, or
+   `refund` if it surely was not written, or nothing if nobody knows. Held: ask again at `until`
+   or, without one, after the next `consider` whose holds differ.
+
+Only changes of the placement are its business; they all go through it, since first placements and
+additions are part of a history too, and a fight over them is one. It restrains only moves: a first
+placement waits for no budget, and not for a stale fleet, as it takes nothing away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
+
+from kube_sync.safety.approvals import Approvals, Step
+from kube_sync.safety.assessment import Assessment, Fleet, allowed, judge_fleet, judge_mass
+from kube_sync.safety.budget import Budget, Scope, scopes, scopes_of
+from kube_sync.safety.digests import digest
+from kube_sync.safety.history import (
+    LENGTH,
+    Entry,
+    History,
+    caught_up,
+    extended,
+    oscillates_until,
+    settles_at,
+    stamp,
+    write_history,
+)
+from kube_sync.safety.limits import Limits, Tightening
+from kube_sync.safety.moves import Change
+from kube_sync.safety.turns import Turns
+from kube_sync.safety.verdicts import Go, Held, Holding, Kind
+
+K = TypeVar("K", bound=Hashable)
+
+_LOOKS_SECONDS = 1.0
+_WATCH_LAGS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A change that was let go and of which nobody said yet what became of it."""
+
+    history: History
+    at: float
+    spent: tuple[Scope, ...]
+
+
+class Guard(Generic[K]):
+    """What is held and what may go; it decides by its arguments alone.
+
+    A key names one object for as long as it lives, in every process: `str(key)` is the same in all
+    and has the uid in it, so that an object of the same name begins anew.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._base = limits
+        self._limits = limits
+        self._not_before: Mapping[K, float] = {}
+        self._budget = Budget(limits)
+        self._turns = Turns()
+        self._approvals: Approvals[K] = Approvals()
+        self._approved: frozenset[str] = frozenset()
+        self._wanted: dict[K, tuple[str, str]] = {}
+        self._holds: tuple[Held, ...] = ()
+        # Newer than what a watch has told: the object as it was written.
+        self._written: dict[K, History] = {}
+        self._flights: dict[K, _Flight] = {}
+        self._held: dict[K, Holding] = {}
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in force."""
+        return self._limits
+
+    @property
+    def held(self) -> Mapping[K, Holding]:
+        """The changes that wait."""
+        return self._held
+
+    def tighten(self, by: Tightening, not_before: Mapping[K, float], now: float) -> None:
+        """Let the limits be as low as `by` says, in place of what was said before.
+
+        `not_before` gives the objects of `by.not_before` by their keys (Unix seconds).
+        """
+        self._limits = self._base.tightened(by)
+        self._not_before = dict(not_before)
+        # A refund would go by another rate than what came back meanwhile did.
+        self._flights = {key: replace(f, spent=()) for key, f in self._flights.items()}
+        self._budget.limit(self._limits, now)
+
+    def recall(self, histories: Mapping[K, tuple[str, History]], now: float) -> None:
+        """Begin with what all objects tell: namespace and history of each, by its key."""
+        self._budget = Budget(self._limits)
+        self._turns = Turns()
+        self._approvals = Approvals()
+        self._approvals.recall((key, history) for key, (_, history) in histories.items())
+        self._wanted, self._written, self._flights, self._held = {}, {}, {}, {}
+        for at, _, replay in sorted(self._replays(histories, now), key=lambda r: r[:2]):
+            replay(at)
+
+    def consider(
+        self,
+        wanted: Mapping[K, tuple[Change, History]],
+        fleet: Fleet,
+        workloads: int,
+        approved: Collection[str],
+        now: float,
+    ) -> Assessment:
+        """Weigh all changes that are wanted together, each with the history its object has.
+
+        `workloads`: how many objects there are; `approved`: the names that operators approved.
+        """
+        self._approved = frozenset(approved)
+        self._wanted = {key: (change.before, change.after) for key, (change, _) in wanted.items()}
+        self._drop([key for key in self._held if key not in wanted])
+        asked = self._asked(wanted, now)
+        waiting = self._approvals.weigh(asked, self._approved)
+        few = allowed(workloads, self._limits)
+        offer = self._approvals.offer(waiting, asked, few) if len(waiting) > few else ""
+        holds = (
+            # An approval makes fewer clusters the new normal, once: `fleet` says so then.
+            judge_fleet(fleet, self._limits, ()),
+            judge_mass(len(waiting), workloads, self._limits, offer),
+        )
+        self._holds = tuple(hold for hold in holds if hold is not None)
+        return Assessment(self._holds, len(asked), workloads)
+
+    def take(self, key: K, change: Change, history: History, now: float) -> Go | Held:
+        """Let one change go, and charge it; or tell what it waits for.
+
+        `history` is what the object has, as `read_history` gives it.
+        """
+        stale = self._is_stale(key, history, now)
+        history = self._newest(key, change, history)
+        held = (
+            stale
+            or self._restrained(key, change, history, now)
+            or (self._charged(key, change, now) if change.is_move else None)
+        )
+        if held is not None:
+            since = self._held[key].since if key in self._held else now
+            self._held[key] = Holding(held, since)
+            if held.kind != "budget":
+                self._turns.leave(key)
+            return held
+        self._drop([key])
+        approval = self._approvals.of(key, _step(change, history)) or ""
+        entry = Entry(stamp(now), change.after, tuple(sorted(change.left)), approval)
+        history = extended(history, entry)
+        spent = scopes_of(change) if change.is_move else ()
+        self._flights[key] = _Flight(history, now, spent)
+        return Go(write_history(history))
+
+    def moved(self, key: K) -> None:
+        """Take down that what was let go was written."""
+        if (flight := self._flights.pop(key, None)) is not None:
+            self._written[key] = flight.history
+
+    def refund(self, key: K, now: float) -> None:
+        """Give back what was charged: what was let go was surely not written."""
+        if (flight := self._flights.pop(key, None)) is not None:
+            self._budget.refund(flight.spent, flight.at, now)
+
+    def forget(self, key: K) -> None:
+        """Forget an object that is gone."""
+        self._drop([key])
+        self._written.pop(key, None)
+        self._flights.pop(key, None)
+
+    def _drop(self, keys: Collection[K]) -> None:
+        for key in keys:
+            self._held.pop(key, None)
+            self._turns.leave(key)
+
+    def _is_stale(self, key: K, history: History, now: float) -> Held | None:
+        """Hold what is compared with an object as it was before our own last write.
+
+        Not for long: it may be that somebody put the object back as a whole.
+        """
+        written = self._written.get(key, ())
+        if _last(written) <= _last(history) or now > _last(written) + _WATCH_LAGS_SECONDS:
+            return None
+        reason, until = "the watch has not told of its last change yet", now + _LOOKS_SECONDS
+        return Held("unseen", reason, "the watch tells of it", until)
+
+    def _newest(self, key: K, change: Change, history: History) -> History:
+        """Return the object's history up to what it has now."""
+        written = self._written.get(key, ())
+        newest = written if _last(written) >= _last(history) else history
+        return caught_up(newest, change.before)
+
+    def _asked(self, wanted: Mapping[K, tuple[Change, History]], now: float) -> dict[K, Step]:
+        """Return the moves that would go if nothing but their number spoke against it."""
+        asked = {}
+        for key, (change, history) in wanted.items():
+            newest = self._newest(key, change, history)
+            stuck = (
+                change.is_forbidden
+                or self._is_stale(key, history, now)
+                or self._oscillation(key, change, newest, now)
+            )
+            if change.is_move and not stuck:
+                asked[key] = _step(change, newest)
+        return asked
+
+    def _restrained(self, key: K, change: Change, history: History, now: float) -> Held | None:
+        if change.is_forbidden:
+            return Held("empty", "it would run on no cluster", "the policy says `evict: true`")
+        if (held := self._oscillation(key, change, history, now)) or not change.is_move:
+            return held
+        if self._wanted.get(key) != (change.before, change.after):
+            reason, until = "not yet weighed together with all others", now + _LOOKS_SECONDS
+            return Held("unseen", reason, "the next look at all of them", until)
+        return next(iter(self._holds), None) or self._too_early(key, history, now)
+
+    def _oscillation(self, key: K, change: Change, history: History, now: float) -> Held | None:
+        until = oscillates_until(history, change.after, self._limits.oscillation)
+        if until is None or until <= now:
+            return None
+        name = "freeze-" + digest([str(key), change.before, change.after, history[-2].at])
+        if name in self._approved:
+            return None
+        reason = "it goes back and forth between two placements"
+        return Held("oscillation", reason, f"{_in(until, now)}, or approve {name}", until, name)
+
+    def _too_early(self, key: K, history: History, now: float) -> Held | None:
+        dwell, cooldown = settles_at(history, self._limits.dwell, self._limits.cooldown)
+        reasons: tuple[tuple[Kind, float, str], ...] = (
+            ("not_before", self._not_before.get(key, 0), "the policy lets it wait"),
+            ("dwell", dwell, "its placement changed a moment ago"),
+            ("cooldown", cooldown, "it moved a moment ago"),
+        )
+        kind, until, reason = max(reasons, key=lambda r: r[1])
+        return Held(kind, reason, _in(until, now), until) if until > now else None
+
+    def _charged(self, key: K, change: Change, now: float) -> Held | None:
+        missing = self._turns.take(self._budget, key, scopes_of(change), now)
+        if missing is None:
+            return None
+        until, (scope, name) = missing
+        where = {"moves": "", "namespace": f" in namespace {name}", "cluster": f" away from {name}"}
+        return Held("budget", f"enough moves{where[scope]} for now", _in(until, now), until)
+
+    def _replays(
+        self, histories: Mapping[K, tuple[str, History]], now: float
+    ) -> list[tuple[float, int, Callable[[float], None]]]:
+        """Return what was spent, as when and what to do; the oldest is not always the first."""
+        found: list[tuple[float, int, Callable[[float], None]]] = []
+        for namespace, history in histories.values():
+            for entry in history:
+                if entry.left:
+                    spent = scopes(namespace, entry.left)
+                    spend = partial(self._budget.replay, spent)
+                    found.append((min(entry.at, now), 1, spend))
+            if len(history) == LENGTH and history[0].at:
+                # It may have moved before that too, from which clusters nobody knows.
+                found.append((min(history[0].at, now), 0, self._budget.exhaust))
+        return found
+
+
+def _step(change: Change, history: History) -> Step:
+    return (change.before, change.after, _last(history))
+
+
+def _last(history: History) -> int:
+    return history[-1].at if history else 0
+
+
+def _in(until: float, now: float) -> str:
+    return f"in {max(1, round(until - now))} s"

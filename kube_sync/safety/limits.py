@@ -1,0 +1,131 @@
+"""How much may move: what the configuration allows, and what a policy makes less of it.
+
+A policy tightens by the document `data.kube_sync_budget`, which has the names of the configuration
+section `remediate.guard`. Whatever it says, nothing is allowed that was not allowed without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from kube_sync.errors import Undecided
+from kube_sync.settings import Guard as Settings
+
+# Bounded, so that every wait is a number of seconds that a timer takes.
+_NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
+_Time = Annotated[float, msgspec.Meta(ge=0, le=100_000_000_000)]
+# 0 is not "no limit" here: a policy that wants nothing to move says so by `not_before`.
+_PerMinute = Annotated[float, msgspec.Meta(gt=0)]
+_Burst = Annotated[int, msgspec.Meta(ge=1)]
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A token bucket: so many a minute, and `burst` at once after a pause."""
+
+    per_minute: float
+    burst: int
+
+    @property
+    def per_second(self) -> float:
+        """Tokens that come back in a second."""
+        return self.per_minute / 60
+
+
+class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Lower limits; None leaves one as it is. `not_before`: Unix seconds by `namespace/name`."""
+
+    moves_per_minute: _PerMinute | None = None
+    moves_burst: _Burst | None = None
+    namespace_moves_per_minute: _PerMinute | None = None
+    namespace_moves_burst: _Burst | None = None
+    cluster_moves_per_minute: _PerMinute | None = None
+    cluster_moves_burst: _Burst | None = None
+    dwell_seconds: _NotNegative | None = None
+    cooldown_seconds: _NotNegative | None = None
+    oscillation_seconds: _NotNegative | None = None
+    stale_seconds: _PerMinute | None = None
+    shrink_share: _Share | None = None
+    mass_share: _Share | None = None
+    mass_floor: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    not_before: Mapping[str, _Time] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits in force; a Rate of None is no limit, times are seconds, shares of one."""
+
+    moves: Rate | None = None
+    namespace: Rate | None = None
+    cluster: Rate | None = None
+    dwell: float = 0
+    cooldown: float = 0
+    oscillation: float = 0
+    stale: float | None = None
+    shrink: float = 1
+    mass_share: float = 1
+    mass_floor: int = 0
+
+    def tightened(self, by: Tightening) -> Limits:
+        """Return these limits, lower where `by` is lower."""
+        return Limits(
+            _slower(self.moves, by.moves_per_minute, by.moves_burst),
+            _slower(self.namespace, by.namespace_moves_per_minute, by.namespace_moves_burst),
+            _slower(self.cluster, by.cluster_moves_per_minute, by.cluster_moves_burst),
+            max(self.dwell, by.dwell_seconds or 0),
+            max(self.cooldown, by.cooldown_seconds or 0),
+            max(self.oscillation, by.oscillation_seconds or 0),
+            _least(self.stale, by.stale_seconds),
+            min(self.shrink, self.shrink if by.shrink_share is None else by.shrink_share),
+            min(self.mass_share, self.mass_share if by.mass_share is None else by.mass_share),
+            min(self.mass_floor, self.mass_floor if by.mass_floor is None else by.mass_floor),
+        )
+
+
+def limits_of(guard: Settings) -> Limits:
+    """Return the limits that the configuration section `remediate.guard` gives."""
+    return Limits(
+        _rate(guard.moves_per_minute, guard.moves_burst),
+        _rate(guard.namespace_moves_per_minute, guard.namespace_moves_burst),
+        _rate(guard.cluster_moves_per_minute, guard.cluster_moves_burst),
+        guard.dwell_seconds,
+        guard.cooldown_seconds,
+        guard.oscillation_seconds,
+        guard.stale_seconds or None,
+        guard.shrink_share,
+        guard.mass_share,
+        guard.mass_floor,
+    )
+
+
+def parse_tightening(document: object) -> Tightening:
+    """Read what `data.kube_sync_budget` is, decoded from JSON.
+
+    Raises Undecided: a limit that cannot be read is not a limit that is not there.
+    """
+    try:
+        return msgspec.convert(document, Tightening)
+    except msgspec.ValidationError as error:
+        msg = f"data.kube_sync_budget: {error}"
+        raise Undecided(msg) from error
+
+
+def _rate(per_minute: float, burst: int) -> Rate | None:
+    return Rate(per_minute, burst) if per_minute else None
+
+
+def _slower(rate: Rate | None, per_minute: float | None, burst: int | None) -> Rate | None:
+    if rate is None:
+        return None if per_minute is None else Rate(per_minute, burst or 1)
+    return Rate(
+        min(rate.per_minute, per_minute or rate.per_minute), min(rate.burst, burst or rate.burst)
+    )
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    return min((value for value in (one, other) if value is not None), default=None)

@@ -1,0 +1,49 @@
+"""What the guard says of one change, and what it shows of those that wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "empty",  # it would empty the workload
+    "oscillation",
+    "unseen",  # not yet weighed together with all others
+    "fleet",  # stale, or shrunk
+    "mass",  # too many at once
+    "not_before",
+    "dwell",
+    "cooldown",
+    "budget",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Carry it out, with `history` as the value of the annotation `kube-sync.io/moves`."""
+
+    history: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Leave the object as it is for now.
+
+    `until` is when to ask again, in Unix seconds; None: time alone releases nothing, ask when the
+    next assessment differs, or the object or its decision does. `approve` is the name that an
+    operator's approval has to give.
+    """
+
+    kind: Kind
+    reason: str
+    release: str
+    until: float | None = None
+    approve: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A change that waits, for what, and since when (Unix seconds)."""
+
+    held: Held
+    since: float

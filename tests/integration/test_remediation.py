@@ -1,0 +1,333 @@
+"""The remediator as a process on a real API server, whose audit log is the witness.
+
+What decides is a stand-in: the remediator knows nothing of an engine but its stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.decisions.decision import REQUESTED, Decision
+from kube_sync.errors import Conflict, NotFound, Terminal
+from kube_sync.kube.client import kube_client
+from kube_sync.kube.patch import amend_metadata, apply_metadata
+from kube_sync.objects import ObjectKey
+from kube_sync.remediator.plan import Amend, Apply
+from kube_sync.safety import HISTORY
+from kube_sync.settings import Kubernetes
+from tests.fakes.clients import REPLICASETS
+from tests.fakes.standin import StandIn, stand_in
+from tests.integration.test_pair import eventually
+from tools.demo.components import UNBRAKED, start_service
+from tools.demo.fleet import PREFERENCES, cluster, replica_set
+from tools.servers.processes import ProcessServer
+from tools.servers.running import free_port
+from tools.servers.stack import RunningStack
+
+MANAGER = "kube-sync-remediator"
+
+
+def _place(*clusters: str) -> str:
+    return json.dumps({"clusters": {name: {"weight": 1} for name in clusters}})
+
+
+class World:
+    """An API server, decisions that a test makes, and remediators that carry them out."""
+
+    def __init__(self, stack: RunningStack, engine: StandIn, namespace: str, folder: Path) -> None:
+        self.stack, self.engine, self.namespace, self.folder = stack, engine, namespace, folder
+        assert stack.audit_log is not None
+        self._audit = stack.audit_log
+        self._before = self._audit.stat().st_size
+        self._uids: dict[str, str] = {}
+
+    def create(self, name: str, **annotations: str) -> str:
+        manifest = replica_set(name)
+        manifest["metadata"] |= {"namespace": self.namespace, "annotations": annotations}
+        self.stack.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+        self._uids[name] = uid = self.metadata(name)["uid"]
+        return str(uid)
+
+    def create_all(self, names: list[str]) -> None:
+        items = [replica_set(name) for name in names]
+        for item in items:
+            item["metadata"] |= {"namespace": self.namespace}
+        manifest = {"apiVersion": "v1", "kind": "List", "items": items}
+        self.stack.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+        where = f"--namespace={self.namespace}"
+        found = json.loads(self.stack.kubectl("get", "replicasets", where, "--output=json"))
+        self._uids |= {o["metadata"]["name"]: o["metadata"]["uid"] for o in found["items"]}
+
+    def metadata(self, name: str) -> Any:
+        where = f"--namespace={self.namespace}"
+        found = self.stack.kubectl("get", "replicaset", name, where, "--output=json")
+        return json.loads(found)["metadata"]
+
+    def annotations(self, name: str) -> dict[str, str]:
+        found = self.metadata(name).get("annotations") or {}
+        return {key: value for key, value in found.items() if key not in (REQUESTED, HISTORY)}
+
+    async def decide(self, name: str, decision: Decision | None, uid: str = "") -> None:
+        await self.engine.decide((self.namespace, name, uid or self._uids[name], decision))
+
+    def writes(self, user: str = MANAGER) -> Counter[tuple[str, int]]:
+        """How often each object was patched in this test, and with which answer."""
+        with self._audit.open("rb") as log:
+            log.seek(self._before)
+            # What follows the last newline is still being written.
+            whole = log.read().rpartition(b"\n")[0].splitlines()
+        lines = [json.loads(line) for line in whole]
+        return Counter(
+            (line["objectRef"]["name"], line["responseStatus"]["code"])
+            for line in lines
+            if line["verb"] == "patch"
+            and line["objectRef"]["resource"] == "replicasets"
+            and line["objectRef"]["namespace"] == self.namespace
+            and line["user"]["username"].endswith(user)
+        )
+
+    @asynccontextmanager
+    async def remediator(
+        self, name: str = "one", role: str = "remediator", **remediate: Any
+    ) -> AsyncGenerator[ProcessServer]:
+        """Run a remediator; it writes as a role of its own where there are two."""
+        listen = f"127.0.0.1:{free_port()}"
+        configuration: dict[str, object] = {
+            "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs[role])},
+            "decisions": {"url": self.engine.url},
+            "remediate": {**UNBRAKED, **remediate, "listen": listen},
+        }
+        if role == "admin":  # the remediator's role reads no ConfigMaps but of its own policies
+            configuration["policies"] = {"namespaces": [self.namespace]}
+        # In a thread, since it waits for the stream that this loop serves.
+        started = await asyncio.to_thread(
+            start_service, "remediate", self.folder / name, configuration
+        )
+        assert isinstance(started, ProcessServer)
+        try:
+            yield started
+        finally:
+            await asyncio.to_thread(started.stop)
+
+
+@pytest.fixture
+async def world(stack: RunningStack, namespace: str, tmp_path: Path) -> AsyncGenerator[World]:
+    fleet = cluster("east", "europe-west1", "2")
+    fleet["metadata"]["namespace"] = namespace
+    stack.kubectl("create", "-f", "-", stdin=json.dumps(fleet))
+    async with stand_in() as engine:
+        yield World(stack, engine, namespace, tmp_path)
+
+
+async def test_a_decision_is_carried_out_once_and_taken_back_in_one_patch(world: World) -> None:
+    world.create("web", mine="1", kept="k")
+    async with world.remediator():
+        await world.decide("web", Decision({"mine": "2", "new": "3"}))
+        await eventually(lambda: world.annotations("web"), {"mine": "2", "kept": "k", "new": "3"})
+        await world.decide("web", Decision({"new": "4"}))
+        await eventually(lambda: world.annotations("web"), {"mine": "1", "kept": "k", "new": "4"})
+        await world.decide("web", None)
+        await world.decide("web", Decision())
+        await eventually(lambda: world.annotations("web"), {"mine": "1", "kept": "k"})
+        assert REQUESTED not in world.metadata("web")["annotations"]
+    assert world.writes() == {("web", 200): 3}
+
+
+async def test_what_has_no_owner_is_taken_back_too(world: World) -> None:
+    """As the webhook leaves it: the value of a policy, and the note of what was asked for."""
+    noted = {"place": "eu", "other": "x", REQUESTED: '{"place":"us","other":null}'}
+    world.create("web", **noted)
+    async with world.remediator():
+        await world.decide("web", Decision())
+        await eventually(lambda: world.annotations("web"), {"place": "us"})
+    assert world.writes() == {("web", 200): 1}
+
+
+async def test_an_object_that_was_recreated_is_not_taken_for_the_one_before(world: World) -> None:
+    old = world.create("web")
+    world.stack.kubectl("delete", "replicaset", "web", f"--namespace={world.namespace}")
+    world.create("web")
+    world.create("other")
+    async with world.remediator():
+        await world.decide("web", Decision({"a": "1"}), uid=old)
+        await world.decide("other", Decision({"a": "1"}))
+        await eventually(lambda: world.annotations("other"), {"a": "1"})
+        assert world.annotations("web") == {}
+    assert world.writes() == {("other", 200): 1}
+
+
+async def test_of_two_remediators_one_writes_each_object_once(world: World) -> None:
+    names = [f"web-{n}" for n in range(20)]
+    for name in names:
+        world.create(name)
+    async with world.remediator("one"), world.remediator("two"):
+        for name in names:
+            await world.decide(name, Decision({"a": "1"}))
+        await eventually(lambda: len(world.writes()), len(names))
+    assert world.writes() == {(name, 200): 1 for name in names}
+
+
+async def test_a_stalled_leader_writes_nothing_once_another_has_taken_over(world: World) -> None:
+    """SIGSTOP for longer than the Lease lasts: when it goes on it believes that no time passed."""
+    for name in ("before", "meanwhile", "after"):
+        world.create(name)
+    async with world.remediator("one") as first:
+        await world.decide("before", Decision({"a": "1"}))
+        await eventually(lambda: world.annotations("before"), {"a": "1"})
+        async with world.remediator("two", role="admin"):
+            process = first._process
+            assert process is not None
+            os.kill(process.pid, signal.SIGSTOP)
+            try:
+                await world.decide("meanwhile", Decision({"a": "2"}))
+                await eventually(lambda: world.annotations("meanwhile"), {"a": "2"}, 40)
+            finally:
+                os.kill(process.pid, signal.SIGCONT)
+            await world.decide("after", Decision({"a": "3"}))
+            await eventually(lambda: world.annotations("after"), {"a": "3"})
+            await eventually(lambda: "lease_lost" in first.logs(), expected=True)
+    assert world.writes() == {("before", 200): 1}
+
+
+async def test_what_a_leader_that_died_left_undone_is_done_by_the_next_one(world: World) -> None:
+    names = [f"web-{n}" for n in range(300)]
+    world.create_all(names)
+    async with world.remediator("one") as first, world.remediator("two", role="admin"):
+        await world.engine.decide(
+            *((world.namespace, n, world._uids[n], Decision({"a": "1"})) for n in names)
+        )
+        await eventually(lambda: len(world.writes()) > 5, expected=True)
+        first.kill()
+        done = world.writes()
+        assert 5 < len(done) < len(names), "it was in the middle of it"
+        await eventually(lambda: len(world.writes()) + len(world.writes("admin")), len(names), 40)
+    both = world.writes() + world.writes("admin")
+    assert both == {(name, 200): 1 for name in names}
+
+
+async def test_who_keeps_changing_an_object_back_gets_it(world: World) -> None:
+    world.create("web", a="theirs")
+    async with world.remediator():
+        await world.decide("web", Decision({"a": "ours"}))
+        for _ in range(3):
+            await eventually(lambda: world.annotations("web")["a"], "ours")
+            world.stack.kubectl(
+                "annotate", "replicaset", "web", "a=theirs", "--overwrite", "-n", world.namespace
+            )
+
+        def events() -> list[str]:
+            found = world.stack.kubectl(
+                "get", "events.events.k8s.io", "-n", world.namespace, "--output=json"
+            )
+            return [event["reason"] for event in json.loads(found)["items"]]
+
+        await eventually(events, ["RemediationRival"])
+        assert world.annotations("web")["a"] == "theirs"
+    assert world.writes() == {("web", 200): 3}
+
+
+async def test_a_workload_moves_when_the_policy_says_so_and_is_never_emptied(world: World) -> None:
+    world.create("web", **{PREFERENCES: _place("east", "west")})
+    world.create("other", **{PREFERENCES: _place("east", "west")})
+    async with world.remediator():
+        await world.decide("web", Decision({PREFERENCES: _place()}))
+        await world.decide("other", Decision({PREFERENCES: _place("west")}))
+        await eventually(lambda: world.annotations("other"), {PREFERENCES: _place("west")})
+        assert world.annotations("web") == {PREFERENCES: _place("east", "west")}
+    assert world.writes() == {("other", 200): 1}
+
+
+async def test_a_test_that_fails_is_told_from_a_value_that_is_refused(world: World) -> None:
+    """Both are 422: one passes when the object is read again, the other never does."""
+    uid = world.create("web", a="1")
+    version, name = world.metadata("web")["resourceVersion"], ObjectKey(world.namespace, "web")
+    async with kube_client(Kubernetes(str(world.stack.kubeconfigs["remediator"]))) as client:
+        for stale in (Amend(uid, {"a": None}, {}, "1"), Amend("other", {"a": None}, {}, version)):
+            with pytest.raises(Conflict):
+                await amend_metadata(client, REPLICASETS, name, stale, MANAGER)
+        refused = Amend(uid, {"a": "x" * 300_000}, {}, version)
+        with pytest.raises(Terminal, match="Too long"):
+            await amend_metadata(client, REPLICASETS, name, refused, MANAGER)
+        await amend_metadata(
+            client, REPLICASETS, name, Amend(uid, {"a": None}, {}, version), MANAGER
+        )
+        wanted, gone = Apply("other", {"a": "1"}), ObjectKey(world.namespace, "gone")
+        with pytest.raises(NotFound):
+            await apply_metadata(client, REPLICASETS, "ReplicaSet", name, wanted, MANAGER)
+        with pytest.raises(NotFound):
+            await apply_metadata(client, REPLICASETS, "ReplicaSet", gone, wanted, MANAGER)
+    assert world.annotations("web") == {}
+
+
+async def test_held_moves_are_told_approved_and_carried_out(world: World) -> None:
+    """A mass of moves; the person who approves has rights on the policy, not on the workloads."""
+    names = [f"web-{n}" for n in range(3)]
+    for name in names:
+        world.create(name, **{PREFERENCES: _place("east", "west")})
+    policy = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"p.rego": "package p"}}
+    policy["metadata"] = {"name": "policy", "namespace": world.namespace}
+    world.stack.kubectl("create", "-f", "-", stdin=json.dumps(policy))
+    guard = {**UNBRAKED["guard"], "mass_share": 0, "mass_floor": 2}  # type: ignore[dict-item]
+    async with world.remediator(role="admin", guard=guard) as remediator:
+        file = remediator.spec.folder / "config.yaml"
+
+        async def ask(*arguments: str) -> str:
+            return await asyncio.to_thread(_cli, file, *arguments)
+
+        status = json.loads(await ask("status", "--json"))
+        assert (status["active"], status["waiting"]) == (True, [])
+        target = [(world.namespace, n, world._uids[n], _west()) for n in names]
+        await world.engine.decide(*target)
+
+        async def held() -> Any:
+            return json.loads(await ask("status", "--json"))["waiting"]
+
+        while len(waiting := await held()) < len(names):
+            pass  # each turn waits for another process
+        assert {one["kind"] for one in waiting} == {"mass"}
+        assert "3 of 3 workloads would move" in await ask("status")
+        (approve,) = {one["approve"] for one in waiting}
+        assert f"approved on ConfigMap {world.namespace}/policy" in await ask("approve", approve)
+        for name in names:
+            await eventually(partial(world.annotations, name), {PREFERENCES: _place("west")})
+        assert await held() == []
+    assert set(world.writes("admin").values()) == {1}
+
+
+async def test_a_person_lets_through_what_waits_for_one(world: World) -> None:
+    world.create("web")
+    world.create("other")
+    async with world.remediator(mode="manual") as remediator:
+        await world.engine.decide(
+            *((world.namespace, n, world._uids[n], Decision({"a": "1"})) for n in world._uids)
+        )
+        file = remediator.spec.folder / "config.yaml"
+        while "web" not in await asyncio.to_thread(_cli, file, "status"):
+            pass  # each turn waits for another process
+        said = await asyncio.to_thread(_cli, file, "apply", "web", "-n", world.namespace)
+        assert said == f"{world.namespace}/web: let through\n"
+        await eventually(lambda: world.annotations("web"), {"a": "1"})
+        assert "other" in await asyncio.to_thread(_cli, file, "status")
+    assert world.writes() == {("web", 200): 1}
+
+
+def _west() -> Decision:
+    return Decision({PREFERENCES: _place("west")})
+
+
+def _cli(file: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "kube_sync", "remediate", *arguments, "--config", str(file)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from kube_sync.kube.collection import Event, Item, ResourceVersion
+from kube_sync.objects import ObjectKey
+from kube_sync.remediator.clusters import STEADY_SECONDS, Clusters, FleetFacts
+from kube_sync.safety import Limits
+from kube_sync.safety.assessment import judge_fleet
+from tests.fakes.listing import Listing, at_once, listed
+
+VERSION = ResourceVersion("1")
+LIMITS = Limits(shrink=0.3)
+
+
+def _item(name: str, namespace: str = "fleet") -> Item:
+    return Item(ObjectKey(namespace, name), "u", VERSION, b"{}")
+
+
+class World:
+    def __init__(self, *names: str, named: int = 0) -> None:
+        self.changes = 0
+        self.approved = frozenset[str]()
+        self.seen_at: float | None = 1.0
+        self.now = 0.0
+        self.named = named
+        self.clusters = Clusters(
+            lambda key: key.namespace == "fleet", self._changed, lambda: self.now
+        )
+        self.facts = FleetFacts(
+            self.clusters, LIMITS, lambda: self.named, lambda: self.seen_at, lambda: self.approved
+        )
+        if names:
+            self.list(*names)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def list(self, *names: str, known: bool = True) -> None:
+        listed(self.clusters, Listing([_item(name) for name in names], VERSION), known=known)
+
+    def event(self, kind: str, name: str, namespace: str = "fleet") -> None:
+        self.clusters.apply(Event(kind, VERSION, _item(name, namespace)))
+
+    def counts(self) -> tuple[int, int]:
+        self.now += 2 * STEADY_SECONDS  # whatever was is over
+        fleet = self.facts.fleet(self.now)
+        return fleet.clusters, fleet.best
+
+
+def test_clusters_are_counted_as_they_come_and_go() -> None:
+    world = World("a", "b")
+    world.event("ADDED", "c")
+    world.event("MODIFIED", "c")
+    world.event("ADDED", "elsewhere", "other")
+    world.clusters.apply(Event("BOOKMARK", VERSION))
+    assert (len(world.clusters), world.changes) == (3, 2)
+    world.event("DELETED", "a")
+    assert (world.counts(), world.changes) == ((2, 2), 3)
+
+
+def test_a_fleet_that_is_back_counts_as_smaller_for_a_moment() -> None:
+    """Decisions that were made on the smaller one may be all that is known yet."""
+    world = World("a", "b", "c")
+    world.now = 100.0
+    for name in ("b", "c"):
+        world.event("DELETED", name)
+    world.now = 101.0
+    world.event("ADDED", "b")
+    world.list("a", "b", "c")
+    for seconds, clusters in ((1.0, 1), (STEADY_SECONDS, 1), (STEADY_SECONDS + 1.0, 3)):
+        found = world.facts.fleet(100.0 + seconds)
+        assert (found.clusters, found.best) == (clusters, 3)
+
+
+def test_a_fleet_that_only_grows_counts_as_large_as_it_is() -> None:
+    world = World()
+    world.list()
+    for number, name in enumerate("abc", start=1):
+        world.event("ADDED", name)
+        assert world.facts.fleet(world.now).clusters == number
+
+
+def test_a_list_that_breaks_off_changes_nothing() -> None:
+    world = World("a")
+    at_once(world.clusters.page([_item("torn")]))
+    world.clusters.abandon()
+    world.list("a")
+    assert len(world.clusters) == 1
+
+
+def test_the_most_there_were_is_remembered() -> None:
+    world = World("a", "b", "c")
+    assert world.counts() == (3, 3)
+    world.list("a")
+    assert world.counts() == (1, 3)
+
+
+def test_after_a_restart_the_placements_in_force_tell_how_many_there_were() -> None:
+    assert World("a", named=5).counts() == (1, 5)
+
+
+def test_a_new_beginning_forgets_nothing_that_was_seen() -> None:
+    """The Lease may lapse in the very trouble in which clusters vanish."""
+    world = World("a", "b", "c", named=2)
+    assert world.counts() == (3, 3)
+    world.list("a")
+    world.facts.begin()
+    assert world.counts() == (1, 3)
+
+
+def test_a_new_beginning_asks_the_placements_again() -> None:
+    world = World("a", named=2)
+    assert world.counts() == (1, 2)
+    world.named = 4
+    assert world.counts() == (1, 2)
+    world.facts.begin()
+    assert world.counts() == (1, 4)
+
+
+def test_an_approval_makes_fewer_clusters_the_new_normal_once() -> None:
+    world = World("a", "b")
+    assert world.counts() == (2, 2)
+    world.list("a")
+    held = judge_fleet(world.facts.fleet(1.0), LIMITS, ())
+    assert held is not None
+    assert held.approve is not None
+    world.approved = frozenset([held.approve])
+    assert world.counts() == (1, 1)
+    world.list("a", "b")
+    assert world.counts() == (2, 2)
+    world.list("a")
+    assert world.counts() == (1, 2), "an approval is for what happened when it was given"
+
+
+def test_a_fleet_that_is_not_listed_or_not_heard_of_has_no_age() -> None:
+    assert World().facts.fleet(1.0).age is None
+    world = World("a")
+    world.seen_at = None
+    assert world.facts.fleet(1.0).age is None
+    world.seen_at = 1.0
+    assert world.facts.fleet(8.0).age == 7.0
+
+
+def test_without_a_collection_of_clusters_none_are_missed() -> None:
+    facts = FleetFacts(None, LIMITS, lambda: 9, lambda: 1.0, frozenset)
+    assert judge_fleet(facts.fleet(1.0), LIMITS, ()) is None

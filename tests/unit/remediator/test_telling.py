@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.errors import Retriable
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.events import EVENTS, Reporter
+from kube_sync.objects import GroupVersionResource
+from kube_sync.observability import metrics
+from kube_sync.remediator.telling import CONTROLLER, Telling
+from kube_sync.remediator.waiting import Wait, Waiting
+from tests.fakes.apiserver import FakeApiServer, fake_apiserver
+from tests.fakes.clients import REPLICASETS, key, kube_of
+from tests.unit.async_tools import running, until
+
+NODES = GroupVersionResource("", "v1", "nodes")
+
+
+class World:
+    def __init__(self, api: FakeApiServer, recorder: EventRecorder) -> None:
+        self.api = api
+        self.asked: list[GroupVersionResource] = []
+        self.away = False
+        self.telling = Telling(recorder, self._kind_of)
+        self.waiting = Waiting(self.telling.tell, lambda: 1.0)
+        self.recorder = recorder
+
+    async def _kind_of(self, gvr: GroupVersionResource) -> str:
+        self.asked.append(gvr)
+        if self.away:
+            msg = "away"
+            raise Retriable(msg)
+        return "ReplicaSet"
+
+    def wait(self, kind: str, name: str = "web", **more: Any) -> None:
+        wait = Wait("u", kind, "why", "release", {}, **more)
+        self.waiting.put((REPLICASETS, key(name, "shop")), wait)
+
+    @property
+    def events(self) -> list[Any]:
+        return [*self.api.objects(EVENTS).values()]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncGenerator[World]:
+    async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
+        api.define(EVENTS, "Event")
+        reporter = Reporter(CONTROLLER, "host-1")
+        world = World(api, EventRecorder(client, reporter, metrics.remediation_events))
+        async with running(world.telling.run(world.waiting), world.recorder.run()):
+            yield world
+
+
+async def test_what_is_held_is_told_beside_the_object_with_its_release(world: World) -> None:
+    world.wait("mass")
+    await until(lambda: world.events)
+    (event,) = world.events
+    assert event["regarding"] == {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "namespace": "shop",
+        "name": "web",
+        "uid": "u",
+    }
+    assert (event["reason"], event["note"], event["action"]) == (
+        "RemediationMass",
+        "why (release)",
+        "Hold",
+    )
+    assert event["reportingController"] == CONTROLLER
+
+
+async def test_a_time_is_left_out_so_that_the_same_is_counted(world: World) -> None:
+    world.wait("not_before", until=2.0)
+    await until(lambda: world.events)
+    assert (world.events[0]["reason"], world.events[0]["note"]) == ("RemediationNotBefore", "why")
+
+
+async def test_a_name_to_approve_is_told_although_there_is_a_time_too(world: World) -> None:
+    world.wait("oscillation", until=2.0, approve="freeze-1")
+    await until(lambda: world.events)
+    assert world.events[0]["note"] == "why (release)"
+
+
+async def test_what_is_over_in_a_moment_or_was_asked_for_is_not_told(world: World) -> None:
+    world.wait("unseen", "a")
+    world.wait("dry-run", "b")
+    world.wait("mass", "c")
+    world.waiting.drop((REPLICASETS, key("gone", "shop")))
+    await until(lambda: world.events)
+    assert [event["regarding"]["name"] for event in world.events] == ["c"]
+
+
+async def test_what_waits_no_longer_when_its_turn_comes_is_not_told(world: World) -> None:
+    world.wait("mass", "a")
+    world.waiting.drop((REPLICASETS, key("a", "shop")))
+    world.wait("mass", "b")
+    await until(lambda: world.events)
+    assert [event["regarding"]["name"] for event in world.events] == ["b"]
+
+
+async def test_without_its_kind_an_object_is_not_told_of(world: World) -> None:
+    world.away = True
+    world.wait("mass", "a")
+    await until(lambda: world.asked)
+    world.away = False
+    world.waiting.put((NODES, key("n", "")), Wait("u", "mass", "why", "release", {}))
+    await until(lambda: world.events)
+    assert [event["regarding"]["name"] for event in world.events] == ["n"]
+    assert world.events[0]["regarding"]["apiVersion"] == "v1"
+    await asyncio.sleep(0)

@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import pytest
+
+from kube_sync.safety import (
+    HISTORY,
+    Assessment,
+    Change,
+    Fleet,
+    Go,
+    Guard,
+    Held,
+    Limits,
+    Tightening,
+    read_history,
+)
+from kube_sync.safety.history import Entry, History
+from kube_sync.safety.limits import Rate
+
+WELL = Fleet(age=1, clusters=10, best=10, epoch_matches=True)
+NOW = 1000.0
+
+
+def move(before: str = "a", after: str = "b", namespace: str = "n") -> Change:
+    return Change(namespace, before, after, frozenset([before]), frozenset([after]))
+
+
+def grow() -> Change:
+    return Change("n", "a", "ab", joined=frozenset("b"))
+
+
+class Bench:
+    """A guard, and objects whose histories are written as it says."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.guard: Guard[str] = Guard(limits or Limits(mass_floor=9))
+        self.histories: dict[str, History] = {}
+        self.workloads = 100
+
+    def consider(
+        self,
+        wanted: Mapping[str, Change],
+        fleet: Fleet = WELL,
+        approved: Collection[str] = (),
+        now: float = NOW,
+    ) -> Assessment:
+        both = {key: (change, self.histories.get(key, ())) for key, change in wanted.items()}
+        return self.guard.consider(both, fleet, self.workloads, approved, now)
+
+    def take(self, key: str, change: Change, now: float = NOW) -> Go | Held:
+        return self.guard.take(key, change, self.histories.get(key, ()), now)
+
+    def write(self, key: str, change: Change, now: float = NOW) -> Go | Held:
+        verdict = self.take(key, change, now)
+        if isinstance(verdict, Go):
+            self.histories[key] = read_history({HISTORY: verdict.history}, now)
+            self.guard.moved(key)
+        return verdict
+
+    def held(self, key: str, change: Change, now: float = NOW) -> Held:
+        verdict = self.take(key, change, now)
+        assert isinstance(verdict, Held)
+        return verdict
+
+    def restart(self, now: float = NOW) -> None:
+        self.guard = Guard(self.guard._base)
+        self.guard.recall({key: ("n", history) for key, history in self.histories.items()}, now)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def _masses(number: int, **kwargs: str) -> dict[str, Change]:
+    return {f"o{index}": move(**kwargs) for index in range(number)}
+
+
+def test_a_move_goes_with_its_history(bench: Bench) -> None:
+    bench.consider({"o": move()})
+    assert bench.take("o", move()) == Go('[[0,"a"],[1000,"b",["a"]]]')
+    assert bench.guard.held == {}
+
+
+def test_a_move_that_was_not_weighed_with_the_others_waits_for_that(bench: Bench) -> None:
+    assert bench.held("o", move()).until == NOW + 1
+    bench.consider({"o": move(after="c")})
+    held = bench.held("o", move())
+    assert (held.kind, held.release) == ("unseen", "the next look at all of them")
+
+
+def test_what_takes_nothing_away_waits_for_nothing() -> None:
+    bench = Bench(Limits(Rate(1, 1), dwell=99, cooldown=99))
+    bench.consider({}, Fleet(None, 0, 0, epoch_matches=False))
+    for number in range(5):
+        assert isinstance(bench.take(f"o{number}", grow()), Go)
+
+
+def test_nothing_is_emptied_that_the_policy_did_not_evict(bench: Bench) -> None:
+    change = replace(move(after=""), empties=True)
+    bench.consider({"o": change}, approved=["everything"])
+    held = bench.held("o", change)
+    assert (held.kind, held.until, held.release) == ("empty", None, "the policy says `evict: true`")
+    change = replace(change, evict=True)
+    bench.consider({"o": change})
+    assert isinstance(bench.take("o", change), Go)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "reason", "release"),
+    [
+        (replace(WELL, age=None), "it is not known which clusters", "the fleet is loaded again"),
+        (replace(WELL, epoch_matches=False), "it is not known", "the fleet is loaded again"),
+        (replace(WELL, age=61.0), "the fleet was last seen 61 s ago (limit 60 s)", "the fleet is"),
+        (replace(WELL, clusters=0), "there is no cluster", "a cluster is there"),
+        (replace(WELL, clusters=6), "6 of 10 clusters are left", "the clusters are back, or appr"),
+    ],
+)
+def test_a_fleet_that_is_not_to_be_trusted_holds_all_moves(
+    fleet: Fleet, reason: str, release: str
+) -> None:
+    bench = Bench(Limits(stale=60, shrink=0.3, mass_floor=9))
+    assessment = bench.consider({"o": move()}, fleet)
+    held = bench.held("o", move())
+    assert assessment == Assessment((held,), 1, 100)
+    assert (held.kind, held.until) == ("fleet", None)
+    assert held.reason.startswith(reason)
+    assert held.release.startswith(release)
+    assert not bench.consider({"o": move()}, replace(WELL, clusters=7, age=60)).holds
+    assert isinstance(bench.take("o", move()), Go)
+
+
+def test_a_fleet_without_an_age_limit_may_be_old(bench: Bench) -> None:
+    assert not bench.consider({"o": move()}, replace(WELL, age=1e6)).holds
+
+
+def test_the_name_of_an_approval_alone_opens_nothing_for_a_smaller_fleet() -> None:
+    """Whoever tells of the fleet makes fewer the new normal, once; the name stays written."""
+    bench = Bench(Limits(shrink=0.3, mass_floor=9))
+    (held,) = bench.consider({}, replace(WELL, clusters=6)).holds
+    assert held.approve is not None
+    assert held.approve in held.release
+    assert bench.consider({}, replace(WELL, clusters=6), [held.approve]).holds
+    assert not bench.consider({}, replace(WELL, clusters=6, best=6), [held.approve]).holds
+
+
+def test_a_mass_of_moves_is_held_until_it_is_approved() -> None:
+    bench = Bench(Limits(mass_share=0.2, mass_floor=9))
+    assert not bench.consider(_masses(20)).holds
+    wanted = _masses(21)
+    (held,) = bench.consider(wanted).holds
+    assert (held.kind, held.reason) == ("mass", "21 of 100 workloads would move")
+    assert bench.held("o3", wanted["o3"]) == held
+    assert held.approve is not None
+    assert not bench.consider(wanted, approved=[held.approve]).holds
+    assert isinstance(bench.take("o3", wanted["o3"]), Go)
+
+
+def test_a_few_moves_are_no_mass_in_a_small_fleet(bench: Bench) -> None:
+    bench.workloads = 9
+    assert not bench.consider(_masses(9)).holds
+
+
+def test_what_cannot_go_anyway_is_no_part_of_a_mass(bench: Bench) -> None:
+    """Else workloads that no cluster fits would stop all others for ever."""
+    bench.guard = Guard(Limits(oscillation=99, mass_share=0, mass_floor=9))
+    emptied = {key: replace(change, empties=True) for key, change in _masses(50).items()}
+    frozen = {f"f{number}": move() for number in range(50)}
+    for key in frozen:
+        bench.histories[key] = (Entry(970, "a"), Entry(980, "b"), Entry(990, "a"))
+    more = {f"g{number}": grow() for number in range(50)}
+    assessment = bench.consider({**emptied, **frozen, **more, "o": move()})
+    assert assessment == Assessment((), 1, 100)
+
+
+def _approve(bench: Bench, wanted: Mapping[str, Change], now: float = NOW) -> str:
+    (held,) = bench.consider(wanted, now=now).holds
+    assert held.approve is not None
+    assert not bench.consider(wanted, approved=[held.approve], now=now).holds
+    return held.approve
+
+
+def test_an_approval_of_one_change_opens_no_door_for_another() -> None:
+    bench = Bench(Limits(mass_share=0, mass_floor=9))
+    name = _approve(bench, _masses(30))
+    (held,) = bench.consider(_masses(30, after="c"), approved=[name]).holds
+    assert held.approve != name
+
+
+def test_an_approval_lets_each_move_through_once() -> None:
+    bench = Bench(Limits(mass_share=0, mass_floor=9))
+    there, back = _masses(30), _masses(30, before="b", after="a")
+    name = _approve(bench, there)
+    for key, change in there.items():
+        assert isinstance(bench.write(key, change), Go)
+    other = _approve(bench, back, NOW + 20)
+    bench.consider(back, approved=[name, other], now=NOW + 20)
+    for key, change in back.items():
+        assert isinstance(bench.write(key, change, NOW + 20), Go)
+    (held,) = bench.consider(there, approved=[name, other], now=NOW + 40).holds
+    assert held.approve not in (name, other)
+
+
+def test_what_is_asked_for_stays_the_same_while_little_changes() -> None:
+    """Somebody has to have time to read it."""
+    bench = Bench(Limits(mass_share=0, mass_floor=9))
+    wanted = _masses(30)
+    (first,) = bench.consider(wanted).holds
+    del wanted["o3"]
+    wanted |= {f"new{number}": move() for number in range(9)}
+    (second,) = bench.consider(wanted).holds
+    assert first.approve == second.approve
+    assert first.approve is not None
+    assert not bench.consider(wanted, approved=[first.approve]).holds
+    wanted["new10"] = move()
+    (third,) = bench.consider(wanted, approved=[first.approve]).holds
+    assert third.reason == "10 of 100 workloads would move"
+
+
+def test_an_approval_holds_while_its_moves_go_one_by_one_and_across_a_restart() -> None:
+    bench = Bench(Limits(mass_share=0, mass_floor=9))
+    wanted = _masses(30)
+    name = _approve(bench, wanted)
+    for number in range(10):
+        key = f"o{number}"
+        assert isinstance(bench.write(key, wanted.pop(key)), Go)
+        assert not bench.consider(wanted, approved=[name]).holds
+    bench.restart()
+    assert not bench.consider(wanted, approved=[name]).holds
+    assert bench.consider(wanted, approved=["moves-another"]).holds, "it was taken back"
+    bench.restart()
+    assert bench.consider({**wanted, "more": move()}, approved=[name]).holds
+    bench.consider(wanted)
+    assert bench.guard._approvals._moved == {}, "what is taken back costs no memory"
+
+
+def test_an_approval_given_before_a_restart_counts_after_it() -> None:
+    bench = Bench(Limits(mass_share=0, mass_floor=9))
+    name = _approve(bench, _masses(30))
+    bench.restart()
+    assert not bench.consider(_masses(30), approved=[name]).holds
+
+
+def test_a_move_waits_for_dwell_and_cooldown() -> None:
+    bench = Bench(Limits(dwell=30, cooldown=100, mass_floor=9))
+    bench.consider({"o": move()})
+    bench.write("o", grow(), NOW)
+    back = move("ab", "a")
+    bench.consider({"o": back})
+    held = bench.held("o", back, NOW + 11)
+    assert (held.kind, held.until, held.release) == ("dwell", NOW + 30, "in 19 s")
+    assert isinstance(bench.write("o", back, NOW + 30), Go)
+    again = move("a", "c")
+    bench.consider({"o": again})
+    held = bench.held("o", again, NOW + 31)
+    assert (held.kind, held.until) == ("cooldown", NOW + 130)
+    bench.restart(NOW + 129)
+    bench.consider({"o": again})
+    assert bench.held("o", again, NOW + 129.9).kind == "cooldown"
+    assert isinstance(bench.take("o", again, NOW + 130), Go)
+
+
+def test_a_policy_can_let_one_object_wait() -> None:
+    bench = Bench(Limits(cooldown=10, mass_floor=9))
+    bench.guard.tighten(Tightening(cooldown_seconds=5), {"o": NOW + 50}, NOW)
+    bench.consider({"o": move(), "p": move()})
+    held = bench.held("o", move())
+    assert (held.kind, held.until) == ("not_before", NOW + 50)
+    assert isinstance(bench.take("p", move()), Go)
+    assert bench.guard.limits.cooldown == 10
+    bench.guard.tighten(Tightening(), {}, NOW)
+    assert isinstance(bench.take("o", move()), Go)
+
+
+def test_a_policy_can_lower_a_budget_while_moves_are_under_way() -> None:
+    bench = Bench(Limits(Rate(60, 9), mass_floor=9))
+    bench.consider({"o": move(), "p": move()})
+    assert isinstance(bench.take("o", move()), Go)
+    bench.guard.tighten(Tightening(moves_burst=1), {}, NOW)
+    bench.guard.refund("o", NOW)
+    assert bench.held("p", move()).kind == "budget"
+
+
+def _back_and_forth(bench: Bench) -> None:
+    for at, (before, after) in enumerate([("a", "b"), ("b", "a")]):
+        bench.consider({"o": move(before, after)}, now=NOW + 20 * at)
+        assert isinstance(bench.write("o", move(before, after), NOW + 20 * at), Go)
+
+
+def test_an_object_that_goes_back_and_forth_freezes_until_the_window_has_passed() -> None:
+    bench = Bench(Limits(oscillation=100, mass_floor=9))
+    _back_and_forth(bench)
+    bench.consider({"o": move()}, now=NOW + 40)
+    held = bench.held("o", move(), NOW + 40)
+    assert (held.kind, held.until) == ("oscillation", NOW + 100)
+    assert held.release.startswith("in 60 s, or approve freeze-")
+    bench.restart(NOW + 99)
+    bench.consider({"o": move()}, now=NOW + 99)
+    assert bench.held("o", move(), NOW + 99).kind == "oscillation"
+    assert isinstance(bench.take("o", move(), NOW + 100), Go)
+
+
+def test_a_frozen_object_is_released_by_an_approval_once() -> None:
+    bench = Bench(Limits(oscillation=100, mass_floor=9))
+    _back_and_forth(bench)
+    name = bench.held("o", move(), NOW + 40).approve
+    assert name is not None
+    bench.consider({"o": move()}, approved=[name], now=NOW + 40)
+    assert isinstance(bench.write("o", move(), NOW + 40), Go)
+    bench.consider({"o": move("b", "a")}, approved=[name], now=NOW + 60)
+    assert bench.held("o", move("b", "a"), NOW + 60).kind == "oscillation"
+
+
+def test_another_placement_than_the_two_is_no_oscillation() -> None:
+    bench = Bench(Limits(oscillation=100, mass_floor=9))
+    _back_and_forth(bench)
+    bench.consider({"o": move("a", "c")}, now=NOW + 40)
+    assert isinstance(bench.take("o", move("a", "c"), NOW + 40), Go)
+
+
+def test_a_fight_over_an_addition_freezes_too(bench: Bench) -> None:
+    bench.guard = Guard(Limits(oscillation=100))
+    assert isinstance(bench.write("o", grow()), Go)
+    assert bench.held("o", grow(), NOW + 20).kind == "oscillation"
+
+
+def test_a_watch_that_lags_behind_our_own_write_is_waited_for(bench: Bench) -> None:
+    """What it tells is how the object was: else that would be a fight, and another charge."""
+    bench.consider({"o": move()})
+    verdict = bench.take("o", move())
+    assert isinstance(verdict, Go)
+    bench.guard.moved("o")
+    assert bench.consider({"o": move()}, now=NOW + 1).moves == 0
+    assert bench.held("o", move(), NOW + 1).kind == "unseen"
+    assert bench.consider({"o": move()}, now=NOW + 11).moves == 1, "somebody put it back"
+    assert isinstance(bench.take("o", move(), NOW + 11), Go)
+
+
+def test_a_history_that_somebody_took_away_is_remembered() -> None:
+    bench = Bench(Limits(cooldown=50, mass_floor=9))
+    bench.consider({"o": move()})
+    bench.write("o", move())
+    del bench.histories["o"]
+    bench.consider({"o": move()}, now=NOW + 11)
+    assert bench.held("o", move(), NOW + 11).kind == "cooldown"
+
+
+def test_a_guard_that_begins_again_waits_for_nobody_from_before() -> None:
+    """A Lease that is lost and held again: others moved meanwhile."""
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.consider({"o": move(), "p": move()})
+    bench.take("o", move())
+    bench.take("p", move())
+    bench.guard.recall({}, NOW)
+    assert bench.guard.held == {}
+    bench.consider({"q": move()})
+    assert isinstance(bench.take("q", move(), NOW + 5), Go)
+
+
+def test_what_another_process_wrote_since_is_what_counts(bench: Bench) -> None:
+    bench.guard = Guard(Limits(cooldown=50, mass_floor=9))
+    bench.consider({"o": move()})
+    bench.write("o", move())
+    bench.histories["o"] = (*bench.histories["o"], Entry(1010, "c", ("b",)))
+    bench.consider({"o": move("c", "d")})
+    assert bench.held("o", move("c", "d"), NOW + 55).until == NOW + 60
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(moves=Rate(6, 1)), "enough moves for now"),
+        (Limits(namespace=Rate(6, 1)), "enough moves in namespace n for now"),
+        (Limits(cluster=Rate(6, 1)), "enough moves away from a for now"),
+    ],
+)
+def test_moves_wait_for_the_budget(limits: Limits, reason: str) -> None:
+    bench = Bench(replace(limits, mass_floor=9))
+    bench.consider({"o": move(), "p": move()})
+    assert isinstance(bench.take("o", move()), Go)
+    assert bench.held("p", move()) == Held("budget", reason, "in 10 s", NOW + 10)
+    assert isinstance(bench.take("p", move(), NOW + 10), Go)
+
+
+def test_nobody_waits_for_one_that_something_else_holds() -> None:
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.consider({"o": move(), "p": move(), "q": move()})
+    bench.take("o", move())
+    assert bench.held("p", move()).kind == "budget"
+    bench.guard.tighten(Tightening(), {"p": NOW + 99}, NOW)
+    assert bench.held("p", move(), NOW + 10).kind == "not_before"
+    assert isinstance(bench.take("q", move(), NOW + 10), Go)
+
+
+def test_a_refund_lets_another_go() -> None:
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.consider({"o": move(), "p": move()})
+    assert isinstance(bench.take("o", move()), Go)
+    bench.guard.refund("o", NOW)
+    bench.guard.refund("o", NOW)
+    assert isinstance(bench.take("p", move()), Go)
+    bench.guard.moved("o")
+    assert bench.held("o", move()).kind == "budget"
+
+
+def test_a_restart_gives_no_new_budget() -> None:
+    bench = Bench(Limits(Rate(6, 3), cluster=Rate(6, 2), mass_floor=9))
+    bench.consider({"o": move(), "p": move(), "q": move(), "r": move("x", "y")})
+    bench.write("o", move())
+    bench.write("p", move())
+    bench.restart()
+    bench.consider({"q": move(), "r": move("x", "y")})
+    assert bench.held("q", move()).reason == "enough moves away from a for now"
+    assert isinstance(bench.take("r", move("x", "y")), Go)
+
+
+def test_after_a_restart_only_what_did_not_come_back_is_spent() -> None:
+    bench = Bench(Limits(Rate(6, 2), mass_floor=9))
+    bench.histories["o"] = (Entry(900, "a", ("x",)),)
+    bench.histories["p"] = (Entry(999, "a", ("x",)),)
+    bench.histories["s"] = (Entry(900, "a", ("x",)),)
+    bench.restart()
+    bench.consider({"q": move(), "r": move()})
+    assert isinstance(bench.take("q", move()), Go)
+    assert bench.held("r", move()).kind == "budget"
+
+
+def test_after_a_restart_a_clock_that_was_ahead_costs_no_more_than_now() -> None:
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    bench.histories["o"] = (Entry(1005, "a", ("x",)),)
+    bench.restart()
+    bench.consider({"q": move()})
+    assert bench.held("q", move()).until == NOW + 10
+    assert isinstance(bench.take("q", move(), NOW + 10), Go)
+
+
+def test_after_a_restart_a_full_history_may_hide_more() -> None:
+    bench = Bench(Limits(Rate(6, 9), mass_floor=9))
+    bench.histories["o"] = tuple(Entry(999, name, ("x",)) for name in "abcd")
+    bench.histories["p"] = tuple(Entry(at, "abcd"[at]) for at in range(4))
+    bench.restart()
+    bench.consider({"q": move()})
+    assert bench.held("q", move()).kind == "budget"
+
+
+def test_what_waits_is_shown_since_when_until_it_goes_or_is_not_wanted() -> None:
+    bench = Bench(Limits(Rate(6, 1), mass_floor=9))
+    wanted = {"o": move(), "p": move(), "q": move()}
+    bench.take("p", move(), NOW - 5)
+    bench.consider(wanted)
+    bench.take("o", move())
+    held = bench.held("p", move())
+    assert bench.guard.held["p"].held == held
+    assert bench.guard.held["p"].since == NOW - 5
+    bench.take("q", move())
+    assert set(bench.guard.held) == {"p", "q"}
+    bench.take("p", move(), NOW + 10)
+    assert set(bench.guard.held) == {"q"}
+    bench.consider({})
+    assert bench.guard.held == {}
+
+
+def test_an_object_that_is_gone_is_forgotten() -> None:
+    bench = Bench(Limits(dwell=99, mass_floor=9))
+    bench.consider({"o": move()})
+    bench.write("o", move())
+    bench.take("o", move("b", "c"))
+    bench.guard.forget("o")
+    assert bench.guard.held == {}
+    assert bench.guard._written == {}

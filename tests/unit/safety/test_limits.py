@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_sync.errors import Undecided
+from kube_sync.safety.limits import Limits, Rate, Tightening, limits_of, parse_tightening
+from kube_sync.settings import Guard as Settings
+
+
+def test_the_configuration_gives_the_limits() -> None:
+    assert limits_of(Settings()) == Limits(
+        Rate(60, 20), Rate(30, 10), Rate(30, 10), 30, 120, 3600, 60, 0.3, 0.2, 10
+    )
+
+
+def test_nought_is_no_limit() -> None:
+    limits = limits_of(Settings(moves_per_minute=0, stale_seconds=0))
+    assert (limits.moves, limits.stale) == (None, None)
+    assert limits.namespace is not None
+
+
+def test_a_policy_tightens_by_the_names_of_the_configuration() -> None:
+    by = parse_tightening(
+        {"moves_per_minute": 6, "cooldown_seconds": 600, "not_before": {"n/a": 7}}
+    )
+    assert by == Tightening(moves_per_minute=6, cooldown_seconds=600, not_before={"n/a": 7})
+    limits = limits_of(Settings()).tightened(by)
+    assert (limits.moves, limits.cooldown) == (Rate(6, 20), 600)
+    assert set(Settings.__struct_fields__) - {"placements"} == set(Tightening.__struct_fields__) - {
+        "not_before"
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        7,
+        {"move_per_minute": 1},
+        {"moves_per_minute": 0},
+        {"moves_burst": 0},
+        {"mass_share": 2},
+        {"not_before": {"n/a": "noon"}},
+        {"not_before": {"n/a": 1e300}},
+        {"cooldown_seconds": 1e300},
+    ],
+)
+def test_a_limit_that_cannot_be_read_is_not_taken_for_none(document: object) -> None:
+    with pytest.raises(Undecided, match=r"^data\.kube_sync_budget: "):
+        parse_tightening(document)
+
+
+def test_a_policy_can_limit_what_has_no_limit() -> None:
+    none = Limits()
+    assert none.tightened(Tightening(moves_per_minute=6, moves_burst=3)).moves == Rate(6, 3)
+    assert none.tightened(Tightening(moves_per_minute=6)).moves == Rate(6, 1)
+    assert none.tightened(Tightening(moves_burst=3)).moves is None
+    assert none.tightened(Tightening(stale_seconds=3)).stale == 3
+
+
+_number = st.floats(0.1, 100)
+_share = st.floats(0, 1)
+_rate = st.none() | st.builds(Rate, _number, st.integers(1, 9))
+limits_ = st.builds(
+    Limits,
+    _rate,
+    _rate,
+    _rate,
+    _number,
+    _number,
+    _number,
+    st.none() | _number,
+    _share,
+    _share,
+    st.integers(0, 9),
+)
+_numbers = (
+    "moves_per_minute",
+    "namespace_moves_per_minute",
+    "cluster_moves_per_minute",
+    "dwell_seconds",
+    "cooldown_seconds",
+    "oscillation_seconds",
+    "stale_seconds",
+)
+_bursts = ("moves_burst", "namespace_moves_burst", "cluster_moves_burst", "mass_floor")
+tightenings = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(_numbers, _number)
+    | {name: st.integers(1, 9) for name in _bursts}
+    | dict.fromkeys(("shrink_share", "mass_share"), _share),
+).map(parse_tightening)
+
+
+def _is_slower(one: Rate | None, other: Rate | None) -> bool:
+    return other is None or (
+        one is not None and one.per_minute <= other.per_minute and one.burst <= other.burst
+    )
+
+
+@given(limits_, tightenings)
+def test_tightening_never_loosens(limits: Limits, by: Tightening) -> None:
+    tight = limits.tightened(by)
+    for name in ("moves", "namespace", "cluster"):
+        assert _is_slower(getattr(tight, name), getattr(limits, name))
+    for name in ("dwell", "cooldown", "oscillation"):
+        assert getattr(tight, name) >= getattr(limits, name)
+    for name in ("shrink", "mass_share", "mass_floor"):
+        assert getattr(tight, name) <= getattr(limits, name)
+    assert limits.stale is None or (tight.stale is not None and tight.stale <= limits.stale)
+    assert tight.tightened(by) == tight
