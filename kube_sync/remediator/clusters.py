@@ -129,7 +129,7 @@ class FleetFacts:
         self._best = max(self._best, len(self._clusters))
         found = Fleet(age, count, self._best, epoch_matches=True)
         # Age and epoch have holds of their own: here only whether a shrinking was approved.
-        asked = judge_fleet(Fleet(0.0, count, self._best, epoch_matches=True), self._limits, ())
+        asked = judge_fleet(Fleet(0.0, count, self._best, epoch_matches=True), self._limits)
         name = asked.approve if asked is not None else None
         if name in self._approved() and name not in self._used:
             self._used.add(name or "")

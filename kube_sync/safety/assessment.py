@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from kube_sync.safety.digests import digest
@@ -34,7 +33,7 @@ class Assessment:
     workloads: int
 
 
-def judge_fleet(fleet: Fleet, limits: Limits, approved: Collection[str]) -> Held | None:
+def judge_fleet(fleet: Fleet, limits: Limits) -> Held | None:
     """Return why the fleet is nothing to move workloads by, None where it is."""
     if fleet.age is None or not fleet.epoch_matches:
         return _held("it is not known which clusters there are", "the fleet is loaded again")
@@ -45,9 +44,8 @@ def judge_fleet(fleet: Fleet, limits: Limits, approved: Collection[str]) -> Held
         return _held("there is no cluster", "a cluster is there")
     if fleet.best - fleet.clusters > limits.shrink * fleet.best:
         name = "fleet-" + digest([fleet.clusters, fleet.best])
-        if name not in approved:
-            reason = f"{fleet.clusters} of {fleet.best} clusters are left"
-            return _held(reason, f"the clusters are back, or approve {name}", name)
+        reason = f"{fleet.clusters} of {fleet.best} clusters are left"
+        return _held(reason, f"the clusters are back, or approve {name}", name)
     return None
 
 

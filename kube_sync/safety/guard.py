@@ -129,7 +129,7 @@ class Guard(Generic[K]):
         offer = self._approvals.offer(waiting, asked, few) if len(waiting) > few else ""
         holds = (
             # An approval makes fewer clusters the new normal, once: `fleet` says so then.
-            judge_fleet(fleet, self._limits, ()),
+            judge_fleet(fleet, self._limits),
             judge_mass(len(waiting), workloads, self._limits, offer),
         )
         self._holds = tuple(hold for hold in holds if hold is not None)

@@ -120,7 +120,7 @@ def test_an_approval_makes_fewer_clusters_the_new_normal_once() -> None:
     world = World("a", "b")
     assert world.counts() == (2, 2)
     world.list("a")
-    held = judge_fleet(world.facts.fleet(1.0), LIMITS, ())
+    held = judge_fleet(world.facts.fleet(1.0), LIMITS)
     assert held is not None
     assert held.approve is not None
     world.approved = frozenset([held.approve])
@@ -142,4 +142,4 @@ def test_a_fleet_that_is_not_listed_or_not_heard_of_has_no_age() -> None:
 
 def test_without_a_collection_of_clusters_none_are_missed() -> None:
     facts = FleetFacts(None, LIMITS, lambda: 9, lambda: 1.0, frozenset)
-    assert judge_fleet(facts.fleet(1.0), LIMITS, ()) is None
+    assert judge_fleet(facts.fleet(1.0), LIMITS) is None
