@@ -68,7 +68,7 @@ async def remediate(context: Context) -> list[Service]:
         partial(parts.telling.run, reconciler.waiting),
     ]
     if settings.remediate.sinks.placement_decisions.enabled:
-        parts.sink, beside = placement_sink(context, parts.modes.of, lambda: parts.lease.held)
+        parts.sink, beside = placement_sink(context, parts.modes.of, parts.fence)
         stream = Overheard(stream, parts.sink.take)
         services += beside
     services.append(partial(reconciler.follow, stream))
@@ -133,7 +133,7 @@ class _Parts:
         self.modes = Modes(settings.remediate)
         self.telling = Telling(self.recorder, self._kind_of)
         self.reconciler = Reconciler(
-            Writer(self._patch, lambda: self.lease.remaining, self._standby),
+            Writer(self._patch, self.fence, self._standby),
             self.modes,
             brakes,
             self._clock,
@@ -151,6 +151,10 @@ class _Parts:
         if gvr not in self._kinds:
             self._kinds[gvr] = await kind_of(self._kube, gvr)
         return self._kinds[gvr]
+
+    def fence(self) -> float:
+        """Return for how many seconds more this process may write."""
+        return self.lease.remaining
 
     def _standby(self) -> str:
         if self.lease.lacking is not None:
