@@ -17,6 +17,8 @@ import pytest
 
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
+from kube_sync.remediator.slices import decision_key
+from tests.fakes.clients import REPLICASETS
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
 from tests.integration.test_pair import eventually
 from tools.demo.components import UNBRAKED, start_service
@@ -264,12 +266,14 @@ async def test_a_cluster_that_may_hold_no_replica_is_not_published(world: World)
 
 async def test_a_name_that_somebody_else_took_is_used_once_it_is_free(world: World) -> None:
     uid = await world.create("web")
-    world.decide("web", uid, ["eu"])
-    await eventually(world.clusters, [["eu"]])
-    (ours,) = world.published()
-    name = ours["metadata"]["name"]
-    mine = ours | {"metadata": {"name": name, "labels": {f"{LABEL}/decision-key": "mine"}}}
-    await world.kubectl("replace", "--force", "-f", "-", stdin=json.dumps(mine))
+    name = f"{decision_key(REPLICASETS, 'web')}-0"
+    theirs = {
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+        "kind": "PlacementDecision",
+        "metadata": {"name": name, "labels": {f"{LABEL}/decision-key": "theirs"}},
+        "decisions": [{"clusterProfileRef": {"name": "eu"}}],
+    }
+    await world.kubectl("create", "-f", "-", stdin=json.dumps(theirs))
     world.decide("web", uid, ["us"])
     await eventually(lambda: _placement(world), preferences(["us"]))
     assert world.clusters() == [["eu"]], "somebody else's"
