@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.bare import bare_client
-from tests.faults.proxy import reply
+from tests.faults.proxy import FaultProxy, reply
 from tests.faults.world import World, faulty_world
 from tests.integration.test_pair import eventually
 from tools.demo.components import GUARD_OFF, start_service
@@ -29,6 +30,7 @@ from tools.demo.fleet import (
     policy_map,
     replica_set,
 )
+from tools.servers.apiserver import write_kubeconfig
 from tools.servers.http import get
 from tools.servers.running import Launcher, free_port
 from tools.servers.stack import RunningStack, furnished_stack
@@ -57,6 +59,7 @@ class Fleet:
 
     stack: RunningStack
     replicator: World
+    own: FaultProxy  # between the remediator and the API server
     status_url: str
 
     async def label(self, kind: str, where: str, name: str, **labels: str) -> None:
@@ -108,24 +111,36 @@ def stack(launcher: Launcher, tmp_path: Path) -> Iterator[RunningStack]:
         yield running
 
 
+def proxied(stack: RunningStack, folder: Path) -> FaultProxy:
+    """Return a proxy before the API server, with the certificates that lie in `folder`."""
+    serve = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serve.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    reach = ssl.create_default_context(cafile=stack.apiserver_ca_file)
+    port = int(stack.apiserver.url.rpartition(":")[2])
+    return FaultProxy(port, serve=serve, reach=reach)
+
+
 @pytest.fixture
 async def fleet(stack: RunningStack, tmp_path: Path) -> AsyncGenerator[Fleet]:
-    listen = f"127.0.0.1:{free_port()}"
+    listen, certificates = f"127.0.0.1:{free_port()}", tmp_path / "replicate"
     guard = {**GUARD_OFF, "stale_seconds": STALE_SECONDS}
-    configuration: dict[str, object] = {
-        "kubernetes": {"kubeconfig": str(stack.kubeconfigs["remediator"])},
-        "decisions": stack.endpoint.client(),
-        "remediate": {"listen": listen, "guard": guard},
-    }
     async with (
         bare_client(stack) as bare,
-        faulty_world(stack, bare, tmp_path / "replicate", seed=0) as replicator,
+        faulty_world(stack, bare, certificates, seed=0) as replicator,
+        proxied(stack, certificates) as own,
     ):
         await replicator.settled()
-        folder = tmp_path / "remediate"
+        folder, token = tmp_path / "remediate", stack.kube_tokens["remediator"]
+        url, ca_file = f"https://127.0.0.1:{own.port}", certificates / "ca.crt"
+        kubeconfig = write_kubeconfig(folder, "remediator", url, ca_file, token)
+        configuration: dict[str, object] = {
+            "kubernetes": {"kubeconfig": str(kubeconfig)},
+            "decisions": stack.endpoint.client(),
+            "remediate": {"listen": listen, "guard": guard},
+        }
         service = await asyncio.to_thread(start_service, "remediate", folder, configuration)
         try:
-            running = Fleet(stack, replicator, f"http://{listen}")
+            running = Fleet(stack, replicator, own, f"http://{listen}")
             await eventually(running.placement, ["east"])
             yield running
         finally:
@@ -157,5 +172,21 @@ async def test_nothing_moves_while_the_replicator_does_not_see_the_clusters(
     await eventually(fleet.waiting, [])
     assert (fleet.placement(), fleet.patches()) == (["east"], before)
     await fleet.label("replicaset", SHOP, "web", region="asia")
+    await eventually(fleet.placement, ["west"])
+    assert fleet.patches() == before + 1
+
+
+async def test_nothing_moves_while_the_remediator_does_not_see_the_clusters(fleet: Fleet) -> None:
+    """It counts them itself: a fleet that shrinks would not be noticed."""
+    clock = asyncio.get_running_loop().time
+    fleet.own.reply(b"/clusterprofiles", reply(503), _OFTEN)
+    fleet.own.cut(b"/clusterprofiles")
+    begun, before = clock(), fleet.patches()
+    await eventually(lambda: clock() > begun + STALE_SECONDS + 1, expected=True)
+    await fleet.label("replicaset", SHOP, "web", region="us")
+    counted = "clusterprofiles.v1alpha1.multicluster.x-k8s.io to count"
+    await eventually(fleet.waiting, [("web", counted)])
+    assert (fleet.placement(), fleet.patches()) == (["east"], before)
+    fleet.own.calm()
     await eventually(fleet.placement, ["west"])
     assert fleet.patches() == before + 1
