@@ -21,15 +21,16 @@ _WORKERS = 2  # resources whose PlacementDecisions are written at the same time
 
 
 def placement_sink(
-    context: Context, mode: Callable[[str], str], may_write: Callable[[], bool]
+    context: Context, mode: Callable[[str], str], fence: Callable[[], float]
 ) -> tuple[PlacementSink, list[Service]]:
     """Return the sink, to be handed the stream and the resources, and what runs beside it.
 
-    `mode` is of a namespace; whoever makes `may_write` true wakes the sink.
+    `mode` is of a namespace. `fence` tells for how many seconds more this process may write;
+    whoever lets it write again wakes the sink.
     """
     api = PlacementDecisionApi(context.kube, FIELD_MANAGER)
     namespace = context.settings.remediate.sinks.placement_decisions.namespace
-    sink = PlacementSink(api, mode, may_write, namespace)
+    sink = PlacementSink(api, mode, fence, namespace)
     services: list[Service] = [sink.run] * _WORKERS
     own = KubeCollection(context.kube, PLACEMENT_DECISIONS, label_selector=SELECTOR)
     services.append(_watch(context, f"{PLACEMENT_DECISIONS} of ours", own, sink.published))

@@ -38,7 +38,7 @@ from kube_sync.remediator.writer import Writer
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.safety import Guard, Placements, limits_of
+from kube_sync.safety import Guard, Placements, Stale, limits_of
 from kube_sync.settings import Resource, Settings, parse_listen
 
 LEASE = "kube-sync-remediator"
@@ -68,7 +68,7 @@ async def remediate(context: Context) -> list[Service]:
         partial(parts.telling.run, reconciler.waiting),
     ]
     if settings.remediate.sinks.placement_decisions.enabled:
-        parts.sink, beside = placement_sink(context, parts.modes.of, lambda: parts.lease.held)
+        parts.sink, beside = placement_sink(context, parts.modes.of, parts.fence)
         stream = Overheard(stream, parts.sink.take)
         services += beside
     services.append(partial(reconciler.follow, stream))
@@ -87,7 +87,10 @@ async def remediate(context: Context) -> list[Service]:
             label_selector=found.label_selector,
             field_selector=found.field_selector,
         )
-        services.append(_reflected(context, f"{found.gvr} to count", source, parts.clusters))
+        current = reconciler.decided.staleness.reporter(f"{found.gvr} to count")
+        services.append(
+            _reflected(context, f"{found.gvr} to count", source, parts.clusters, current)
+        )
     for maps in parts.approvals:
         source = KubeCollection(kube, CONFIGMAPS, namespace=maps.scope, metadata_only=True)
         services.append(_reflected(context, f"approvals in {maps.where}", source, maps))
@@ -95,9 +98,22 @@ async def remediate(context: Context) -> list[Service]:
     return services
 
 
-def _reflected(context: Context, name: str, source: KubeCollection, store: Store) -> Service:
+def _reflected(
+    context: Context,
+    name: str,
+    source: KubeCollection,
+    store: Store,
+    current: Callable[[str | None], None] = lambda _reason: None,
+) -> Service:
+    """Return what keeps `store` current, and tells `current` why it is not, or None."""
     context.readiness.waiting(name, "not listed yet")
-    return Reflector(name, source, store, context.readiness.reporter(name)).run
+    ready = context.readiness.reporter(name)
+
+    def report(reason: str | None) -> None:
+        ready(reason)
+        current(reason)
+
+    return Reflector(name, source, store, report, behind=current).run
 
 
 class _Parts:
@@ -119,7 +135,9 @@ class _Parts:
             settings.policies.namespaces, self._weigh
         )
         self._placements, limits = Placements(guard.placements), limits_of(guard)
-        facts = FleetFacts(self.clusters, limits, self._named, self._seen_at, self._approved)
+        facts = FleetFacts(
+            self.clusters, limits, self._named, self._seen_at, self._approved, self._stale
+        )
         brakes = Brakes(Guard(limits), self._placements, facts, self._approved, self._clock)
         self.lease = Lease(
             kube,
@@ -133,7 +151,7 @@ class _Parts:
         self.modes = Modes(settings.remediate)
         self.telling = Telling(self.recorder, self._kind_of)
         self.reconciler = Reconciler(
-            Writer(self._patch, lambda: self.lease.remaining, self._standby),
+            Writer(self._patch, self.fence, self._standby),
             self.modes,
             brakes,
             self._clock,
@@ -151,6 +169,10 @@ class _Parts:
         if gvr not in self._kinds:
             self._kinds[gvr] = await kind_of(self._kube, gvr)
         return self._kinds[gvr]
+
+    def fence(self) -> float:
+        """Return for how many seconds more this process may write."""
+        return self.lease.remaining
 
     def _standby(self) -> str:
         if self.lease.lacking is not None:
@@ -177,6 +199,9 @@ class _Parts:
 
     def _seen_at(self) -> float | None:
         return self.reconciler.decided.seen_at
+
+    def _stale(self, now: float) -> Stale | None:
+        return self.reconciler.decided.staleness.longest(now)
 
 
 def _counted(settings: Settings, fleet: Resource) -> Callable[[ObjectKey], bool]:

@@ -38,6 +38,7 @@ class Board:
         self._known: dict[Target, DecisionRecord] = {}
         self._unconfirmed: set[Target] = set()
         self._status: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._stale: set[str] = set()
         self.shown = False  # the table was printed
 
     @property
@@ -56,6 +57,7 @@ class Board:
                 yield from self._gone(record.object)
             case StatusRecord():
                 yield from self._said(record)
+                yield from self._current(record)
             case BookmarkRecord():
                 yield from self._complete()
 
@@ -99,6 +101,14 @@ class Board:
             yield self._line(f"-- held: {reasons}" if held else "-- no longer held")
         elif before[1] and not notes:
             yield self._line("-- nothing is wrong any more")
+
+    def _current(self, record: StatusRecord) -> Iterator[str]:
+        before, self._stale = self._stale, {one.source for one in record.stale}
+        for one in record.stale:
+            if one.source not in before:
+                yield self._line(f"-- not current: {_text(one.source)}: {_text(one.reason)}")
+        for source in sorted(before - self._stale):
+            yield self._line(f"-- current again: {_text(source)}")
 
     def _table(self) -> Iterator[str]:
         rows = [_TITLES]

@@ -10,10 +10,12 @@ one stand until the next one says otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from kube_sync.decisions.changelog import ENDED, ChangeLog
+from kube_sync.decisions.currency import Currency
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.entries import Entry, Told, Verdict
 from kube_sync.decisions.evaluator import Outcome
@@ -29,12 +31,19 @@ _ALIKE = 1_000  # verdicts that are remembered, to be shared by the next objects
 class DecisionHub:
     """All current decisions of one replicator process."""
 
-    def __init__(self, instance: str, *, ended: int = ENDED) -> None:
+    def __init__(
+        self,
+        instance: str,
+        *,
+        ended: int = ENDED,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Remember `ended` objects that nothing is decided of any more, for readers behind."""
         self.instance = instance
         self.log = ChangeLog(ended)
         self.data = 0  # writes to OPA that decisions may look at
         self.waiting: set[asyncio.Event] = set()  # of readers that have read everything
+        self.currency = Currency(self._wake, clock)
         self._holds: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._subscriptions: set[Subscription] = set()

@@ -78,15 +78,25 @@ class DeletedRecord(msgspec.Struct, frozen=True, tag="deleted", tag_field="type"
     v: Literal[1] = VERSION
 
 
+class Stale(msgspec.Struct, frozen=True):
+    """Something that decisions stand on is not current; for so many seconds when this was sent."""
+
+    source: str  # a collection by its name in OPA, or what else it is
+    seconds: float
+    reason: str
+
+
 class StatusRecord(msgspec.Struct, frozen=True, tag="status", tag_field="type"):
     """Why the decisions may not be acted on now; an empty list: they may.
 
-    `notes` are what is wrong beside that: the decisions that were told stand.
+    `notes` are what is wrong beside that: the decisions that were told stand. `stale` is what they
+    stand on and is not current: how long a reader acts on them all the same is for it to say.
     """
 
     held: tuple[str, ...]
     instance: str
     notes: tuple[str, ...] = ()
+    stale: tuple[Stale, ...] = ()
     v: Literal[1] = VERSION
 
 

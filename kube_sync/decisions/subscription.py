@@ -1,8 +1,8 @@
 """One reader of the hub: how far it has read, and what it was told of holds and notes.
 
 Keeps true: a hold is told before anything else, its end only after all decisions that came before
-it. A reader has no queue: what it has not read is in the ChangeLog, once for all readers, and
-coalesced to the latest of each object.
+it, and so is what is not current. A reader has no queue: what it has not read is in the ChangeLog,
+once for all readers, and coalesced to the latest of each object.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from kube_sync.decisions.changelog import ChangeLog
+from kube_sync.decisions.currency import Currency, Late
 from kube_sync.decisions.entries import Entry
 from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, encode
 from kube_sync.errors import Expired
@@ -27,6 +28,7 @@ class Feed(Protocol):
 
     instance: str
     log: ChangeLog
+    currency: Currency
     waiting: set[asyncio.Event]
 
     @property
@@ -52,6 +54,7 @@ class Subscription:
         self._news = asyncio.Event()
         self._held: tuple[str, ...] | None = None  # what the reader was told, None: nothing yet
         self._notes: tuple[str, ...] = ()
+        self._late: tuple[Late, ...] = ()
         self._marked: int | None = None
         self._check()
 
@@ -100,23 +103,29 @@ class Subscription:
             raise Expired(msg)
 
     def _take(self, limit: int) -> list[Line]:
-        held, notes = self._hub.held, self._hub.notes
+        held, notes, late = self._hub.held, self._hub.notes, self._hub.currency.late
         lines: list[Line] = []
-        if (held != self._held and (held or self._held is None)) or notes != self._notes:
+        news = held != self._held and (held or self._held is None)
+        worse = not set(late) <= set(self._late)
+        if news or worse or notes != self._notes:
             begins = held or self._held is None
-            lines.append(self._status((held or (SENDING,)) if begins else self._held, notes))
+            now = (held or (SENDING,)) if begins else self._held
+            lines.append(self._status(now, notes, late if worse else self._late))
         page = self._hub.log.after(self._read, self._known, limit)
         self._read = page.upto
         lines += page.entries
-        if page.complete and self._held != held:
-            lines.append(self._status(held, notes))
+        if page.complete and (self._held, self._late) != (held, late):
+            lines.append(self._status(held, notes, late))
         if page.complete and self._marked != self._hub.log.seq:
             lines.append(self._bookmark())
         return lines
 
-    def _status(self, held: tuple[str, ...] | None, notes: tuple[str, ...]) -> StatusRecord:
-        self._held, self._notes = held or (), notes
-        return StatusRecord(self._held, self._hub.instance, notes)
+    def _status(
+        self, held: tuple[str, ...] | None, notes: tuple[str, ...], late: tuple[Late, ...]
+    ) -> StatusRecord:
+        self._held, self._notes, self._late = held or (), notes, late
+        stale = self._hub.currency.told(late)
+        return StatusRecord(self._held, self._hub.instance, notes, stale)
 
     def _bookmark(self) -> BookmarkRecord:
         self._marked = self._hub.log.seq

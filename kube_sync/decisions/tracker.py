@@ -315,9 +315,11 @@ class Tracker:
             except SyncError as error:
                 log.warning("decisions_delayed", error=str(error))
                 self._hub.note("delayed", f"decisions are delayed: {error}")
+                self._hub.currency.tell("decisions", str(error))
                 await self._backoff.wait(getattr(error, "retry_after", None))
             else:
                 self._hub.note("delayed", None)
+                self._hub.currency.tell("decisions", None)
                 self._hub.measure()
                 self._backoff.progressed()
                 return

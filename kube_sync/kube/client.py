@@ -6,8 +6,9 @@ other than 2xx always raises. It decodes nothing but error Statuses.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import msgspec
@@ -21,7 +22,12 @@ from kube_sync.settings import Kubernetes
 _USER_AGENT = f"kube-sync/{__version__}"
 _CONNECT_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
+_ANSWER_SECONDS = 30.0  # until a stream begins
 _READ_BUFFER = 1 << 20  # bytes; LIST pages are megabytes
+
+
+class Silent(Retriable):
+    """A stream that was open says nothing: it may be dead, or there is no news."""
 
 
 class Status(msgspec.Struct):
@@ -66,13 +72,24 @@ class KubeClient:
     async def stream(
         self, path: str, *, params: Mapping[str, str], accept: str, silence: float
     ) -> AsyncGenerator[aiohttp.StreamReader]:
-        """GET a body that goes on; more than `silence` seconds without a byte end it."""
+        """GET a body that goes on; more than `silence` seconds without a byte end it.
+
+        Raises SyncError, Silent among them.
+        """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence
         )
         headers = {"Accept": accept}
-        async with self._open("GET", path, params, headers, timeout, None) as response:
-            yield response.content
+        async with AsyncExitStack() as opened:
+            opening = self._open("GET", path, params, headers, timeout, None)
+            with retriable(f"API server {self.server}"):
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    response = await opened.enter_async_context(opening)
+            try:
+                yield response.content
+            except TimeoutError as error:
+                msg = f"API server {self.server}: nothing for {silence:.0f} s"
+                raise Silent(msg) from error
 
     @asynccontextmanager
     async def _open(

@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -23,7 +23,7 @@ import msgspec
 import structlog
 
 from kube_sync.errors import Retriable
-from kube_sync.kube.client import KubeClient, Status, failure
+from kube_sync.kube.client import KubeClient, Silent, Status, failure
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -33,7 +33,9 @@ ResourceVersion = NewType("ResourceVersion", str)
 _PAGE = "500"
 _AHEAD_BYTES = 16 << 20
 _WATCH_SECONDS = 300  # asked of the server, jittered up to twice as long, as client-go does
-_SILENCE_MARGIN = 30.0  # seconds that the client waits longer than the server promised
+# The server sends a bookmark about once a minute (Kubernetes, "API Concepts", "Watch bookmarks"); a
+# connection that died without a word sends none.
+_SILENCE_SECONDS = 90.0
 _LIST_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
@@ -202,7 +204,11 @@ class KubeCollection:
         return await self._client.request("GET", self._path, params=params, accept=accept)
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
-        """Yield what changes after `since`, until the server ends it. Raises SyncError."""
+        """Yield what changes after `since`, until the server ends it. Raises SyncError.
+
+        A watch that says nothing, not even that there is no news, ends too: to begin it again costs
+        one request, and shows whether the server is there.
+        """
         seconds = int(_WATCH_SECONDS * (1 + self._jitter()))
         params = {
             "watch": "1",
@@ -212,17 +218,18 @@ class KubeCollection:
             **self._selectors,
         }
         accept = _WATCH_METADATA if self._metadata_only else "application/json"
-        async with self._client.stream(
-            self._path, params=params, accept=accept, silence=seconds + _SILENCE_MARGIN
-        ) as content:
-            yield Event("CONNECTED", since)
-            async with aclosing(_lines(content, self._clock)) as lines:
-                async for line, arrived in lines:
-                    event = _event(line)
-                    if (item := self._readable(event.object)) is not None:
-                        bookmark = event.type == "BOOKMARK"
-                        held = None if bookmark else item
-                        yield Event(event.type, item.version, held, arrived)
+        with suppress(Silent):
+            async with self._client.stream(
+                self._path, params=params, accept=accept, silence=_SILENCE_SECONDS
+            ) as content:
+                yield Event("CONNECTED", since)
+                async with aclosing(_lines(content, self._clock)) as lines:
+                    async for line, arrived in lines:
+                        event = _event(line)
+                        if (item := self._readable(event.object)) is not None:
+                            bookmark = event.type == "BOOKMARK"
+                            held = None if bookmark else item
+                            yield Event(event.type, item.version, held, arrived)
 
     def _readable(self, raw: msgspec.Raw, prefix: bytes = b"") -> Item | None:
         try:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import NotFound, Retriable, Terminal
+from kube_sync.errors import Conflict, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item
 from kube_sync.kube.discovery import kind_of
@@ -173,7 +173,8 @@ class PlacementDecisionApi:
     async def apply(self, wanted: Slice, found: Published | None) -> Published:
         """Make a slice as wanted; `found` is what was read of it.
 
-        Raises SyncError: Conflict when it has changed, Terminal when it is somebody else's.
+        Raises SyncError: Conflict when it has changed, or is somebody else's, who may give it up
+        without that a watch of ours tells.
         """
         # An apply takes over what is there; so what we know nothing of is looked at first.
         found = found or await self._find(wanted)
@@ -211,7 +212,7 @@ class PlacementDecisionApi:
         found = published(body)
         if found is None or found.placed != wanted.placed:
             msg = f"PlacementDecision {wanted.key} is somebody else's"
-            raise Terminal(msg)
+            raise Conflict(msg)
         return found
 
 

@@ -70,14 +70,20 @@ class Reflector:
         store: Store,
         report: Callable[[str | None], None],
         *,
+        behind: Callable[[str], None] = lambda _reason: None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`report` is told why the Store is not current, or None when it is."""
+        """`report` is told what stands in the way of a current Store, or None when nothing does.
+
+        `behind` is told when the Store is not current although nothing failed: until `report` is
+        told None.
+        """
         self._name = name
         self._source = source
         self._store = store
         self._report = report
+        self._behind = behind
         self._backoff = backoff or Backoff()
         self._clock = clock
         self._version: ResourceVersion | None = None
@@ -143,6 +149,7 @@ class Reflector:
         if isinstance(error, Expired):
             # Deletions may have been missed: only a LIST shows them.
             self._version, self._why = None, "expired"
+            self._behind("it has to be listed again")
             log.info("watch_expired", resource=self._name)
             return None
         reason = str(error)

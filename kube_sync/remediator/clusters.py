@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
-from kube_sync.safety import Fleet, Limits
+from kube_sync.safety import Fleet, Limits, Stale
 from kube_sync.safety.assessment import judge_fleet
 
 STEADY_SECONDS = 5.0
@@ -95,16 +96,18 @@ class FleetFacts:
         named: Callable[[], int],
         seen_at: Callable[[], float | None],
         approved: Callable[[], frozenset[str]],
+        stale: Callable[[float], Stale | None] = lambda _now: None,
     ) -> None:
         """Without `clusters` none are counted, and none are missed.
 
         `named`: how many clusters the placements in force name; `seen_at`: when the decisions last
-        gave a sign of life, in Unix seconds.
+        gave a sign of life, in Unix seconds; `stale`: what they stand on that is not current now.
         """
         self._clusters = clusters
         self._limits = limits
         self._named = named
         self._seen_at = seen_at
+        self._stale = stale
         self._approved = approved
         self._best = 0
         self._begun = False
@@ -116,6 +119,9 @@ class FleetFacts:
 
     def fleet(self, now: float) -> Fleet:
         """Return what is known."""
+        return replace(self._fleet(now), stale=self._stale(now))
+
+    def _fleet(self, now: float) -> Fleet:
         seen_at = self._seen_at()
         age = None if seen_at is None else now - seen_at
         if self._clusters is None:

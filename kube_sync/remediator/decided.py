@@ -21,6 +21,7 @@ from kube_sync.decisions.records import (
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.plan import Wanted
 from kube_sync.remediator.settling import Settling
+from kube_sync.remediator.staleness import Staleness
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -36,6 +37,7 @@ class Decided:
         """Tell `changed` what may have to be done differently from before, if only by now."""
         self.holds: tuple[str, ...] = ("the decision stream has not begun",)
         self.settling = Settling()
+        self.staleness = Staleness(clock)
         self.seen_at: float | None = None  # by `clock`: the last sign of life
         self._changed = changed
         self._clock = clock
@@ -63,6 +65,7 @@ class Decided:
             case DeletedRecord():
                 self._forget([_key(record.object)])
             case StatusRecord():
+                self.staleness.told(record.stale)
                 self._hold(record.held)
             case BookmarkRecord():
                 self.settling.bookmark()
@@ -76,8 +79,9 @@ class Decided:
         self._changed(keys)
 
     def _hold(self, reasons: tuple[str, ...]) -> None:
-        if reasons != self.holds:
-            log.info("remediation_holds" if reasons else "remediation_resumes", reasons=reasons)
+        if reasons == self.holds:
+            return
+        log.info("remediation_holds" if reasons else "remediation_resumes", reasons=reasons)
         self.holds = reasons
         if not reasons:
             self._changed(list(self._wanted))

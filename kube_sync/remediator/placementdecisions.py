@@ -2,15 +2,18 @@
 
 Level-based, with a queue and a watch of its own: each turn compares what was decided, what the
 resource has and what is published, and writes the difference. Nothing is written while the
-decisions are held, before everything that is compared has been listed, or by who may not write.
+decisions are held, before everything that is compared has been listed, or by who may not write;
+what was sent by one that still might is given up when its time is over (as in `writer`).
 It never ends but by cancellation, and hears of the stream what it is handed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import NoReturn, Protocol
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import NoReturn, Protocol, TypeVar
 
 import structlog
 
@@ -31,9 +34,15 @@ from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+T = TypeVar("T")
+
 _RETRY_SECONDS = 1.0
 # Where a person lets placements through: what a resource has by now was let through.
 _WRITES = ("enforce", "manual")
+
+
+class _Fenced(Exception):
+    """Another process may write by now; whoever lets this one write again wakes the sink."""
 
 
 class Api(Protocol):
@@ -59,16 +68,17 @@ class PlacementSink:
         self,
         api: Api,
         mode: Callable[[str], str],
-        may_write: Callable[[], bool],
+        fence: Callable[[], float],
         namespace: str | None,
     ) -> None:
-        """`mode` is of a namespace; `may_write` is asked before each write.
+        """`mode` is of a namespace.
 
+        `fence` tells for how many seconds more this process may write; 0: not at all.
         `namespace` is where all ClusterProfiles lie; None: `profiles` knows.
         """
         self._api = api
         self._mode = mode
-        self._may_write = may_write
+        self._fence = fence
         self._queue: WorkQueue[Key] = WorkQueue()
         self._backoffs: dict[Key, Backoff] = {}
         self._held: dict[Key, Held] = {}
@@ -126,10 +136,13 @@ class PlacementSink:
 
     async def _turn(self, key: Key) -> None:
         """Reconcile one key; whatever stops it here queues the key again when it ends."""
-        if not (self._is_known(key) and self._may_write()):
+        if not self._is_known(key) or self._fence() <= 0:
             return
         try:
             await self._reconcile(key)
+        except _Fenced:
+            self._fenced(key)
+            return
         except Terminal as error:
             metrics.placement_decision_writes.labels("refused").inc()
             log.warning("placement_decision_refused", **_names(key), error=str(error))
@@ -167,19 +180,34 @@ class PlacementSink:
 
     async def _write(self, key: Key, publication: Publication) -> None:
         for wanted in publication.write:
-            if not self._may_write():
-                return
-            written = await self._api.apply(wanted, self._published.get(wanted.key))
+            found = self._published.get(wanted.key)
+            written = await self._in_time(partial(self._api.apply, wanted, found))
             self._published.put(wanted.key, written)
             metrics.placement_decision_writes.labels("applied").inc()
             log.info("placement_decision_applied", **_names(key), clusters=len(wanted.choices))
         for found in publication.remove:
-            if not self._may_write():
-                return
-            await self._api.delete(found)
+            await self._in_time(partial(self._api.delete, found))
             self._published.put(found.key, None)
             metrics.placement_decision_writes.labels("deleted").inc()
             log.info("placement_decision_deleted", **_names(key))
+
+    async def _in_time(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Make one request while this process may write. Raises _Fenced when it may not."""
+        left = self._fence()
+        if left <= 0:
+            raise _Fenced
+        try:
+            async with asyncio.timeout(None if left == math.inf else left):
+                return await request()
+        except TimeoutError as error:
+            raise _Fenced from error
+
+    def _fenced(self, key: Key) -> None:
+        metrics.placement_decision_writes.labels("fenced").inc()
+        log.warning("placement_decision_fenced", **_names(key))
+        # Not for the Lease alone, which wakes all: it may have been renewed in this very moment.
+        backoff = self._backoffs.setdefault(key, Backoff(_RETRY_SECONDS))
+        self._queue.add_after(key, backoff.next_delay())
 
     def _retry(self, key: Key, error: SyncError) -> None:
         # A conflict too: by then the watch has told what is there instead.

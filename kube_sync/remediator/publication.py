@@ -3,6 +3,10 @@
 Published is what the resource has, once that is what was decided: a PlacementDecision is never
 ahead of the annotation. Whatever holds the annotation back (a brake, a person who has not said
 so, a mode that does not write) so holds back the consumers of PlacementDecisions too.
+
+Nor does it end before the placement does: consumers take the end of a PlacementDecision for the end
+of the placement (KEP-5313, "Lifecycle"). Where nothing is decided any more but the resource has a
+placement of its own, what is published of it follows that until the resource has none.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from kube_sync.remediator.slices import clusters_of, decision_key, divided, mark
 Locate = Callable[[str, str | None], str | None]
 
 _SELECTED = "selected by "
+_ASKED = "asked for by the resource itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ def publish(
     if isinstance(wanted, list):
         return _difference(wanted, found)
     # Of an earlier object of that name, which is gone whatever is decided of this one.
-    stale = (one for one in found if placed.uid not in {owner.uid for owner in one.owners})
+    stale = (one for one in found if not _is_of(one, placed))
     return Publication(remove=tuple(stale), held=wanted)
 
 
@@ -102,11 +107,23 @@ def _wanted(
         return None  # undefined never means that what an earlier decision wrote should go
     text = decided.decision.annotations.get(PLACEMENT)
     if text is None and not placed.decided:
-        return []
+        text = _own(placed, found)
+        if text is None:
+            return []
     if text is None or text != placed.placement:
         return Held("not_applied", "the resource does not have what was decided")
     choices = _choices(subject, decided, text, found, locate)
     return choices if isinstance(choices, Held) else _slices(subject, placed, choices, found)
+
+
+def _own(placed: Placed, found: Sequence[Published]) -> str | None:
+    """Return the placement of nobody's deciding that what is published has to follow, if any."""
+    # Whoever never had a decision is not ours to publish, nor an earlier object of that name.
+    return placed.placement if any(_is_of(one, placed) for one in found) else None
+
+
+def _is_of(one: Published, placed: Placed) -> bool:
+    return placed.uid in {owner.uid for owner in one.owners}
 
 
 def _unusable(decided: Decided) -> Held | None:
@@ -177,7 +194,10 @@ def _reason(cluster: str, decided: Decided, before: Mapping[str, Choice]) -> str
 
     First, since a policy that changes and decides the same is no reason to write.
     """
-    said = (decided.decision or Decision()).reasons.get(cluster)
+    decision = decided.decision or Decision()
+    if PLACEMENT not in decision.annotations:
+        return before[cluster].reason if cluster in before else _ASKED
+    said = decision.reasons.get(cluster)
     if said is not None:
         return cut(said)
     if cluster in before and before[cluster].reason.startswith(_SELECTED):

@@ -12,9 +12,8 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from kube_sync.objects import GroupVersionResource
+from kube_sync.safety.placements import read_preferences
 
 LIMIT = 100  # clusters in a slice (cluster-inventory-api, placementdecision_types.go)
 
@@ -23,24 +22,13 @@ _DIGEST_LENGTH = 10
 
 
 def clusters_of(preferences: str) -> frozenset[str] | None:
-    """Return the clusters that replica-set-preferences name; None where that cannot be said.
+    """Return the clusters that replica-set-preferences select; None where that cannot be said.
 
-    `*` stands for clusters that come and go without a decision, so it names none.
+    One that can get no replica is not selected: the brakes read a placement the same way. `*`
+    stands for clusters that come and go without a decision, so it names none.
     """
-    try:
-        entries = msgspec.json.decode(preferences, type=dict[str, object]).get("clusters")
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    if not isinstance(entries, dict):
-        return None
-    chosen = frozenset(name for name, entry in entries.items() if _has_weight(entry))
-    return None if "*" in chosen else chosen
-
-
-def _has_weight(entry: object) -> bool:
-    if not isinstance(entry, dict):
-        return True
-    return bool(entry.get("weight", 1) or entry.get("minReplicas", 0))
+    read = read_preferences(preferences)
+    return None if read is None or read.open else read.names
 
 
 def mark(gvr: GroupVersionResource, name: str) -> str:

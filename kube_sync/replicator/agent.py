@@ -140,6 +140,7 @@ class Replicator:
         while True:
             # Held before anything is waited for or loaded: a decision on half a fleet is none.
             self._hub.hold_alone("load", "OPA is being loaded")
+            self._hub.currency.begin()
             self._readiness.waiting("data", "OPA is being loaded")
             if reason == "lost":
                 await backoff.wait()
@@ -166,6 +167,7 @@ class Replicator:
             self._wake,
             grown=self._policies.wake,
             distrusted=self._distrusted,
+            currency=self._hub.currency.tell,
         )
         check = SelfCheck(
             self._opa,
@@ -214,7 +216,7 @@ class Replicator:
             ledger,
             documents=documents,
             audit=Audit(self._opa, root).check,
-            away=partial(self._hub.note, "opa"),
+            away=self._away,
         )
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)
@@ -249,12 +251,23 @@ class Replicator:
         for waker in self._wakers:
             waker()
 
+    def _away(self, reason: str | None) -> None:
+        """Tell readers why OPA is not as it should be, None: it is."""
+        self._hub.note("opa", reason)
+        self._hub.currency.tell("OPA", reason)
+
     async def _reflect(self, what: str, maps: ConfigMaps[Any]) -> NoReturn:
         name = f"{what} in {maps.where}"
         source = KubeCollection(
             self._kube, CONFIGMAPS, namespace=maps.scope, label_selector=maps.selector
         )
-        await Reflector(name, source, maps, self._readiness.reporter(name)).run()
+        ready, current = self._readiness.reporter(name), partial(self._hub.currency.tell, name)
+
+        def report(reason: str | None) -> None:
+            ready(reason)
+            current(reason)
+
+        await Reflector(name, source, maps, report, behind=current).run()
 
 
 def _generated(settings: Settings) -> dict[str, str]:

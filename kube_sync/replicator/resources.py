@@ -112,6 +112,7 @@ class Replica:
         if self.task is not None:
             await asyncio.wait([self.task])
         self.feed.forget()
+        self.feed.release()
 
 
 class Resources:
@@ -128,17 +129,19 @@ class Resources:
         grown: Callable[[], None] = lambda: None,
         shrink: float = _SHRINK_SECONDS,
         distrusted: set[str] | None = None,
+        currency: Callable[[str, str | None], None] = lambda _source, _reason: None,
     ) -> None:
         """`wake` is called when a Mirror has something to write, `grown` when OPA holds more.
 
         `shrink` is how long what nobody reads any more stays, in seconds. Of what is `distrusted`
-        whole objects are held.
+        whole objects are held. `currency` is told why what is replicated is not current, or None.
         """
         self._settings = settings
         self._kube = kube
         self._readiness = readiness
         self._wake = wake
         self._backoff = backoff
+        self._currency = currency
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not in yet
         self._classes = Lessons()
@@ -223,7 +226,8 @@ class Resources:
         try:
             await self._run(writer, decider)
         finally:
-            # The next epoch may be about others, and says all that it knows itself.
+            # The next epoch may be about others, and says all that it knows itself. But nothing
+            # is current for that: whoever begins it holds all first.
             for name in [*self._replicas]:
                 self._replicas[name].feed.forget()
                 self._unmeasure(name)
@@ -377,7 +381,7 @@ class Resources:
 
     def _replica(self, resource: Resource) -> Replica:
         replicate = self._settings.replicate
-        feed = Feed(self._kube, replicate, resource, self._readiness)
+        feed = Feed(self._kube, replicate, resource, self._readiness, currency=self._currency)
         selection, mirror = _selection(replicate, resource), self._mirror(resource)
         replica = Replica(resource, selection, mirror, feed)
         self._shape(replica)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import NoReturn
 
 import structlog
@@ -88,7 +89,9 @@ class Feed:
         readiness: Readiness,
         *,
         backoff: Callable[[], Backoff] = Backoff,
+        currency: Callable[[str, str | None], None] = lambda _source, _reason: None,
     ) -> None:
+        """`currency` is told why the resource, or a part of it, is not current; None: it is."""
         self._client = client
         self._resource = resource
         self._namespaces = replicate.namespaces_of(resource)
@@ -97,6 +100,8 @@ class Feed:
         self._name = _name(replicate, resource)
         self._backoff = backoff()
         self._conditions: set[str] = set()
+        self._currency = currency
+        self._told: set[str] = set()  # of whose currency
         self._doubt = asyncio.Event()  # the scope may be another one now
         self._contradicted = False  # it is, whatever discovery says
         self._sources: list[KubeCollection] = []  # of all that is followed
@@ -107,12 +112,13 @@ class Feed:
             # The same LIST and WATCH whatever the scope is.
             source = self._source(EVERYWHERE, self._resource.field_selector)
             self._sources = [source]
-            await Reflector(self._name, source, Part(mirror, EVERYWHERE), self._say()).run()
+            await self._reflector(self._name, source, Part(mirror, EVERYWHERE), self._say()).run()
         namespaced = await self._is_namespaced(mirror)
         while True:
             await self._follow(mirror, namespaced=namespaced)
             namespaced = not namespaced
             self.forget()
+            self.release()
             mirror.rescope((namespaced and self._namespaces) or (EVERYWHERE,))
             log.warning("scope_changed", resource=self._name, namespaced=namespaced)
 
@@ -128,6 +134,11 @@ class Feed:
         """Say nothing of the resource any more."""
         while self._conditions:
             self._readiness.forget(self._conditions.pop())
+
+    def release(self) -> None:
+        """Let nobody wait for the resource to be current: it is not wanted any more."""
+        while self._told:
+            self._currency(self._told.pop(), None)
 
     async def _follow(self, mirror: Mirror, *, namespaced: bool) -> None:
         """Reflect until the kind has the other scope."""
@@ -162,7 +173,18 @@ class Feed:
 
         source, name = self._source(scope, field_selector), self._condition(scope)
         self._sources.append(source)
-        await Reflector(name, source, Part(mirror, scope, fits), heard).run()
+        await self._reflector(name, source, Part(mirror, scope, fits), heard, scope).run()
+
+    def _reflector(
+        self,
+        name: str,
+        source: KubeCollection,
+        part: Part,
+        report: Callable[[str | None], None],
+        scope: str = EVERYWHERE,
+    ) -> Reflector:
+        behind = partial(self._currency, self._place(scope))
+        return Reflector(name, source, part, report, behind=behind)
 
     async def _other_scope(self, *, namespaced: bool) -> None:
         """Wait until discovery says that the kind has the other scope."""
@@ -212,9 +234,21 @@ class Feed:
         return f"{self._name} in {scope}" if scope else self._name
 
     def _say(self, scope: str = EVERYWHERE) -> Callable[[str | None], None]:
-        condition = self._condition(scope)
+        condition, place = self._condition(scope), self._place(scope)
         self._conditions.add(condition)
-        return self._readiness.reporter(condition)
+        self._told.add(place)
+        report = self._readiness.reporter(condition)
+
+        def say(reason: str | None) -> None:
+            report(reason)
+            self._currency(place, reason)
+
+        return say
+
+    def _place(self, scope: str) -> str:
+        """Name the resource, or its part in one namespace, as it is called in OPA."""
+        name = self._resource.name
+        return f"{name} in {scope}" if scope else name
 
 
 def _name(replicate: Replicate, resource: Resource) -> str:

@@ -8,7 +8,7 @@ jumps mean nothing.
 
 from __future__ import annotations
 
-from kube_sync.safety.assessment import Assessment, Fleet
+from kube_sync.safety.assessment import Assessment, Fleet, Stale
 from kube_sync.safety.guard import Guard
 from kube_sync.safety.history import HISTORY, read_history
 from kube_sync.safety.limits import Limits, Tightening, limits_of, parse_tightening
@@ -27,6 +27,7 @@ __all__ = [
     "Holding",
     "Limits",
     "Placements",
+    "Stale",
     "Tightening",
     "compare",
     "limits_of",

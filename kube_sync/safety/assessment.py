@@ -10,10 +10,20 @@ from kube_sync.safety.verdicts import Held
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """Something that the decisions stand on has not been current for `age` seconds, and why."""
+
+    source: str
+    age: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """What the decisions were made on.
 
-    `age`: seconds since it was known to be as it is, None where it never was. `best`: the most
+    `age`: seconds since it was known to be as it is, None where it never was. `stale`: what else
+    is not current, of all the one that is so for longest. `best`: the most
     clusters there were; whoever keeps it lowers it when an operator approves that some are gone,
     and begins after a restart with the clusters that the placements in force name.
     """
@@ -22,6 +32,7 @@ class Fleet:
     clusters: int
     best: int
     epoch_matches: bool
+    stale: Stale | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,10 @@ def judge_fleet(fleet: Fleet, limits: Limits) -> Held | None:
     if limits.stale is not None and fleet.age > limits.stale:
         reason = f"the fleet was last seen {fleet.age:.0f} s ago (limit {limits.stale:.0f} s)"
         return _held(reason, "the fleet is replicated again")
+    if limits.stale is not None and fleet.stale is not None and fleet.stale.age > limits.stale:
+        source, age = fleet.stale.source, f"{fleet.stale.age:.0f} s (limit {limits.stale:.0f} s)"
+        reason = f"{source}: not current for {age}: {fleet.stale.reason}"
+        return _held(reason, f"{source}: current again")
     if not fleet.clusters:
         return _held("there is no cluster", "a cluster is there")
     if fleet.best - fleet.clusters > limits.shrink * fleet.best:

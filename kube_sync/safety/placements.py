@@ -94,12 +94,13 @@ class Placements:
 
 def is_empty_placement(preferences: str) -> bool:
     """Tell whether replica-set-preferences name no cluster, or none that gets a replica."""
-    return _preferences(preferences) == NOWHERE
+    return read_preferences(preferences) == NOWHERE
 
 
-def _preferences(value: str) -> Clusters | None:
-    """Read `{"clusters": {name: {"weight", "minReplicas", "maxReplicas"}}}`.
+def read_preferences(value: str) -> Clusters | None:
+    """Read `{"clusters": {name: {"weight", "minReplicas", "maxReplicas"}}}`, None: no such thing.
 
+    A cluster that can get no replica is not in it.
     `*` stands for every cluster that has no entry (Kubernetes federation,
     ReplicaAllocationPreferences), so that a cluster of weight 0 beside it is taken out.
     """
@@ -152,7 +153,7 @@ def _decode(value: str) -> Any:  # noqa: ANN401 - JSON of whoever wrote the anno
 
 
 _READERS: Mapping[PlacementForm, Callable[[str], Clusters | None]] = {
-    "preferences": _preferences,
+    "preferences": read_preferences,
     "names": _names,
     "selector": _selector,
 }

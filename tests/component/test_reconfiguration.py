@@ -156,6 +156,18 @@ def sample(metric: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(metric, labels)
 
 
+async def test_resource_that_is_withdrawn_makes_nothing_stale_any_more(world: World) -> None:
+    async with world.replicating(configured(RS, CM)):
+        await world.until_held("replicasets", "configmaps")
+        await world.api.watched(REPLICASETS, CONFIGMAPS)
+        world.api.http.fault(watches(CONFIGMAPS), answer(503), times=1000)
+        world.api.http.cut()
+        await until(lambda: [late.source for late in world.hub.currency.late] == ["configmaps"])
+        world.replicator.configure(configured(RS))
+        await until(lambda: not world.hub.currency.late)
+        await world.until_held("replicasets")
+
+
 async def test_resource_that_is_added_is_loaded_and_followed_beside_the_others(
     world: World,
 ) -> None:

@@ -19,6 +19,7 @@ import kube_sync
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import StatusRecord
 from kube_sync.kube.policymaps import STATUS
+from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
@@ -101,6 +102,11 @@ class World:
         """How many loads began."""
         epoch = puts("/v1/data/kube_sync/epoch")
         return sum(map(epoch, self.opa.http.requests))
+
+    @property
+    def stale(self) -> list[str]:
+        """What readers are told is not current."""
+        return [late.source for late in self.hub.currency.late]
 
     def decision(self, name: str) -> Any:
         """Return what the hub says of a ReplicaSet's annotations, None for nothing."""
@@ -401,6 +407,71 @@ async def test_api_server_away_holds_what_is_known(running: World) -> None:
     await until(lambda: running.readiness.reasons == {})
 
 
+@pytest.mark.parametrize(
+    ("gvr", "source"),
+    [
+        (CLUSTERS, "clusters"),
+        (REPLICASETS, "replicasets"),
+        (CONFIGMAPS, "policies in policies"),
+    ],
+)
+@pytest.mark.parametrize("lost", ["watch", "list"])
+async def test_what_cannot_be_followed_is_told_to_be_stale_until_it_can(
+    running: World, gvr: GroupVersionResource, source: str, lost: str
+) -> None:
+    """Nothing else tells: the others are followed, and the stream of decisions goes on."""
+    if lost == "watch":
+        fault = running.api.http.fault(watches(gvr), answer(503), times=1000)
+    else:
+        running.api.http.fault(watches(gvr), stream(error_event(410)))
+        fault = running.api.http.fault(lists(gvr), answer(503), times=1000)
+    running.api.http.cut()
+    await until(lambda: fault.times < 998)
+    await until(lambda: running.stale == [source])
+    assert running.hub.held == ()
+    fault.times = 0
+    await until(lambda: running.stale == [])
+
+
+async def test_a_collection_is_stale_from_the_moment_its_watch_expired(running: World) -> None:
+    """A LIST may take long, and what was deleted meanwhile is decided on until it ends."""
+    gate = asyncio.Event()
+    running.api.http.fault(watches(CLUSTERS), stream(error_event(410)))
+    listing = running.api.http.fault(lists(CLUSTERS), held(gate))
+    running.api.http.cut()
+    await listing.met.wait()
+    await until(lambda: running.stale == ["clusters"])
+    gate.set()
+    await until(lambda: running.stale == [])
+
+
+async def test_opa_that_is_away_makes_all_stale(running: World) -> None:
+    await running.opa.http.stop()
+    await until(lambda: "OPA" in running.stale)
+    await running.opa.http.start()
+    await until(lambda: running.stale == [])
+
+
+async def test_what_is_stale_stays_so_until_a_new_load_holds_all(running: World) -> None:
+    """In between somebody might act on what is neither held nor called stale."""
+    fault = running.api.http.fault(watches(CLUSTERS), answer(503), times=1000)
+    running.api.http.cut()
+    await until(lambda: running.stale == ["clusters"])
+    seen: list[bool] = []
+    begin = running.hub.currency.begin
+
+    def begun() -> None:
+        seen.append(running.stale == ["clusters"] and bool(running.hub.held))
+        begin()
+
+    running.hub.currency.begin = begun  # type: ignore[method-assign]
+    running.opa.restart()
+    await until(lambda: running.epochs == 2)
+    assert seen == [True]
+    fault.times = 0
+    await running.until_equal()
+
+
 async def test_takeover_by_another_replicator_is_noticed(running: World) -> None:
     other = {"metadata": {"name": "stale", "uid": "x"}}
     running.opa.put(("kube_sync", "epoch"), {"another": "loaded"})
@@ -458,10 +529,13 @@ async def test_kind_that_vanishes_holds_decisions_at_once(running: World) -> Non
         running.replicasets("late")
         await fault.met.wait()
         running.api.undefine(CLUSTERS)
-        (told,) = await subscription.read(99, 5)
+        told = StatusRecord((), "test")
+        while not told.held:  # before, that nothing could be followed for a moment
+            (record,) = await subscription.read(99, 5)
+            assert isinstance(record, StatusRecord)
+            told = record
         gate.set()
         await until(lambda: running.decision("late") == {"clusters": "[]"})
-    assert isinstance(told, StatusRecord)
     assert told.held == ("clusters: the API server does not know this resource",)
     assert running.hub.held == told.held
 

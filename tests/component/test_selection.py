@@ -60,6 +60,10 @@ class World:
         }
 
     @property
+    def stale(self) -> list[str]:
+        return [late.source for late in self.hub.currency.late]
+
+    @property
     def epochs(self) -> int:
         return sum(map(puts("/v1/data/kube_sync/epoch"), self.opa.http.requests))
 
@@ -151,6 +155,17 @@ async def test_relist_of_one_namespace_keeps_the_other(world: World) -> None:
         world.api.delete(REPLICASETS, key("b", "n1"))
         await until(lambda: world.held("replicasets") == {"n1": ["a"], "n2": ["a", "b"]})
     assert sum(map(inside("n2", lists), world.api.http.requests)) == 1
+
+
+async def test_namespace_that_cannot_be_followed_is_stale_by_itself(world: World) -> None:
+    async with world.replicating(of(REPLICASETS, namespaces=("n1", "n2"))):
+        await until(lambda: world.held("replicasets") is not None)
+        await world.api.watched(REPLICASETS)
+        fault = world.api.http.fault(inside("n1", watches), answer(503), times=1000)
+        world.api.http.cut()
+        await until(lambda: world.stale == ["replicasets in n1"])
+        fault.times = 0
+        await until(lambda: world.stale == [])
 
 
 @pytest.mark.parametrize("late", ["n1", "n2"])

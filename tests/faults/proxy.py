@@ -81,10 +81,11 @@ class FaultProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._listener.wait_closed()
 
-    def cut(self) -> None:
-        """End every connection without a word."""
+    def cut(self, wanted: bytes = b"") -> None:
+        """End every connection without a word, or those whose last request holds `wanted`."""
         for link in self._links:
-            link.abort()
+            if wanted in link.request:
+                link.abort()
 
     def stall(self) -> None:
         """Let nothing pass, and keep the connections."""

@@ -17,6 +17,8 @@ import pytest
 
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
+from kube_sync.remediator.slices import decision_key
+from tests.fakes.clients import REPLICASETS
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
 from tests.integration.test_pair import eventually
 from tools.demo.components import UNBRAKED, start_service
@@ -221,6 +223,7 @@ async def test_a_placement_that_is_gone_is_deleted_and_others_are_not_touched(
     }
     await world.kubectl("create", "-f", "-", stdin=json.dumps(strange))
     world.decide("undecided", uids["undecided"], None)
+    await world.kubectl("annotate", "replicaset", "undecided", f"{PREFERENCES}-")
     await world.kubectl("delete", "replicaset", "deleted")
     await eventually(lambda: [f["metadata"]["name"] for f in world.published()], ["strange"])
 
@@ -235,6 +238,47 @@ async def test_a_placement_of_an_earlier_decision_is_published_until_the_resourc
     await world.kubectl("annotate", "replicaset", "web", f"{PREFERENCES}-", f"{REQUESTED}-")
     await eventually(world.clusters, [])
     await eventually(world.writes, 2)
+
+
+async def test_a_placement_that_its_owner_asks_for_is_published_until_the_owner_does_not(
+    world: World,
+) -> None:
+    uid = await world.create("web", {PREFERENCES: preferences(["eu"])})
+    world.decide("web", uid, ["eu"])
+    await eventually(world.clusters, [["eu"]])
+    world.decide("web", uid, None)
+    moved = f"{PREFERENCES}={preferences(['us'])}"
+    await world.kubectl("annotate", "replicaset", "web", "--overwrite", moved)
+    await eventually(world.clusters, [["us"]])
+    assert world.writes() == 2, "it was published all the time"
+    await world.kubectl("annotate", "replicaset", "web", f"{PREFERENCES}-")
+    await eventually(world.clusters, [])
+
+
+async def test_a_cluster_that_may_hold_no_replica_is_not_published(world: World) -> None:
+    text = '{"clusters":{"eu":{"weight":1},"us":{"weight":2,"maxReplicas":0}}}'
+    uid = await world.create("web", {PREFERENCES: text})
+    target = Target("apps", "v1", "replicasets", "web", world.namespace)
+    decision = Decision({PREFERENCES: text})
+    world.stream.say(DecisionRecord(target, uid, decision, 1, "data", "p1"))
+    await eventually(world.clusters, [["eu"]])
+
+
+async def test_a_name_that_somebody_else_took_is_used_once_it_is_free(world: World) -> None:
+    uid = await world.create("web")
+    name = f"{decision_key(REPLICASETS, 'web')}-0"
+    theirs = {
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+        "kind": "PlacementDecision",
+        "metadata": {"name": name, "labels": {f"{LABEL}/decision-key": "theirs"}},
+        "decisions": [{"clusterProfileRef": {"name": "eu"}}],
+    }
+    await world.kubectl("create", "-f", "-", stdin=json.dumps(theirs))
+    world.decide("web", uid, ["us"])
+    await eventually(lambda: _placement(world), preferences(["us"]))
+    assert world.clusters() == [["eu"]], "somebody else's"
+    await world.kubectl("delete", KIND, name)
+    await eventually(world.clusters, [["us"]], 40)
 
 
 async def test_what_somebody_deleted_or_changed_is_put_right(world: World) -> None:

@@ -14,6 +14,7 @@ from kube_sync.decisions.records import (
     DeletedRecord,
     Record,
     Source,
+    Stale,
     StatusRecord,
     Target,
 )
@@ -208,4 +209,18 @@ def test_holds_and_notes_are_told_when_they_change() -> None:
         "12:03:04 -- held: OPA is being loaded; more",
         "12:03:04 -- no longer held",
         "12:03:04 -- nothing is wrong any more",
+    ]
+
+
+def test_what_is_not_current_is_told_when_it_begins_and_ends() -> None:
+    def late(*sources: str, seconds: float = 1.0) -> StatusRecord:
+        stale = tuple(Stale(source, seconds, "503\x1b") for source in sources)
+        return StatusRecord((), "me", (), stale)
+
+    assert _lines(
+        _board(), FREE, late("clusters"), late("clusters", "nodes", seconds=2.0), late("nodes")
+    ) == [
+        "12:03:04 -- not current: clusters: 503\N{REPLACEMENT CHARACTER}",
+        "12:03:04 -- not current: nodes: 503\N{REPLACEMENT CHARACTER}",
+        "12:03:04 -- current again: clusters",
     ]

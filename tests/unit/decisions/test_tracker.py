@@ -314,7 +314,10 @@ async def test_delayed_decisions_are_noted_until_they_are_made() -> None:
             world.tracker.written("replicasets", [_key("a")])
             await until(lambda: world.hub.notes)
             assert world.hub.notes == ("decisions are delayed: 503",)
+            (late,) = world.hub.currency.late
+            assert (late.source, late.reason) == ("decisions", "503")
             await until(lambda: not world.hub.notes)
+            assert not world.hub.currency.late
 
 
 async def test_another_set_of_policies_asks_for_all_targets_in_its_name() -> None:

@@ -22,7 +22,7 @@ from tests.fakes.apiserver import (
     watches,
 )
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, SECRETS, key, kube_of
-from tests.fakes.http import answer, stream
+from tests.fakes.http import answer, hang, stream
 from tests.fakes.listing import whole
 from tests.unit.async_tools import until
 
@@ -261,6 +261,19 @@ async def test_bookmark_has_a_version_and_no_item(api: FakeApiServer, client: Ku
     version = api.bookmark(REPLICASETS)
     _, bookmark = await events(KubeCollection(client, REPLICASETS), "100", 2)
     assert (bookmark.type, bookmark.version, bookmark.item) == ("BOOKMARK", version, None)
+
+
+async def test_watch_that_says_nothing_ends_so_that_it_begins_again(
+    api: FakeApiServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection may die without a word, and would be waited on for ten minutes."""
+    monkeypatch.setattr("kube_sync.kube.collection._SILENCE_SECONDS", 0.05)
+    since = ResourceVersion("100")
+    found = [event async for event in KubeCollection(client, REPLICASETS).watch(since)]
+    assert [event.type for event in found] == ["CONNECTED"]
+    api.http.fault(watches(REPLICASETS), hang())
+    with pytest.raises(Retriable):
+        await events(KubeCollection(client, REPLICASETS), since, 1)
 
 
 async def test_watch_asks_for_bookmarks_and_a_jittered_end(

@@ -19,7 +19,7 @@ from kube_sync.errors import (
     Terminal,
 )
 from kube_sync.kube import client as client_module
-from kube_sync.kube.client import KubeClient, failure, kube_client
+from kube_sync.kube.client import KubeClient, Silent, failure, kube_client
 from kube_sync.runtime.tls import server_context
 from kube_sync.settings import Kubernetes
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, write_kubeconfig
@@ -160,11 +160,23 @@ async def test_request_without_an_answer_is_retriable(
 async def test_silent_stream_is_retriable(api: FakeApiServer, client: KubeClient) -> None:
     """A watch whose connection died without a word must not be waited on for ever."""
     params = {"watch": "1", "resourceVersion": "100"}
-    with pytest.raises(Retriable, match="no answer in time"):  # noqa: PT012 - the open is not it
+    with pytest.raises(Silent, match="nothing for 0 s"):  # noqa: PT012 - the open is not it
         async with client.stream(PATH, params=params, accept="*/*", silence=0.05) as content:
             async for _ in content.iter_any():
                 pass
     assert api.http.requests[-1].query["watch"] == "1"
+
+
+async def test_stream_that_does_not_begin_is_no_silent_one(
+    api: FakeApiServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that takes connections and says nothing is not there."""
+    monkeypatch.setattr(client_module, "_ANSWER_SECONDS", 0.05)
+    api.http.fault(anything, hang())
+    with pytest.raises(Retriable, match="no answer in time") as caught:
+        async with client.stream(PATH, params={}, accept="*/*", silence=60):
+            pass
+    assert not isinstance(caught.value, Silent)
 
 
 async def test_body_of_a_request_has_its_type_and_others_have_none(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.errors import Conflict, Retriable, Terminal
+from kube_sync.errors import Conflict, Retriable
 from kube_sync.kube.placementdecisions import (
     DECISION_INDEX,
     DECISION_KEY,
@@ -133,9 +133,30 @@ async def test_what_is_somebody_elses_is_not_taken_over(
 ) -> None:
     content = {"schedulerName": "kube-sync", "decisions": []} | change
     before = server.put(PLACEMENT_DECISIONS, KEY, **content)
-    with pytest.raises(Terminal, match="somebody else's"):
+    with pytest.raises(Conflict, match="somebody else's"):
         await api.apply(WANTED, None)
     assert server.get(PLACEMENT_DECISIONS, KEY) == before
+
+
+async def test_what_was_somebody_elses_is_created_once_it_is_gone(
+    server: FakeApiServer, api: PlacementDecisionApi
+) -> None:
+    server.put(PLACEMENT_DECISIONS, KEY, schedulerName="other", decisions=[])
+    with pytest.raises(Conflict):
+        await api.apply(WANTED, None)
+    server.delete(PLACEMENT_DECISIONS, KEY)
+    assert (await api.apply(WANTED, None)).is_as(WANTED)
+
+
+async def test_a_slice_that_is_there_by_the_time_it_is_created_is_read_again(
+    server: FakeApiServer, api: PlacementDecisionApi
+) -> None:
+    exists = answer(409, b'{"code":409,"reason":"AlreadyExists","message":"already exists"}')
+    server.http.fault(patches(PLACEMENT_DECISIONS), exists)
+    with pytest.raises(Conflict, match="already exists"):
+        await api.apply(WANTED, None)
+    assert (await api.apply(WANTED, None)).is_as(WANTED)
+    assert [r.method for r in server.http.requests] == ["GET", "PATCH", "GET", "PATCH"]
 
 
 async def test_an_answer_that_is_no_slice_is_an_error(

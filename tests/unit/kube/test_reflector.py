@@ -185,6 +185,15 @@ async def test_expired_alone_is_not_reported_as_a_failure() -> None:
     assert bench.reports == [None, None]
 
 
+async def test_expired_watch_leaves_the_store_behind_until_it_is_listed() -> None:
+    bench = Bench([listing("7"), listing("9")], [[Expired("410")]])
+    told: list[str | None] = []
+    bench.reflector._behind = told.append
+    bench.reflector._report = told.append
+    await bench.until_watches(2)
+    assert told == [None, "it has to be listed again", None]
+
+
 async def test_missing_kind_counts_as_known_to_be_missing() -> None:
     bench = Bench([NotFound("404")], [])
     bench.source.lists += [NotFound("404"), listing("1")]

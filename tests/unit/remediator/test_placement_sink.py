@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -102,7 +103,7 @@ class World:
         self, *items: Item, mode: str = "enforce", namespace: str | None = "fleet"
     ) -> None:
         self.api = Api()
-        self.leads = True
+        self.leads: float = math.inf  # seconds
         self.sink = PlacementSink(self.api, lambda _: mode, lambda: self.leads, namespace)
         self.subjects = self.sink.subjects(REPLICASETS)
         listed(self.subjects, Listing(list(items), VERSION))
@@ -186,8 +187,18 @@ async def test_a_resource_or_a_placement_that_goes_takes_what_is_published_along
         world.event("DELETED", item("a", "eu"))
         world.sink.take(DeletedRecord(target("a"), 2))
         world.sink.take(decision("b"))
+        world.event("MODIFIED", item("b"))
     assert world.clusters() == []
     assert world.api.writes == ["apply", "apply", "delete", "delete"]
+
+
+async def test_what_is_decided_no_more_stays_while_the_resource_asks_for_it() -> None:
+    world = World(item("a", "eu"))
+    async with world.running():
+        world.stream(decision("a", "eu"))
+        await world.idle()
+        world.sink.take(decision("a"))
+    assert (world.clusters(), world.api.writes) == ([["eu"]], ["apply"])
 
 
 async def test_a_relist_without_a_resource_takes_what_is_published_along() -> None:
@@ -284,12 +295,12 @@ async def test_while_held_nothing_is_written_and_the_release_catches_up() -> Non
 
 async def test_who_may_not_write_waits_until_it_is_woken() -> None:
     world = World(item("a", "eu"))
-    world.leads = False
+    world.leads = 0
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
         assert world.api.writes == []
-        world.leads = True
+        world.leads = math.inf
         world.sink.wake()
     assert world.api.writes == ["apply"]
 
@@ -299,7 +310,7 @@ async def test_who_may_not_write_any_more_stops_between_two_writes() -> None:
     world = World(item("a", *names))
 
     def lose() -> None:
-        world.leads = False
+        world.leads = 0
 
     world.api.before = lose
     async with world.running():
@@ -313,12 +324,41 @@ async def test_who_may_not_write_any_more_deletes_nothing() -> None:
     async with world.running():
         world.stream(decision("a", *names))
         await world.idle()
-        answers = [True, True, False]  # before the turn, the apply, the first deletion
-        world.sink._may_write = lambda: answers.pop(0) if answers else False
+        answers = [math.inf, math.inf, 0.0]  # before the turn, the apply, the first deletion
+        world.sink._fence = lambda: answers.pop(0) if answers else 0.0
         world.sink.take(decision("a", "c000"))
         world.event("MODIFIED", item("a", "c000"))
     assert world.api.writes == ["apply"] * 4
     assert len(world.api.slices) == 3
+
+
+@pytest.mark.parametrize("what", ["apply", "delete"])
+async def test_a_request_is_given_up_when_the_time_to_write_is_over(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its answer may never come, and another process may write by then."""
+    timers = Timers(monkeypatch)
+    world = World(item("a", "eu"))
+    async with world.running():
+        if what == "delete":
+            world.stream(decision("a", "eu"))
+            await world.idle()
+        before, asked = written("fenced"), asyncio.Event()
+
+        async def hang(*_: object) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(world.api, "_write", hang)
+        world.leads = 0.01
+        if what == "delete":
+            world.event("DELETED", item("a", "eu"))
+        else:
+            world.stream(decision("a", "eu"))
+        await asked.wait()
+        while written("fenced") == before:  # noqa: ASYNC110 - a timer of the loop ends it
+            await asyncio.sleep(0)
+        assert len(timers.seconds) == 1, "it is tried again, should the Lease be renewed"
 
 
 async def test_in_manual_mode_what_a_person_let_through_is_published() -> None:

@@ -168,11 +168,51 @@ def test_a_recreated_resource_becomes_the_owner() -> None:
     assert publication.remove == ()
 
 
-def test_a_placement_that_is_not_decided_any_more_goes() -> None:
+def test_a_placement_that_is_not_decided_any_more_goes_with_the_annotation() -> None:
     found = published(["eu"])
-    for text in (None, preferences(["asked"])):  # by its owner, then
-        publication = publish(WEB, decided(None), Placed("u", text), found, fleet)
-        assert publication == Publication(remove=tuple(found))
+    publication = publish(WEB, decided(None), Placed("u", None), found, fleet)
+    assert publication == Publication(remove=tuple(found))
+
+
+def test_a_placement_that_its_owner_asks_for_outlives_the_decision() -> None:
+    """The workload runs there as before: readers take a PlacementDecision that ends for its end."""
+    found = published(["eu"])
+    placed = Placed("u", preferences(["eu"]))
+    assert publish(WEB, decided(None), placed, found, fleet) == Publication()
+
+
+def test_what_is_published_follows_a_placement_that_nobody_decides_any_more() -> None:
+    found = published(["eu"])
+    placed = Placed("u", preferences(["eu", "us"]))
+    (only,) = publish(WEB, decided(None, {"us": "near"}), placed, found, fleet).write
+    assert [(c.cluster, c.reason) for c in only.choices] == [
+        ("eu", "selected by p1"),
+        ("us", "asked for by the resource itself"),
+    ]
+    again = decided(preferences(["eu", "us"]), None, "p2")
+    (only,) = publish(WEB, again, placed, held_as([only]), fleet).write
+    assert [c.reason for c in only.choices] == ["selected by p1", "selected by p2"]
+
+
+def test_a_placement_that_nobody_decides_and_that_names_no_clusters_leaves_what_is_published() -> (
+    None
+):
+    placed = Placed("u", preferences(["*"]))
+    publication = publish(WEB, decided(None), placed, published(["eu"]), fleet)
+    assert (publication.write, publication.remove) == ((), ())
+    assert publication.held is not None
+    assert publication.held.code == "not_named"
+
+
+def test_a_placement_that_nobody_ever_decided_is_not_published() -> None:
+    placed = Placed("u", preferences(["eu"]))
+    assert publish(WEB, decided(None), placed, [], fleet) == Publication()
+
+
+def test_what_an_earlier_resource_of_that_name_had_is_not_followed() -> None:
+    found, placed = published(["eu"]), Placed("new", preferences(["eu"]))
+    again = replace(decided(None), uid="new")
+    assert publish(WEB, again, placed, found, fleet) == Publication(remove=tuple(found))
 
 
 def test_a_placement_of_an_earlier_decision_stays_published_until_the_resource_lacks_it() -> None:
@@ -181,6 +221,12 @@ def test_a_placement_of_an_earlier_decision_stays_published_until_the_resource_l
     publication = publish(WEB, decided(None), placed, published(["eu"]), fleet)
     assert publication.remove == ()
     assert publication.held is not None
+
+
+def test_a_cluster_that_may_hold_no_replica_is_not_published() -> None:
+    text = json.dumps({"clusters": {"eu": {}, "us": {"maxReplicas": 0}, "asia": {"weight": 0}}})
+    publication = publish(WEB, decided(text), Placed("u", text), published(["eu", "us"]), fleet)
+    assert clusters_in(publication) == ["eu"]
 
 
 def test_an_empty_placement_that_the_resource_has_is_an_empty_slice() -> None:

@@ -22,12 +22,18 @@ _fleets = st.sets(st.integers(0, 350).map(lambda n: f"c{n:03}"), max_size=350)
     [
         ({"a": {"weight": 1}, "b": {}}, {"a", "b"}),
         ({"a": {"weight": 0}, "b": {"weight": 0, "minReplicas": 1}}, {"b"}),
+        ({"a": {"maxReplicas": 0}, "b": {"weight": 2, "maxReplicas": 0}, "c": {}}, {"c"}),
+        ({"a": {"weight": 0, "minReplicas": 1, "maxReplicas": 0}}, set()),
+        ({"a": {"maxReplicas": 1}, "b": {"weight": 1, "maxReplicas": None}}, {"a", "b"}),
+        ({"*": {"maxReplicas": 0}, "a": {}}, {"a"}),
         ({"a": None}, {"a"}),
         ({}, set()),
         ({"*": {"weight": 0}, "a": {}}, {"a"}),
     ],
 )
-def test_clusters_with_weight_are_named(clusters: dict[str, object], names: set[str]) -> None:
+def test_clusters_that_may_get_a_replica_are_named(
+    clusters: dict[str, object], names: set[str]
+) -> None:
     assert clusters_of(json.dumps({"clusters": clusters})) == frozenset(names)
 
 

@@ -14,6 +14,7 @@ from kube_sync.safety import (
     Guard,
     Held,
     Limits,
+    Stale,
     Tightening,
     read_history,
 )
@@ -115,6 +116,11 @@ def test_nothing_is_emptied_that_the_policy_did_not_evict(bench: Bench) -> None:
         (replace(WELL, age=None), "it is not known which clusters", "the fleet is loaded again"),
         (replace(WELL, epoch_matches=False), "it is not known", "the fleet is loaded again"),
         (replace(WELL, age=61.0), "the fleet was last seen 61 s ago (limit 60 s)", "the fleet is"),
+        (
+            replace(WELL, stale=Stale("clusters", 61.0, "503")),
+            "clusters: not current for 61 s (limit 60 s): 503",
+            "clusters: current again",
+        ),
         (replace(WELL, clusters=0), "there is no cluster", "a cluster is there"),
         (replace(WELL, clusters=6), "6 of 10 clusters are left", "the clusters are back, or appr"),
     ],
@@ -129,12 +135,14 @@ def test_a_fleet_that_is_not_to_be_trusted_holds_all_moves(
     assert (held.kind, held.until) == ("fleet", None)
     assert held.reason.startswith(reason)
     assert held.release.startswith(release)
-    assert not bench.consider({"o": move()}, replace(WELL, clusters=7, age=60)).holds
+    well = replace(WELL, clusters=7, age=60, stale=Stale("clusters", 60.0, "503"))
+    assert not bench.consider({"o": move()}, well).holds
     assert isinstance(bench.take("o", move()), Go)
 
 
 def test_a_fleet_without_an_age_limit_may_be_old(bench: Bench) -> None:
-    assert not bench.consider({"o": move()}, replace(WELL, age=1e6)).holds
+    old = replace(WELL, age=1e6, stale=Stale("clusters", 1e6, "503"))
+    assert not bench.consider({"o": move()}, old).holds
 
 
 def test_the_name_of_an_approval_alone_opens_nothing_for_a_smaller_fleet() -> None:

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from kube_sync.decisions.currency import Currency
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.records import (
+    BookmarkRecord,
+    DecisionRecord,
+    Record,
+    Stale,
+    StatusRecord,
+    Target,
+    decode,
+    encode,
+)
+from kube_sync.decisions.subscription import Subscription
+
+SENDING = StatusRecord(("the decisions are being sent",), "me")
+RELEASED = StatusRecord((), "me")
+LATE = Stale("clusters", 3.0, "503")
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.changes = 0
+        self.currency = Currency(self._changed, lambda: self.now)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def told(self) -> list[Stale]:
+        return list(self.currency.told(self.currency.late))
+
+
+def test_a_source_is_late_since_it_was_first_said_to_be() -> None:
+    world = World()
+    world.currency.tell("clusters", "503")
+    world.now = 2.0
+    world.currency.tell("clusters", "refused")
+    world.now = 3.0
+    assert world.told() == [Stale("clusters", 3.0, "refused")]
+
+
+def test_what_is_said_twice_is_told_once() -> None:
+    world = World()
+    for reason in ("503", "503", None, None):
+        world.currency.tell("clusters", reason)
+    assert (world.told(), world.changes) == ([], 2)
+
+
+def test_a_source_that_was_current_meanwhile_is_late_anew() -> None:
+    world = World()
+    world.currency.tell("b", "503")
+    world.currency.tell("a", "503")
+    world.currency.tell("b", None)
+    world.now = 5.0
+    world.currency.tell("b", "503")
+    assert world.told() == [Stale("a", 5.0, "503"), Stale("b", 0.0, "503")]
+
+
+def test_where_another_load_begins_nothing_is_late() -> None:
+    world = World()
+    world.currency.begin()
+    assert world.changes == 0
+    world.currency.tell("clusters", "503")
+    world.currency.begin()
+    assert (world.told(), world.changes) == ([], 2)
+
+
+async def _read(subscription: Subscription, limit: int = 100) -> list[Record]:
+    return await subscription.read(limit, 0.0)
+
+
+def _decide(hub: DecisionHub, *names: str) -> None:
+    for name in names:
+        target = Target("apps", "v1", "replicasets", name, "ns")
+        hub.update(target, Outcome("u", Decision({"place": str(hub.seq)})), "data", "p1")
+
+
+async def test_a_reader_is_told_at_once_what_is_late_and_for_how_long() -> None:
+    now = [10.0]
+    hub = DecisionHub("me", clock=lambda: now[0])
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.currency.tell("clusters", "503")
+        now[0] = 13.0
+        _decide(hub, "a")
+        status, record, _ = await _read(subscription)
+        assert isinstance(record, DecisionRecord)
+        assert status == StatusRecord((), "me", (), (LATE,))
+        assert await _read(subscription) == [BookmarkRecord(1, "me")]
+
+
+async def test_a_new_reader_is_told_first_what_is_late() -> None:
+    hub = DecisionHub("me", clock=lambda: 0.0)
+    _decide(hub, "a")
+    hub.currency.tell("clusters", "503")
+    late = (Stale("clusters", 0.0, "503"),)
+    with hub.subscribe() as subscription:
+        first, _, release, _ = await _read(subscription)
+    assert first == StatusRecord(SENDING.held, "me", (), late)
+    assert release == StatusRecord((), "me", (), late)
+
+
+async def test_that_all_is_current_is_told_after_the_decisions_that_were_made_till_then() -> None:
+    hub = DecisionHub("me", clock=lambda: 0.0)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.currency.tell("clusters", "503")
+        await _read(subscription)
+        _decide(hub, "a", "b")
+        hub.currency.tell("clusters", None)
+        assert [type(record) for record in await _read(subscription, 1)] == [DecisionRecord]
+        assert (await _read(subscription, 1))[1:] == [RELEASED, BookmarkRecord(2, "me")]
+
+
+async def test_a_note_in_between_ends_nothing_early() -> None:
+    hub = DecisionHub("me", clock=lambda: 0.0)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.currency.tell("clusters", "503")
+        await _read(subscription)
+        _decide(hub, "a", "b")
+        hub.currency.tell("clusters", None)
+        hub.note("policies", "wrong")
+        status = (await _read(subscription, 1))[0]
+    assert status == StatusRecord((), "me", ("wrong",), (Stale("clusters", 0.0, "503"),))
+
+
+def test_a_status_of_before_and_one_of_later_are_read() -> None:
+    """Readers and writers of one version are not replaced in the same moment."""
+    before = b'{"type":"status","held":[],"instance":"me","notes":[],"v":1}\n'
+    assert decode(before) == RELEASED
+    later = encode(StatusRecord((), "me", (), (LATE,)))
+    assert decode(later.replace(b'"reason"', b'"new":1,"reason"')) == decode(later)
