@@ -565,6 +565,26 @@ async def test_a_patch_without_an_answer_ends_with_the_time_to_write(
     assert _outcomes("fenced")
 
 
+async def test_what_is_due_while_another_one_leads_is_done_when_this_one_may_write_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A wait that ends meanwhile is the only one who knows of its key."""
+    timers = Timers(monkeypatch)
+    world = World(ApiServer(a="us"))
+    world.server.failures = [Retriable("503")]
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.left = 0.0  # for so short a time that nobody is told
+        timers.fire()
+        await world.idle()
+        assert world.server.patched == ["a"]
+        world.left = math.inf
+        world.reconciler.weigh()
+        await world.idle()
+    assert world.server.patched == ["a", "a"]
+
+
 async def test_nothing_is_written_before_all_collections_are_listed() -> None:
     world = World(ApiServer(a="us"))
     deployments = GroupVersionResource("apps", "v1", "deployments")

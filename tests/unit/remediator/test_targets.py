@@ -131,6 +131,16 @@ def test_what_the_remediator_gave_back_is_not_its_own() -> None:
     assert current.ours == {"b"}
 
 
+def test_a_label_that_came_by_a_json_patch_is_the_remediators_own() -> None:
+    """No label is ever given back, so whichever way it came, it was decided."""
+    current = _managed(
+        ("kube-sync-remediator", "Update", "labels", ["a", "b"]),
+        ("kube-sync-remediator", "Apply", "labels", ["b", "c"]),
+        ("kubectl", "Update", "labels", ["c"]),
+    )
+    assert current.our_labels == {"a", "b"}
+
+
 @pytest.mark.parametrize("fields", [None, [], "kube-sync-remediator", ["kube-sync-remediator"]])
 def test_owners_that_cannot_be_read_own_nothing(fields: object) -> None:
     current = _read({"annotations": {"a": "1"}, "managedFields": fields})
