@@ -119,8 +119,18 @@ class _Parts:
             settings.policies.namespaces, self._weigh
         )
         self._placements, limits = Placements(guard.placements), limits_of(guard)
-        facts = FleetFacts(self.clusters, limits, self._named, self._seen_at, self._approved)
-        brakes = Brakes(Guard(limits), self._placements, facts, self._approved, self._clock)
+        facts = FleetFacts(self.clusters, self._named, self._seen_at)
+        brakes, rehearsal = (
+            Brakes(
+                Guard(limits),
+                self._placements,
+                facts,
+                self._approved,
+                self._clock,
+                rehearsed=rehearsed,
+            )
+            for rehearsed in (False, True)
+        )
         self.lease = Lease(
             kube,
             settings.coordination.namespace,
@@ -136,6 +146,7 @@ class _Parts:
             Writer(self._patch, lambda: self.lease.remaining, self._standby),
             self.modes,
             brakes,
+            rehearsal,
             self._clock,
             told=self.telling.tell,
         )

@@ -10,6 +10,7 @@ the remediator's own. So there an update says nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -74,6 +75,7 @@ class Targets:
         self._changed = changed
         self._objects: dict[ObjectKey, Current] = {}
         self._listing: dict[ObjectKey, Current] = {}
+        self.namespaces: Counter[str] = Counter()  # how many objects there are in each
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -94,6 +96,7 @@ class Targets:
         """Hold exactly the objects of the LIST."""
         before = self._objects.keys()
         self._objects, self._listing = self._listing, {}
+        self.namespaces = Counter(key.namespace for key in self._objects)
         self.listed = True
         for key in before | self._objects.keys():
             self._changed(key)
@@ -107,11 +110,13 @@ class Targets:
         """Take one watch event in."""
         if event.item is None:
             return
+        key, before = event.item.key, len(self)
         if event.type == "DELETED":
-            self._objects.pop(event.item.key, None)
+            self._objects.pop(key, None)
         else:
-            self._objects[event.item.key] = _current(event.item)
-        self._changed(event.item.key)
+            self._objects[key] = _current(event.item)
+        self.namespaces[key.namespace] += len(self) - before
+        self._changed(key)
 
 
 def _current(item: Item) -> Current:

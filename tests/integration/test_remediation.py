@@ -154,7 +154,7 @@ async def test_a_decision_is_carried_out_once_and_taken_back_in_one_patch(world:
 async def test_what_came_by_a_json_patch_is_taken_back_when_it_is_not_decided_any_more(
     world: World,
 ) -> None:
-    """A key that goes makes it one; what else it sets has the remediator for owner, by an update."""
+    """A key that goes makes it one; what else it sets is the remediator's, by an update."""
     world.create("web", mine="1")
     world.stack.kubectl("label", "replicaset", "web", "kept=k", "-n", world.namespace)
     async with world.remediator():

@@ -71,6 +71,18 @@ def test_a_deletion_forgets_the_object_and_tells_its_key() -> None:
     assert store.told == {_key("a"), _key("never-seen")}
 
 
+def test_objects_are_counted_by_namespace() -> None:
+    store = Store(_item("a"), _item("b"))
+    other = Item(ObjectKey("other", "c"), "u", VERSION, b'{"metadata":{}}')
+    store.apply(Event("ADDED", VERSION, other))
+    store.apply(Event("MODIFIED", VERSION, _item("b")))
+    store.apply(Event("DELETED", VERSION, _item("a")))
+    store.apply(Event("DELETED", VERSION, _item("never-seen")))
+    assert store.namespaces == {"ns": 1, "other": 1}
+    listed(store, Listing([other], VERSION))
+    assert store.namespaces == {"other": 1}
+
+
 def test_a_bookmark_tells_nothing() -> None:
     store = Store(_item("a"))
     store.told.clear()
