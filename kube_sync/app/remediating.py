@@ -135,10 +135,18 @@ class _Parts:
             settings.policies.namespaces, self._weigh
         )
         self._placements, limits = Placements(guard.placements), limits_of(guard)
-        facts = FleetFacts(
-            self.clusters, limits, self._named, self._seen_at, self._approved, self._stale
+        facts = FleetFacts(self.clusters, self._named, self._seen_at, self._stale)
+        brakes, rehearsal = (
+            Brakes(
+                Guard(limits),
+                self._placements,
+                facts,
+                self._approved,
+                self._clock,
+                rehearsed=rehearsed,
+            )
+            for rehearsed in (False, True)
         )
-        brakes = Brakes(Guard(limits), self._placements, facts, self._approved, self._clock)
         self.lease = Lease(
             kube,
             settings.coordination.namespace,
@@ -154,6 +162,7 @@ class _Parts:
             Writer(self._patch, self.fence, self._standby),
             self.modes,
             brakes,
+            rehearsal,
             self._clock,
             told=self.telling.tell,
         )

@@ -26,6 +26,10 @@ class Facts(Protocol):
         """Return what is known now (Unix seconds)."""
         ...
 
+    def accept(self, clusters: int) -> None:
+        """Take so few clusters for all that there are: an operator said so."""
+        ...
+
 
 class Brakes:
     """What of the wanted changes may go."""
@@ -37,10 +41,13 @@ class Brakes:
         facts: Facts,
         approved: Callable[[], frozenset[str]],
         now: Callable[[], float],
+        *,
+        rehearsed: bool = False,
     ) -> None:
         """`facts` tells of the fleet, `approved` names what operators let through.
 
-        `now` is Unix seconds that never go back, as `safety` has them.
+        `now` is Unix seconds that never go back, as `safety` has them. `rehearsed`: nothing will be
+        written, so nothing that is approved here may count where something is.
         """
         self.holds: tuple[Held, ...] = ()
         self._guard = guard
@@ -48,6 +55,7 @@ class Brakes:
         self._facts = facts
         self._approved = approved
         self._now = now
+        self._rehearsed = rehearsed
         self._pending: dict[str, tuple[Change, History]] = {}
         self._ids: dict[Key, str] = {}
         self._last: object = None
@@ -97,9 +105,10 @@ class Brakes:
     def weigh(self, workloads: int) -> bool:
         """Weigh all changes together; tell whether it holds others than before."""
         now, approved = self._now(), self._approved()
-        found = self._guard.consider(
-            self._pending, self._facts.fleet(now), workloads, approved, now
-        )
+        fleet = self._facts.fleet(now)
+        found = self._guard.consider(self._pending, fleet, workloads, approved, now)
+        if found.accepted and not self._rehearsed:
+            self._facts.accept(fleet.clusters)
         before, self._last = self._last, (tuple(_same(h) for h in found.holds), approved)
         self.holds = found.holds
         return self._last != before

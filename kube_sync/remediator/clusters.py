@@ -2,7 +2,7 @@
 
 A metadata-only watch of the collection that is called `clusters` in OPA. The most there were is not
 written anywhere: after a restart it is what the placements in force name, and what is seen since.
-It is lowered when an operator approves that some are gone, once for each approval.
+It is lowered when an operator approves moves on fewer.
 
 A cluster that comes back is seen here before the decisions on it are: those on the smaller fleet
 are still what is wanted. So the fleet counts as what it was at its smallest in the last seconds.
@@ -16,8 +16,7 @@ from dataclasses import replace
 
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
-from kube_sync.safety import Fleet, Limits, Stale
-from kube_sync.safety.assessment import judge_fleet
+from kube_sync.safety import Fleet, Stale
 
 STEADY_SECONDS = 5.0
 
@@ -92,10 +91,8 @@ class FleetFacts:
     def __init__(
         self,
         clusters: Clusters | None,
-        limits: Limits,
         named: Callable[[], int],
         seen_at: Callable[[], float | None],
-        approved: Callable[[], frozenset[str]],
         stale: Callable[[float], Stale | None] = lambda _now: None,
     ) -> None:
         """Without `clusters` none are counted, and none are missed.
@@ -104,14 +101,11 @@ class FleetFacts:
         gave a sign of life, in Unix seconds; `stale`: what they stand on that is not current now.
         """
         self._clusters = clusters
-        self._limits = limits
         self._named = named
         self._seen_at = seen_at
         self._stale = stale
-        self._approved = approved
         self._best = 0
         self._begun = False
-        self._used: set[str] = set()
 
     def begin(self) -> None:
         """Ask again what the placements in force name; what was seen is not forgotten."""
@@ -133,12 +127,8 @@ class FleetFacts:
             self._begun = True
             self._best = max(self._best, self._named())
         self._best = max(self._best, len(self._clusters))
-        found = Fleet(age, count, self._best, epoch_matches=True)
-        # Age and epoch have holds of their own: here only whether a shrinking was approved.
-        asked = judge_fleet(Fleet(0.0, count, self._best, epoch_matches=True), self._limits)
-        name = asked.approve if asked is not None else None
-        if name in self._approved() and name not in self._used:
-            self._used.add(name or "")
-            self._best = count
-            return Fleet(age, count, count, epoch_matches=True)
-        return found
+        return Fleet(age, count, self._best, epoch_matches=True)
+
+    def accept(self, clusters: int) -> None:
+        """Take so few clusters for all that there are, until there are more."""
+        self._best = clusters

@@ -40,7 +40,8 @@ class Wanted:
 class Current:
     """What the API server holds of an object, and of which state of it that is known.
 
-    `ours` and `our_labels` are the keys that the remediator applied and nobody else owns.
+    `ours` are the annotations that the remediator applied, `our_labels` the labels that it set in
+    any way, where nobody else owns them.
     """
 
     uid: str

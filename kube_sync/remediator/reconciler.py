@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
 from typing import NoReturn
 
 import structlog
 
+from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import Record
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.decided import Decided, Key
-from kube_sync.remediator.modes import Modes
+from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.overheard import Records
 from kube_sync.remediator.plan import Current, Held, Wanted, Write, plan
 from kube_sync.remediator.rivals import Rivals
@@ -46,6 +47,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
 _FORBIDDEN_SECONDS = 60.0
+_WRITTEN: tuple[Mode, ...] = ("enforce", "manual")
+_REHEARSED: tuple[Mode, ...] = ("dry-run",)
 _LOOK_SECONDS = 1.0  # at the latest after this long what waits is weighed again
 
 
@@ -57,17 +60,22 @@ class Reconciler:
         writer: Writer,
         modes: Modes,
         brakes: Brakes,
+        rehearsal: Brakes,
         clock: Callable[[], float],
         *,
         told: Callable[[Key], None] = lambda _key: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`clock` is that of `brakes`; `told` hears of each object that has to wait."""
+        """`rehearsal` is what brakes would be where nothing is written, in mode `dry-run`.
+
+        `clock` is that of both; `told` hears of each object that has to wait.
+        """
         self.decided = Decided(self._touch, clock)
         self.waiting = Waiting(told, clock)
         self._writer = writer
         self._modes = modes
         self._brakes = brakes
+        self._rehearsal = rehearsal
         self._clock = clock
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
@@ -161,9 +169,10 @@ class Reconciler:
         self._news.set()
 
     async def _next(self) -> None:
+        waiting = self._brakes.waiting or self._rehearsal.waiting
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
-            async with asyncio.timeout(_LOOK_SECONDS if self._brakes.waiting else None):
+            async with asyncio.timeout(_LOOK_SECONDS if waiting else None):
                 await self._news.wait()
         except TimeoutError:
             pass
@@ -189,15 +198,26 @@ class Reconciler:
         """Begin with what the objects tell: it may be long since this process could write."""
         objects = self.objects()
         self._brakes.begin(objects)
+        self._rehearsal.begin((k, o) for k, o in objects if self._brakes_of(k) is self._rehearsal)
         self._begun = True
         self._done.clear()
         self._touched.update((key, None) for key, _ in objects)
 
     def _weigh(self) -> None:
         self._weighed_at = self._clock()
-        if self._brakes.weigh(sum(map(len, self._targets.values()))):
-            for key in self._brakes.keys:
-                self._queue.add(key)
+        for brakes, modes in ((self._brakes, _WRITTEN), (self._rehearsal, _REHEARSED)):
+            if brakes.weigh(self._count(modes)):
+                for key in brakes.keys:
+                    self._queue.add(key)
+
+    def _count(self, modes: Collection[Mode]) -> int:
+        """Return how many objects there are where one of these modes is in force."""
+        counts = [pair for t in self._targets.values() for pair in t.namespaces.items()]
+        return sum(number for name, number in counts if self._modes.of(name) in modes)
+
+    def _brakes_of(self, key: Key) -> Brakes:
+        rehearsed = self._modes.of(key[1].namespace) in _REHEARSED
+        return self._rehearsal if rehearsed else self._brakes
 
     def _current(self, key: Key) -> Current | None:
         gvr, name = key
@@ -206,14 +226,22 @@ class Reconciler:
     def _survey(self, key: Key) -> bool:
         """Take in what is wanted of an object; tell whether that has to be weighed."""
         wanted, current = self.decided.get(key), self._current(key)
-        step = plan(wanted, current)
+        step, brakes = plan(wanted, current), self._brakes_of(key)
         if current is None:
-            self._brakes.forget(key)
-        elif wanted and isinstance(step, Write) and self._modes.goes(key, name_of(step)):
-            return self._brakes.want(key, current, step, evict=wanted.evict)
+            brakes.forget(key)
+        elif wanted and isinstance(step, Write) and self._goes(key, wanted, current, step):
+            return brakes.want(key, current, step, evict=wanted.evict)
         else:
-            self._brakes.drop(key)
+            brakes.drop(key)
         return False
+
+    def _goes(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
+        """Tell whether a step will be tried; what will not be is no part of a mass."""
+        return (
+            self._modes.goes(key, name_of(step))
+            and self._done.get(key) != step
+            and self._rivals.truce(key, _about(wanted, current), self._clock()) is None
+        )
 
     async def _reconcile(self, key: Key) -> None:
         wanted, current = self.decided.get(key), self._current(key)
@@ -228,8 +256,7 @@ class Reconciler:
             await self._carry_out(key, wanted, current, step)
 
     async def _carry_out(self, key: Key, wanted: Wanted, current: Current, step: Write) -> None:
-        # Of this very object: another one of its name may have rivals of its own.
-        about = (current.uid, wanted.decision)
+        about, brakes = _about(wanted, current), self._brakes_of(key)
         if not self._modes.goes(key, name_of(step)):
             self._wait(key, manual(key, current, step))
             return
@@ -239,13 +266,19 @@ class Reconciler:
                 metrics.remediation_rivals.inc()
             self._queue.add_after(key, max(0.0, until - self._clock()))
             return
-        go = self._brakes.take(key, current, step, evict=wanted.evict)
+        if (wait := self.waiting.get(key)) is not None and wait.kind == "rival":
+            # Until now it was not weighed, since it was not to go.
+            self.waiting.drop(key)
+            self._touch([key])
+            return
+        rehearsed = brakes is self._rehearsal
+        go = brakes.take(key, current, step, evict=wanted.evict)
         if isinstance(go, Braked):
-            self._wait(key, braked(current, step, go))
-            if (seconds := self._brakes.seconds_until(go)) is not None:
+            self._wait(key, (dry_run if rehearsed else braked)(current, step, go))
+            if (seconds := brakes.seconds_until(go)) is not None:
                 self._queue.add_after(key, seconds)
-        elif self._modes.of(key[1].namespace) == "dry-run":
-            self._brakes.refund(key, current)
+        elif rehearsed:
+            brakes.refund(key, current)
             self._wait(key, dry_run(current, step))
         else:
             outcome = await self._writer.write(key, go)
@@ -264,6 +297,9 @@ class Reconciler:
                 said.info("remediated")
             case "refused":
                 self._wait(key, refused(current, step, outcome.error))
+                # It holds up nobody as a part of a mass that will not move.
+                self._brakes.drop(key)
+                self.weigh()
             case "forbidden":
                 self._wait(key, forbidden(current, step, outcome.error))
                 self._queue.add_after(key, _FORBIDDEN_SECONDS)
@@ -295,6 +331,11 @@ class Reconciler:
         self._modes.forget(key)
         if gone:
             self._rivals.forget(key)
+
+
+def _about(wanted: Wanted, current: Current) -> tuple[str, Decision | None]:
+    # Of this very object: another one of its name may have rivals of its own.
+    return (current.uid, wanted.decision)
 
 
 def _named(step: Write) -> dict[str, list[str]]:

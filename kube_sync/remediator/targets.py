@@ -2,12 +2,16 @@
 
 A metadata-only watch of the remediator's own, so that it compares decisions with the truth and
 not with what the replicator believes. Of managedFields (Kubernetes, "Server-Side Apply") it keeps
-the annotations and labels that the remediator applied and nobody else owns.
+the annotations and labels that the remediator gave the object and nobody else owns. A JSON Patch
+counts as an update, beside what was applied: of labels it only ever sets what was decided; of
+annotations it sets what was decided, which is noted beside it, and what was asked for, which is not
+the remediator's own. So there an update says nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -32,8 +36,16 @@ class _Manager(msgspec.Struct, rename="camel"):
     fields_v1: _Owned = msgspec.field(name="fieldsV1", default=_Owned())
 
     @property
+    def metadata(self) -> _OwnedMetadata:
+        return self.fields_v1.metadata
+
+    @property
+    def ours(self) -> bool:
+        return self.manager == FIELD_MANAGER
+
+    @property
     def applied_by_us(self) -> bool:
-        return (self.manager, self.operation) == (FIELD_MANAGER, "Apply")
+        return self.ours and self.operation == "Apply"
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -63,6 +75,7 @@ class Targets:
         self._changed = changed
         self._objects: dict[ObjectKey, Current] = {}
         self._listing: dict[ObjectKey, Current] = {}
+        self.namespaces: Counter[str] = Counter()  # how many objects there are in each
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -83,6 +96,7 @@ class Targets:
         """Hold exactly the objects of the LIST."""
         before = self._objects.keys()
         self._objects, self._listing = self._listing, {}
+        self.namespaces = Counter(key.namespace for key in self._objects)
         self.listed = True
         for key in before | self._objects.keys():
             self._changed(key)
@@ -96,11 +110,13 @@ class Targets:
         """Take one watch event in."""
         if event.item is None:
             return
+        key, before = event.item.key, len(self)
         if event.type == "DELETED":
-            self._objects.pop(event.item.key, None)
+            self._objects.pop(key, None)
         else:
-            self._objects[event.item.key] = _current(event.item)
-        self._changed(event.item.key)
+            self._objects[key] = _current(event.item)
+        self.namespaces[key.namespace] += len(self) - before
+        self._changed(key)
 
 
 def _current(item: Item) -> Current:
@@ -118,7 +134,7 @@ def _current(item: Item) -> Current:
 
 
 def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the annotations and labels that only our applies own."""
+    """Return the annotations and labels that are as they are only because of us."""
     # Most objects were never written by us, and their managedFields are long.
     if _OURS not in bytes(raw):
         return frozenset(), frozenset()
@@ -126,12 +142,14 @@ def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:
         managers = _managers.decode(raw) or []
     except msgspec.DecodeError:
         return frozenset(), frozenset()  # unknown: nothing is taken away on a guess
-    return _of(managers, "annotations"), _of(managers, "labels")
+    annotations = ((found.applied_by_us, found.metadata.annotations) for found in managers)
+    labels = ((found.ours, found.metadata.labels) for found in managers)
+    return _of(annotations), _of(labels)
 
 
-def _of(managers: Sequence[_Manager], name: str) -> frozenset[str]:
+def _of(owners: Iterable[tuple[bool, Iterable[str]]]) -> frozenset[str]:
+    """Return the keys that only we own; with each owner's comes whether that is us."""
     ours, others = set[str](), set[str]()
-    for found in managers:
-        owned: Mapping[str, msgspec.Raw] = getattr(found.fields_v1.metadata, name)
-        (ours if found.applied_by_us else others).update(owned)
+    for is_ours, owned in owners:
+        (ours if is_ours else others).update(owned)
     return frozenset(key.removeprefix("f:") for key in ours - others)

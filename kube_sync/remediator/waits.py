@@ -32,10 +32,14 @@ def manual(key: Key, current: Current, step: Write) -> Wait:
     return Wait(current.uid, "manual", reason, name, _changes(current, step), name_of(step))
 
 
-def dry_run(current: Current, step: Write) -> Wait:
-    """Return the wait of an object that would be written."""
-    reason, release = "it would be written", "remediate.mode: enforce"
-    return Wait(current.uid, "dry-run", reason, release, _changes(current, step))
+def dry_run(current: Current, step: Write, held: Braked | None = None) -> Wait:
+    """Return the wait of an object that would be written, or be held then."""
+    changes, enforce = _changes(current, step), "remediate.mode: enforce"
+    if held is None:
+        return Wait(current.uid, "dry-run", "it would be written", enforce, changes)
+    reason, release = f"it would wait ({held.kind}): {held.reason}", f"{enforce}; {held.release}"
+    approve, until = held.approve, held.until
+    return Wait(current.uid, "dry-run", reason, release, changes, approve=approve, until=until)
 
 
 def rival(current: Current, step: Write, until: float) -> Wait:

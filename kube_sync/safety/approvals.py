@@ -1,13 +1,13 @@
-"""Which moves of a mass an operator let through.
+"""Which moves of a mass, or on a fleet that shrank, an operator let through.
 
 An approval names the set of moves that it was asked for: a digest of every object with its
-placement before and after, and since when it has had the one before. So it lets each of these
-through once, and no other, the same move at another time least of all; what has not gone when it
-is taken back stays. The set that is asked
-for stays the same while only a few more moves come, or some go, so that there is time to read and
-to answer; those few count by themselves. After a restart the set is put together again from what
-is left of it and from the objects whose history says that this approval moved them; where that
-does not give the same set any more, the approval says nothing and another is asked for.
+placement before and after, and since when it has had the one before; one for a fleet that shrank
+names how many clusters are left as well. So it lets each of these moves through once, and no other,
+the same move at another time least of all; what has not gone when it is taken back stays. The set
+that is asked for stays the same while only a few more moves come, or some go, so that there is time
+to read and to answer; those few count by themselves. After a restart the set is put together again
+from what is left of it and from the objects whose history says that this approval moved them; where
+that does not give the same set any more, the approval says nothing and another is asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ K = TypeVar("K", bound=Hashable)
 # Digests of the placement before and after, and since when the first was there (Unix seconds).
 Step = tuple[str, str, int]
 
-_PREFIX = "moves-"
+_MOVES, _FLEET = "moves-", "fleet-"
 
 
 class Approvals(Generic[K]):
@@ -32,6 +32,7 @@ class Approvals(Generic[K]):
         self._offer: tuple[str, frozenset[tuple[K, Step]]] = ("", frozenset())
         self._approved: dict[K, tuple[Step, str]] = {}
         self._moved: dict[str, dict[K, Step]] = {}
+        self._on_fewer: set[K] = set()  # approved on as few clusters as there are now
 
     def of(self, key: K, step: Step) -> str | None:
         """Return the approval that lets this move through."""
@@ -45,35 +46,63 @@ class Approvals(Generic[K]):
                 step = (history[-2].placement, history[-1].placement, history[-2].at)
                 self._moved.setdefault(history[-1].approval, {})[key] = step
 
-    def weigh(self, asked: Mapping[K, Step], given: Collection[str]) -> list[K]:
-        """Let through what `given` approves, and return the moves that nothing lets through."""
+    def weigh(self, asked: Mapping[K, Step], given: Collection[str], clusters: int) -> list[K]:
+        """Let through what `given` approves, and return the moves that nothing lets through.
+
+        `clusters`: how many there are now.
+        """
         self._approved = {
             key: known
             for key, known in self._approved.items()
             if key in asked and asked[key] == known[0] and known[1] in given
         }
         self._moved = {name: steps for name, steps in self._moved.items() if name in given}
+        self._on_fewer = set()
         for name in sorted(given):
-            for key in self._covered(name, asked):
+            covered = self._covered(name, asked, clusters)
+            if name.startswith(_FLEET):
+                self._on_fewer.update(covered)
+            for key in covered:
                 self._approved.setdefault(key, (asked[key], name))
         return [key for key in asked if key not in self._approved]
+
+    def accepts(self, asked: Collection[K], few: float) -> bool:
+        """Tell whether these moves, but for a few, were approved on a fleet as small as it is."""
+        others = sum(key not in self._on_fewer for key in asked)
+        return bool(asked) and _are_few(others, len(asked), few)
 
     def offer(self, waiting: Collection[K], asked: Mapping[K, Step], few: float) -> str:
         """Return the name of the approval that `waiting` need."""
         name, known = self._offer
         new = sum((key, asked[key]) not in known for key in waiting)
-        if not name or new > few:
+        if not name or not _are_few(new, len(waiting), few):
             steps = {key: asked[key] for key in waiting}
             self._offer = (_name(steps), frozenset(steps.items()))
         return self._offer[0]
 
-    def _covered(self, name: str, asked: Mapping[K, Step]) -> list[K]:
-        if name == self._offer[0]:
-            return [key for key, step in asked.items() if (key, step) in self._offer[1]]
-        if name.startswith(_PREFIX) and _name({**self._moved.get(name, {}), **asked}) == name:
-            return list(asked)
-        return []
+    def _covered(self, name: str, asked: Mapping[K, Step], clusters: int) -> list[K]:
+        if not name.startswith((_MOVES, _FLEET)):
+            return []
+        offered, known = self._offer
+        if _names(name, offered, clusters):
+            return [key for key, step in asked.items() if (key, step) in known]
+        whole = _name({**self._moved.get(name, {}), **asked})
+        return list(asked) if _names(name, whole, clusters) else []
+
+
+def on_fewer(moves: str, clusters: int) -> str:
+    """Return the name of the approval of these moves on a fleet of so few clusters."""
+    return _FLEET + digest([clusters, moves])
+
+
+def _names(name: str, moves: str, clusters: int) -> bool:
+    return name in (moves, on_fewer(moves, clusters))
+
+
+def _are_few(new: int, of: int, few: float) -> bool:
+    """Tell whether so many stand for the others: no mass by themselves, nor most of them."""
+    return new <= few and 2 * new <= of
 
 
 def _name(steps: Mapping[K, Step]) -> str:
-    return _PREFIX + digest(sorted((str(key), *step) for key, step in steps.items()))
+    return _MOVES + digest(sorted((str(key), *step) for key, step in steps.items()))

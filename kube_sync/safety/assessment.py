@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kube_sync.safety.digests import digest
 from kube_sync.safety.limits import Limits
 from kube_sync.safety.verdicts import Held
 
@@ -23,9 +22,10 @@ class Fleet:
     """What the decisions were made on.
 
     `age`: seconds since it was known to be as it is, None where it never was. `stale`: what else
-    is not current, of all the one that is so for longest. `best`: the most
-    clusters there were; whoever keeps it lowers it when an operator approves that some are gone,
-    and begins after a restart with the clusters that the placements in force name.
+    is not current, of all the one that is so for longest. `best`: the most clusters there were;
+    whoever keeps it lowers it when an operator approves that some are gone
+    (`Assessment.accepted`), and begins after a restart with the clusters that the placements in
+    force name.
     """
 
     age: float | None
@@ -37,15 +37,22 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What holds all moves, none where they may go one by one; how many there are, of how many."""
+    """What holds all moves, none where they may go one by one; how many there are, of how many.
+
+    `accepted`: an operator approved them on a fleet as small as it is now, which is its size then.
+    """
 
     holds: tuple[Held, ...]
     moves: int
     workloads: int
+    accepted: bool = False
 
 
-def judge_fleet(fleet: Fleet, limits: Limits) -> Held | None:
-    """Return why the fleet is nothing to move workloads by, None where it is."""
+def judge_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Held | None:
+    """Return why the fleet is nothing to move workloads by, None where it is.
+
+    `offer` is the approval for one that shrank; empty: nothing is wanted that it could be for.
+    """
     if fleet.age is None or not fleet.epoch_matches:
         return _held("it is not known which clusters there are", "the fleet is loaded again")
     if limits.stale is not None and fleet.age > limits.stale:
@@ -57,11 +64,16 @@ def judge_fleet(fleet: Fleet, limits: Limits) -> Held | None:
         return _held(reason, f"{source}: current again")
     if not fleet.clusters:
         return _held("there is no cluster", "a cluster is there")
-    if fleet.best - fleet.clusters > limits.shrink * fleet.best:
-        name = "fleet-" + digest([fleet.clusters, fleet.best])
+    if has_shrunk(fleet, limits):
         reason = f"{fleet.clusters} of {fleet.best} clusters are left"
-        return _held(reason, f"the clusters are back, or approve {name}", name)
+        approve = f", or approve {offer}" if offer else ""
+        return _held(reason, f"the clusters are back{approve}", offer or None)
     return None
+
+
+def has_shrunk(fleet: Fleet, limits: Limits) -> bool:
+    """Tell whether so many clusters are gone that an operator has to say that they are."""
+    return fleet.clusters > 0 and fleet.best - fleet.clusters > limits.shrink * fleet.best
 
 
 def judge_mass(moves: int, workloads: int, limits: Limits, offer: str) -> Held | None:

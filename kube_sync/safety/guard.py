@@ -20,8 +20,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
-from kube_sync.safety.approvals import Approvals, Step
-from kube_sync.safety.assessment import Assessment, Fleet, allowed, judge_fleet, judge_mass
+from kube_sync.safety.approvals import Approvals, Step, on_fewer
+from kube_sync.safety.assessment import (
+    Assessment,
+    Fleet,
+    allowed,
+    has_shrunk,
+    judge_fleet,
+    judge_mass,
+)
 from kube_sync.safety.budget import Budget, Scope, scopes, scopes_of
 from kube_sync.safety.digests import digest
 from kube_sync.safety.history import (
@@ -124,16 +131,22 @@ class Guard(Generic[K]):
         self._wanted = {key: (change.before, change.after) for key, (change, _) in wanted.items()}
         self._drop([key for key in self._held if key not in wanted])
         asked = self._asked(wanted, now)
-        waiting = self._approvals.weigh(asked, self._approved)
+        waiting = self._approvals.weigh(asked, self._approved, fleet.clusters)
         few = allowed(workloads, self._limits)
-        offer = self._approvals.offer(waiting, asked, few) if len(waiting) > few else ""
+        shrunk = has_shrunk(fleet, self._limits)
+        accepted = shrunk and self._approvals.accepts(asked, few)
+        if accepted:  # as `fleet` will say from the next time on
+            fleet, shrunk = replace(fleet, best=fleet.clusters), False
+        unapproved = asked.keys() if shrunk else waiting
+        offer = ""
+        if unapproved and (shrunk or len(waiting) > few):
+            offer = self._approvals.offer(unapproved, asked, few)
         holds = (
-            # An approval makes fewer clusters the new normal, once: `fleet` says so then.
-            judge_fleet(fleet, self._limits),
+            judge_fleet(fleet, self._limits, on_fewer(offer, fleet.clusters) if offer else ""),
             judge_mass(len(waiting), workloads, self._limits, offer),
         )
         self._holds = tuple(hold for hold in holds if hold is not None)
-        return Assessment(self._holds, len(asked), workloads)
+        return Assessment(self._holds, len(asked), workloads, accepted)
 
     def take(self, key: K, change: Change, history: History, now: float) -> Go | Held:
         """Let one change go, and charge it; or tell what it waits for.

@@ -80,7 +80,8 @@ def oscillates_until(history: History, after: str, window: float) -> float | Non
     It is one while less than `window` seconds have passed since the first B.
     """
     match history[-3:]:
-        case (first, second, third) if (
+        # Times are rounded up: without a window, none is waited for at all.
+        case (first, second, third) if window and (
             first.placement == third.placement != second.placement == after
         ):
             return second.at + window

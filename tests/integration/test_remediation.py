@@ -73,12 +73,17 @@ class World:
 
     def metadata(self, name: str) -> Any:
         where = f"--namespace={self.namespace}"
-        found = self.stack.kubectl("get", "replicaset", name, where, "--output=json")
+        whole = ("--output=json", "--show-managed-fields")
+        found = self.stack.kubectl("get", "replicaset", name, where, *whole)
         return json.loads(found)["metadata"]
 
     def annotations(self, name: str) -> dict[str, str]:
         found = self.metadata(name).get("annotations") or {}
         return {key: value for key, value in found.items() if key not in (REQUESTED, HISTORY)}
+
+    def labels(self, name: str) -> dict[str, str]:
+        found: dict[str, str] = self.metadata(name).get("labels") or {}
+        return {key: value for key, value in found.items() if key != "app"}
 
     async def decide(self, name: str, decision: Decision | None, uid: str = "") -> None:
         await self.engine.decide((self.namespace, name, uid or self._uids[name], decision))
@@ -144,6 +149,38 @@ async def test_a_decision_is_carried_out_once_and_taken_back_in_one_patch(world:
         await eventually(lambda: world.annotations("web"), {"mine": "1", "kept": "k"})
         assert REQUESTED not in world.metadata("web")["annotations"]
     assert world.writes() == {("web", 200): 3}
+
+
+async def test_what_came_by_a_json_patch_is_taken_back_when_it_is_not_decided_any_more(
+    world: World,
+) -> None:
+    """A key that goes makes it one; what else it sets is the remediator's, by an update."""
+    world.create("web", mine="1")
+    world.stack.kubectl("label", "replicaset", "web", "kept=k", "-n", world.namespace)
+    async with world.remediator():
+        await world.decide("web", Decision({"mine": "2"}))
+        await eventually(lambda: world.annotations("web"), {"mine": "2"})
+        await world.decide("web", Decision({"new": "3"}, labels={"tier": "gold"}))
+        await eventually(lambda: world.annotations("web"), {"mine": "1", "new": "3"})
+        assert world.labels("web") == {"kept": "k", "tier": "gold"}
+        owners = {(m["manager"], m["operation"]) for m in world.metadata("web")["managedFields"]}
+        assert (MANAGER, "Update") in owners
+        await world.decide("web", Decision())
+        await eventually(lambda: world.annotations("web"), {"mine": "1"})
+        assert world.labels("web") == {"kept": "k"}
+    assert world.writes() == {("web", 200): 3}
+
+
+async def test_a_label_is_set_and_taken_back_alone(world: World) -> None:
+    world.create("web", mine="1")
+    async with world.remediator():
+        await world.decide("web", Decision({"mine": "2"}, labels={"tier": "gold", "zone": "z"}))
+        await eventually(lambda: world.labels("web"), {"tier": "gold", "zone": "z"})
+        await world.decide("web", Decision(labels={"tier": "iron"}))
+        await eventually(lambda: world.labels("web"), {"tier": "iron"})
+        await world.decide("web", Decision())
+        await eventually(lambda: world.labels("web"), {})
+        assert world.annotations("web") == {"mine": "1"}
 
 
 async def test_what_has_no_owner_is_taken_back_too(world: World) -> None:

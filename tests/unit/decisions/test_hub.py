@@ -245,6 +245,20 @@ async def test_retain_forgets_what_is_gone_of_that_collection_only() -> None:
     assert {target.name for target in hub.records} == {"b", "c"}
 
 
+async def test_no_bookmark_overtakes_what_comes_as_the_silence_ends() -> None:
+    """It says that everything up to its number was sent: a reader would go on after it."""
+    hub = _hub(a="1")
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        reader = asyncio.create_task(subscription.read(100, 0.0))
+        await asyncio.sleep(0)  # it waits now, and its time is over already
+        hub.update(_target("a"), _outcome("2"), "data", "p1")
+        assert not reader.done()
+        records = await reader
+    assert _names(records) == ["a"]
+    assert records[-1] == BookmarkRecord(2, "me")
+
+
 async def test_subscribers_are_counted_and_forgotten() -> None:
     hub = _hub()
     with hub.subscribe(), hub.subscribe():

@@ -20,16 +20,13 @@ def _item(name: str, namespace: str = "fleet") -> Item:
 class World:
     def __init__(self, *names: str, named: int = 0) -> None:
         self.changes = 0
-        self.approved = frozenset[str]()
         self.seen_at: float | None = 1.0
         self.now = 0.0
         self.named = named
         self.clusters = Clusters(
             lambda key: key.namespace == "fleet", self._changed, lambda: self.now
         )
-        self.facts = FleetFacts(
-            self.clusters, LIMITS, lambda: self.named, lambda: self.seen_at, lambda: self.approved
-        )
+        self.facts = FleetFacts(self.clusters, lambda: self.named, lambda: self.seen_at)
         if names:
             self.list(*names)
 
@@ -118,19 +115,17 @@ def test_a_new_beginning_asks_the_placements_again() -> None:
     assert world.counts() == (1, 4)
 
 
-def test_an_approval_makes_fewer_clusters_the_new_normal_once() -> None:
+def test_fewer_clusters_are_the_new_normal_once_that_is_accepted() -> None:
     world = World("a", "b")
     assert world.counts() == (2, 2)
     world.list("a")
-    held = judge_fleet(world.facts.fleet(1.0), LIMITS)
-    assert held is not None
-    assert held.approve is not None
-    world.approved = frozenset([held.approve])
+    assert world.counts() == (1, 2)
+    world.facts.accept(1)
     assert world.counts() == (1, 1)
     world.list("a", "b")
     assert world.counts() == (2, 2)
     world.list("a")
-    assert world.counts() == (1, 2), "an approval is for what happened when it was given"
+    assert world.counts() == (1, 2), "it was accepted for what had happened then"
 
 
 def test_a_fleet_that_is_not_listed_or_not_heard_of_has_no_age() -> None:
@@ -145,13 +140,11 @@ def test_a_fleet_that_is_not_listed_or_not_heard_of_has_no_age() -> None:
 def test_what_is_not_current_is_told_with_every_fleet() -> None:
     late = Stale("clusters", 61.0, "503")
     for clusters in (None, World("a").clusters, World().clusters):
-        facts = FleetFacts(
-            clusters, LIMITS, lambda: 1, lambda: 1.0, frozenset, lambda now: replace(late, age=now)
-        )
+        facts = FleetFacts(clusters, lambda: 1, lambda: 1.0, lambda now: replace(late, age=now))
         assert facts.fleet(61.0).stale == late
         assert facts.fleet(62.0).stale == replace(late, age=62.0)
 
 
 def test_without_a_collection_of_clusters_none_are_missed() -> None:
-    facts = FleetFacts(None, LIMITS, lambda: 9, lambda: 1.0, frozenset)
+    facts = FleetFacts(None, lambda: 9, lambda: 1.0)
     assert judge_fleet(facts.fleet(1.0), LIMITS) is None

@@ -50,12 +50,14 @@ def _key(name: str) -> ObjectKey:
     return ObjectKey("ns", name)
 
 
-def _target(name: str) -> Target:
-    return Target("apps", "v1", "replicasets", name, "ns")
+def _target(name: str, namespace: str = "ns") -> Target:
+    return Target("apps", "v1", "replicasets", name, namespace)
 
 
-def _decision(name: str, text: str, uid: str = "u", key: str = "place") -> DecisionRecord:
-    return DecisionRecord(_target(name), uid, Decision({key: text}), 1, "data", "")
+def _decision(
+    name: str, text: str, uid: str = "u", key: str = "place", namespace: str = "ns"
+) -> DecisionRecord:
+    return DecisionRecord(_target(name, namespace), uid, Decision({key: text}), 1, "data", "")
 
 
 class ApiServer:
@@ -94,14 +96,17 @@ class Facts:
     """A fleet that is in order, until a test says otherwise."""
 
     def __init__(self) -> None:
-        self.clusters = 10
+        self.clusters = self.best = 10
 
     def begin(self) -> None:
         pass
 
     def fleet(self, now: float) -> Fleet:
         assert now
-        return Fleet(0.0, self.clusters, 10, epoch_matches=True)
+        return Fleet(0.0, self.clusters, self.best, epoch_matches=True)
+
+    def accept(self, clusters: int) -> None:
+        self.best = clusters
 
 
 class World:
@@ -120,13 +125,19 @@ class World:
         self.reconciler = Reconciler(
             Writer(server.patch, lambda: self.left),
             Modes(Remediate(mode=mode, namespaces=namespaces)),
-            Brakes(Guard(limits), PLACEMENTS, self.facts, lambda: self.approved, lambda: self.now),
+            self._brakes(limits, rehearsed=False),
+            self._brakes(limits, rehearsed=True),
             lambda: self.now,
             told=lambda key: self.told.append(key[1].name),
             sleep=self.sleep,
         )
         self.take = self.reconciler.take
         self.relist()
+
+    def _brakes(self, limits: Limits, *, rehearsed: bool) -> Brakes:
+        approved, now = (lambda: self.approved), (lambda: self.now)
+        guard: Guard[str] = Guard(limits)
+        return Brakes(guard, PLACEMENTS, self.facts, approved, now, rehearsed=rehearsed)
 
     async def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
@@ -140,6 +151,15 @@ class World:
     def relist(self) -> None:
         self.server.version += 1
         listed(self.reconciler.targets(REPLICASETS), self.server.listing())
+
+    def add(self, namespace: str, *names: str) -> None:
+        """Store objects in another namespace, too, in the same place."""
+        store = self.reconciler.targets(REPLICASETS)
+        for name in names:
+            body = {"metadata": {"name": name, "annotations": {"place": "us"}}}
+            version, key = ResourceVersion(str(self.server.version)), ObjectKey(namespace, name)
+            item = Item(key, self.server.uid, version, json.dumps(body).encode())
+            store.apply(Event("ADDED", version, item))
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -565,6 +585,26 @@ async def test_a_patch_without_an_answer_ends_with_the_time_to_write(
     assert _outcomes("fenced")
 
 
+async def test_what_is_due_while_another_one_leads_is_done_when_this_one_may_write_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A wait that ends meanwhile is the only one who knows of its key."""
+    timers = Timers(monkeypatch)
+    world = World(ApiServer(a="us"))
+    world.server.failures = [Retriable("503")]
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.left = 0.0  # for so short a time that nobody is told
+        timers.fire()
+        await world.idle()
+        assert world.server.patched == ["a"]
+        world.left = math.inf
+        world.reconciler.weigh()
+        await world.idle()
+    assert world.server.patched == ["a", "a"]
+
+
 async def test_nothing_is_written_before_all_collections_are_listed() -> None:
     world = World(ApiServer(a="us"))
     deployments = GroupVersionResource("apps", "v1", "deployments")
@@ -645,6 +685,125 @@ async def test_a_mass_of_moves_waits_for_its_approval_whatever_batches_it_comes_
         world.approved = frozenset(name for name in approve if name)
         world.reconciler.weigh()
     assert sorted(world.server.patched) == [*"abcdef"]
+
+
+async def test_what_is_in_dry_run_holds_up_nobody_and_says_that_it_would_be_held() -> None:
+    """A mass is one of what would be written; and one of rehearsed moves is told as well."""
+    limits, names = Limits(mass_share=0.5), [f"d{number}" for number in range(4)]
+    world = World(ApiServer(a="us", b="us", c="us"), limits=limits, dry="dry-run")
+    dry = [_decision(name, "eu", namespace="dry") for name in names]
+    async with world.running():
+        world.add("dry", *names)
+        world.stream(_decision("a", "eu"), *dry)
+        await world.idle()
+        assert world.server.patched == ["a"]
+        waits = {key[1].name: wait for key, wait in world.reconciler.waiting}
+        assert {name: wait.kind for name, wait in waits.items()} == dict.fromkeys(names, "dry-run")
+        (reason,) = {wait.reason for wait in waits.values()}
+        assert reason == "it would wait (mass): 4 of 4 workloads would move"
+        world.approved = frozenset(wait.approve or "" for wait in waits.values())
+        world.reconciler.weigh()
+        await world.idle()
+        assert {w.reason for _, w in world.reconciler.waiting} == {"it would be written"}
+    assert world.server.patched == ["a"]
+
+
+@pytest.mark.parametrize("mode", ["off", "dry-run"])
+async def test_objects_that_are_never_written_hide_no_mass_of_others(mode: Mode) -> None:
+    """All of those that may be written would move: how many more there are does not matter."""
+    world = World(ApiServer(a="us", b="us"), limits=Limits(mass_share=0.5), other=mode)
+    async with world.running():
+        world.add("other", *(f"o{number}" for number in range(9)))
+        world.stream(_decision("a", "eu"), _decision("b", "eu"))
+        await world.idle()
+        assert (world.server.patched, world.waits()) == ([], {"a": "mass", "b": "mass"})
+        (reason,) = {wait.reason for _, wait in world.reconciler.waiting}
+        assert reason == "2 of 2 workloads would move"
+
+
+async def test_a_rehearsed_approval_makes_no_smaller_fleet_normal_where_something_moves() -> None:
+    limits = Limits(shrink=0.3, mass_floor=9)
+    world = World(ApiServer(a="us", b="us"), limits=limits, dry="dry-run")
+    world.facts.clusters = 5
+    async with world.running():
+        world.add("dry", "d")
+        world.stream(_decision("d", "eu", namespace="dry"))
+        await world.idle()
+        ((_, wait),) = world.reconciler.waiting
+        world.approved = frozenset([wait.approve or ""])
+        world.reconciler.weigh()
+        await world.idle()
+        assert {w.reason for _, w in world.reconciler.waiting} == {"it would be written"}
+        world.take(_decision("a", "eu"))
+        world.take(BOOKMARK)
+        await world.idle()
+        assert (world.server.patched, world.waits()) == ([], {"a": "fleet", "d": "dry-run"})
+        world.approved |= {w.approve or "" for k, w in world.reconciler.waiting if k[1].name == "a"}
+        world.reconciler.weigh()
+    assert (world.server.patched, world.facts.best) == (["a"], 5)
+
+
+async def test_what_was_refused_is_no_part_of_a_mass() -> None:
+    """It waits until it or its decision changes; others must not wait with it."""
+    world = World(ApiServer(**dict.fromkeys("abcd", "us")), limits=Limits(mass_share=0.5))
+    world.server.failures = [Terminal("422"), Terminal("422")]
+    async with world.running():
+        world.stream(_decision("a", "eu"), _decision("b", "eu"))
+        await world.idle()
+        assert world.waits() == {"a": "refused", "b": "refused"}
+        world.take(HELD)
+        world.take(RELEASED)
+        await world.idle()
+        for name in "cd":
+            world.take(_decision(name, "eu"))
+        world.take(BOOKMARK)
+        await world.idle()
+        assert sorted(world.server.patched) == ["a", "b", "c", "d"]
+        world.relist()
+        world.take(_decision("a", "asia"))
+        world.take(BOOKMARK)
+        await world.idle()
+    assert world.waits() == {}
+
+
+async def test_what_a_rival_keeps_is_no_part_of_a_mass_until_it_may_be_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = Timers(monkeypatch)
+    limits = Limits(mass_share=0.5)
+    world = World(ApiServer(a="us", b="us", c="us", d="us"), limits=limits)
+    async with world.running():
+        for name in "ab":
+            await _fight(world, name)
+        assert world.waits() == {"a": "rival", "b": "rival"}
+        for name in "cd":
+            world.take(_decision(name, "eu"))
+        world.take(BOOKMARK)
+        await world.idle()
+        assert sorted(world.server.patched[-2:]) == ["c", "d"]
+        world.relist()
+        await world.idle()
+        world.now += 600.0
+        world.take(_decision("c", "us"))
+        world.take(BOOKMARK)
+        timers.fire()
+        await world.idle()
+        assert world.waits() == {"a": "mass", "b": "mass", "c": "mass"}
+
+
+async def _fight(world: World, name: str) -> None:
+    """Somebody puts a placement back until that is left to them."""
+    if world.server.patched == []:
+        world.stream(_decision(name, "eu"))
+    else:
+        world.take(_decision(name, "eu"))
+        world.take(BOOKMARK)
+    for _ in range(3):
+        await world.idle()
+        world.now += 11.0
+        world.server.objects[name] = {"place": "us"}
+        world.relist()
+    await world.idle()
 
 
 async def test_a_change_of_one_object_does_not_wait_for_others() -> None:

@@ -71,6 +71,18 @@ def test_a_deletion_forgets_the_object_and_tells_its_key() -> None:
     assert store.told == {_key("a"), _key("never-seen")}
 
 
+def test_objects_are_counted_by_namespace() -> None:
+    store = Store(_item("a"), _item("b"))
+    other = Item(ObjectKey("other", "c"), "u", VERSION, b'{"metadata":{}}')
+    store.apply(Event("ADDED", VERSION, other))
+    store.apply(Event("MODIFIED", VERSION, _item("b")))
+    store.apply(Event("DELETED", VERSION, _item("a")))
+    store.apply(Event("DELETED", VERSION, _item("never-seen")))
+    assert store.namespaces == {"ns": 1, "other": 1}
+    listed(store, Listing([other], VERSION))
+    assert store.namespaces == {"other": 1}
+
+
 def test_a_bookmark_tells_nothing() -> None:
     store = Store(_item("a"))
     store.told.clear()
@@ -129,6 +141,16 @@ def test_what_the_remediator_gave_back_is_not_its_own() -> None:
         ("kube-sync-remediator", "Apply", "annotations", ["a", "b"]),
     )
     assert current.ours == {"b"}
+
+
+def test_a_label_that_came_by_a_json_patch_is_the_remediators_own() -> None:
+    """No label is ever given back, so whichever way it came, it was decided."""
+    current = _managed(
+        ("kube-sync-remediator", "Update", "labels", ["a", "b"]),
+        ("kube-sync-remediator", "Apply", "labels", ["b", "c"]),
+        ("kubectl", "Update", "labels", ["c"]),
+    )
+    assert current.our_labels == {"a", "b"}
 
 
 @pytest.mark.parametrize("fields", [None, [], "kube-sync-remediator", ["kube-sync-remediator"]])

@@ -145,14 +145,91 @@ def test_a_fleet_without_an_age_limit_may_be_old(bench: Bench) -> None:
     assert not bench.consider({"o": move()}, old).holds
 
 
-def test_the_name_of_an_approval_alone_opens_nothing_for_a_smaller_fleet() -> None:
-    """Whoever tells of the fleet makes fewer the new normal, once; the name stays written."""
-    bench = Bench(Limits(shrink=0.3, mass_floor=9))
-    (held,) = bench.consider({}, replace(WELL, clusters=6)).holds
+SHRUNK = replace(WELL, clusters=6)
+_FLEET = Limits(shrink=0.3, mass_share=0, mass_floor=9)
+
+
+def _approve_on(bench: Bench, fleet: Fleet, wanted: Mapping[str, Change]) -> str:
+    (held,) = bench.consider(wanted, fleet).holds
+    assert held.kind == "fleet"
     assert held.approve is not None
     assert held.approve in held.release
-    assert bench.consider({}, replace(WELL, clusters=6), [held.approve]).holds
-    assert not bench.consider({}, replace(WELL, clusters=6, best=6), [held.approve]).holds
+    return held.approve
+
+
+def test_an_approval_of_moves_on_a_smaller_fleet_accepts_its_size() -> None:
+    bench = Bench(_FLEET)
+    name = _approve_on(bench, SHRUNK, {"o": move()})
+    assert bench.consider({"o": move()}, SHRUNK, [name]) == Assessment((), 1, 100, accepted=True)
+    assert isinstance(bench.take("o", move()), Go)
+    assert not bench.consider({}, replace(SHRUNK, best=6), [name]).accepted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fleet"),
+    [
+        ({"o": move(after="c")}, SHRUNK),
+        ({"other": move()}, SHRUNK),
+        ({}, SHRUNK),
+        ({"o": move()}, replace(SHRUNK, clusters=5)),
+    ],
+)
+def test_an_approval_on_a_smaller_fleet_opens_nothing_for_other_moves_or_fewer_clusters(
+    wanted: Mapping[str, Change], fleet: Fleet
+) -> None:
+    """The counts may be the same again in any week, in this process or in another."""
+    bench = Bench(_FLEET)
+    name = _approve_on(bench, SHRUNK, {"o": move()})
+    for _ in range(2):
+        assessment = bench.consider(wanted, fleet, [name])
+        assert (len(assessment.holds), assessment.accepted) == (1, False)
+        assert assessment.holds[0].approve != name
+        bench.restart()
+
+
+def test_a_smaller_fleet_asks_for_no_approval_of_nothing() -> None:
+    (held,) = Bench(_FLEET).consider({"o": grow()}, SHRUNK).holds
+    assert (held.approve, held.release) == (None, "the clusters are back")
+
+
+def test_an_approval_on_a_smaller_fleet_covers_the_mass_and_survives_a_restart() -> None:
+    bench = Bench(_FLEET)
+    wanted = _masses(30)
+    fleet, mass = bench.consider(wanted, SHRUNK).holds
+    assert (fleet.kind, mass.kind) == ("fleet", "mass")
+    assert fleet.approve is not None
+    assert fleet.approve != mass.approve
+    assert not bench.consider(wanted, SHRUNK, [fleet.approve]).holds
+    for number in range(10):
+        key = f"o{number}"
+        assert isinstance(bench.write(key, wanted.pop(key)), Go)
+    for _ in range(2):
+        bench.restart()
+        again = bench.consider(wanted, SHRUNK, [fleet.approve])
+        assert (again.holds, again.accepted) == ((), True)
+    bench.restart()
+    del wanted["o20"]
+    assert bench.consider(wanted, SHRUNK, [fleet.approve]).holds, "no more the same set"
+
+
+def test_an_approval_of_a_mass_opens_nothing_once_the_fleet_has_shrunk() -> None:
+    bench = Bench(_FLEET)
+    name = _approve(bench, _masses(30))
+    (held,) = bench.consider(_masses(30), SHRUNK, [name]).holds
+    assert held.kind == "fleet"
+    assert held.approve is not None
+    assert not bench.consider(_masses(30), SHRUNK, [name, held.approve]).holds
+
+
+def test_what_is_asked_for_on_a_smaller_fleet_stays_while_little_changes() -> None:
+    bench = Bench(_FLEET)
+    wanted = _masses(4)
+    name = _approve_on(bench, SHRUNK, wanted)
+    wanted |= {"new1": move(), "new2": move()}
+    assert _approve_on(bench, SHRUNK, wanted) == name
+    assert bench.consider(wanted, SHRUNK, [name]).accepted
+    many = {f"new{number}": move() for number in range(5)} | wanted
+    assert _approve_on(bench, SHRUNK, many) != name, "most of it was not asked for"
 
 
 def test_a_mass_of_moves_is_held_until_it_is_approved() -> None:

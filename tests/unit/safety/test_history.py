@@ -96,6 +96,11 @@ def test_back_and_forth_is_found_and_nothing_else(before: list[str], after: str)
         assert until == _placements(*before)[-2].at + 100
 
 
+def test_without_a_window_nothing_goes_back_and_forth() -> None:
+    """Times are rounded up: it would be frozen for the rest of a second."""
+    assert oscillates_until(_placements(*"aba"), "b", 0) is None
+
+
 def test_dwell_is_after_any_placement_and_cooldown_after_moves() -> None:
     assert settles_at((), 5, 50) == (0, 0)
     assert settles_at((Entry(0, "a"),), 5, 50) == (0, 0)
