@@ -1,8 +1,8 @@
 """One reader of the hub: how far it has read, and what it was told of holds and notes.
 
 Keeps true: a hold is told before anything else, its end only after all decisions that came before
-it. A reader has no queue: what it has not read is in the ChangeLog, once for all readers, and
-coalesced to the latest of each object.
+it; how much may move, before all decisions that came after it. A reader has no queue: what it has
+not read is in the ChangeLog, once for all readers, and coalesced to the latest of each object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kube_sync.decisions.changelog import ChangeLog
 from kube_sync.decisions.entries import Entry
-from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, encode
+from kube_sync.decisions.records import BookmarkRecord, Budget, Record, StatusRecord, encode
 from kube_sync.errors import Expired
 
 SENDING = "the decisions are being sent"
@@ -27,6 +27,7 @@ class Feed(Protocol):
 
     instance: str
     log: ChangeLog
+    budget: Budget | None
     waiting: set[asyncio.Event]
 
     @property
@@ -52,6 +53,7 @@ class Subscription:
         self._news = asyncio.Event()
         self._held: tuple[str, ...] | None = None  # what the reader was told, None: nothing yet
         self._notes: tuple[str, ...] = ()
+        self._budget: Budget | None = None
         self._marked: int | None = None
         self._check()
 
@@ -102,7 +104,9 @@ class Subscription:
     def _take(self, limit: int) -> list[Line]:
         held, notes = self._hub.held, self._hub.notes
         lines: list[Line] = []
-        if (held != self._held and (held or self._held is None)) or notes != self._notes:
+        # The hub keeps an equal budget: to compare large ones at each turn would be slow.
+        said = notes == self._notes and self._hub.budget is self._budget
+        if (held != self._held and (held or self._held is None)) or not said:
             begins = held or self._held is None
             lines.append(self._status((held or (SENDING,)) if begins else self._held, notes))
         page = self._hub.log.after(self._read, self._known, limit)
@@ -115,8 +119,8 @@ class Subscription:
         return lines
 
     def _status(self, held: tuple[str, ...] | None, notes: tuple[str, ...]) -> StatusRecord:
-        self._held, self._notes = held or (), notes
-        return StatusRecord(self._held, self._hub.instance, notes)
+        self._held, self._notes, self._budget = held or (), notes, self._hub.budget
+        return StatusRecord(self._held, self._hub.instance, notes, self._budget)
 
     def _bookmark(self) -> BookmarkRecord:
         self._marked = self._hub.log.seq

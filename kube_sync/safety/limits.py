@@ -19,8 +19,8 @@ from kube_sync.settings import Guard as Settings
 _NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
 _Time = Annotated[float, msgspec.Meta(ge=0, le=100_000_000_000)]
 # 0 is not "no limit" here: a policy that wants nothing to move says so by `not_before`.
-_PerMinute = Annotated[float, msgspec.Meta(gt=0)]
-_Burst = Annotated[int, msgspec.Meta(ge=1)]
+_PerMinute = Annotated[float, msgspec.Meta(ge=0.000001, le=1_000_000_000)]
+_Burst = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -52,7 +52,7 @@ class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stale_seconds: _PerMinute | None = None
     shrink_share: _Share | None = None
     mass_share: _Share | None = None
-    mass_floor: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    mass_floor: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
     not_before: Mapping[str, _Time] = {}
 
 
