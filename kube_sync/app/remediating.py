@@ -118,9 +118,11 @@ class _Parts:
         self.approvals: list[ConfigMaps[Approval]] = approvals(
             settings.policies.namespaces, self._weigh
         )
-        self._placements, limits = Placements(guard.placements), limits_of(guard)
-        facts = FleetFacts(self.clusters, limits, self._named, self._seen_at, self._approved)
-        brakes = Brakes(Guard(limits), self._placements, facts, self._approved, self._clock)
+        self._placements, limited = Placements(guard.placements), Guard[str](limits_of(guard))
+        facts = FleetFacts(
+            self.clusters, lambda: limited.limits, self._named, self._seen_at, self._approved
+        )
+        brakes = Brakes(limited, self._placements, facts, self._approved, self._clock)
         self.lease = Lease(
             kube,
             settings.coordination.namespace,

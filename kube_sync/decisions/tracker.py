@@ -17,9 +17,9 @@ from typing import NoReturn, Protocol
 import structlog
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.budget import Limiting
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import OWN, Cause, Objects, Question, Queue, Sharing, queued
 from kube_sync.errors import SyncError

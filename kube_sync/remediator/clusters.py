@@ -91,12 +91,12 @@ class FleetFacts:
     def __init__(
         self,
         clusters: Clusters | None,
-        limits: Limits,
+        limits: Callable[[], Limits],
         named: Callable[[], int],
         seen_at: Callable[[], float | None],
         approved: Callable[[], frozenset[str]],
     ) -> None:
-        """Without `clusters` none are counted, and none are missed.
+        """Without `clusters` none are counted, and none are missed; `limits` are those in force.
 
         `named`: how many clusters the placements in force name; `seen_at`: when the decisions last
         gave a sign of life, in Unix seconds.
@@ -129,7 +129,7 @@ class FleetFacts:
         self._best = max(self._best, len(self._clusters))
         found = Fleet(age, count, self._best, epoch_matches=True)
         # Age and epoch have holds of their own: here only whether a shrinking was approved.
-        asked = judge_fleet(Fleet(0.0, count, self._best, epoch_matches=True), self._limits)
+        asked = judge_fleet(Fleet(0.0, count, self._best, epoch_matches=True), self._limits())
         name = asked.approve if asked is not None else None
         if name in self._approved() and name not in self._used:
             self._used.add(name or "")

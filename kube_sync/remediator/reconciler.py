@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import structlog
 
-from kube_sync.decisions.records import Record
+from kube_sync.decisions.records import Budget, Record
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
@@ -26,6 +26,7 @@ from kube_sync.remediator.overheard import Records
 from kube_sync.remediator.plan import Current, Held, Wanted, Write, plan
 from kube_sync.remediator.rivals import Rivals
 from kube_sync.remediator.targets import Targets
+from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait, Waiting
 from kube_sync.remediator.waits import (
     braked,
@@ -63,7 +64,7 @@ class Reconciler:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`clock` is that of `brakes`; `told` hears of each object that has to wait."""
-        self.decided = Decided(self._touch, clock)
+        self.decided = Decided(self._touch, clock, self._tighten)
         self.waiting = Waiting(told, clock)
         self._writer = writer
         self._modes = modes
@@ -113,6 +114,11 @@ class Reconciler:
         self._weighed_at = -math.inf
         self._news.set()
 
+    @property
+    def tightened(self) -> InForce:
+        """What policies make less of."""
+        return self._brakes.tightened
+
     def apply(self, keys: Iterable[Key]) -> list[Key]:
         """Carry out what waits for a person to say so; return what that was."""
         found = []
@@ -155,6 +161,10 @@ class Reconciler:
                     self._touched[key] = None
             finally:
                 self._queue.done(key)
+
+    def _tighten(self, budget: Budget | None) -> None:
+        if self._brakes.tighten(budget):
+            self.weigh()
 
     def _touch(self, keys: Iterable[Key]) -> None:
         self._touched.update(dict.fromkeys(keys))

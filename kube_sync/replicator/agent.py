@@ -22,9 +22,9 @@ import structlog
 
 from kube_sync.analysis import analyzer
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.budget import Limiting
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, NotFound, first_of
 from kube_sync.kube.client import KubeClient

@@ -55,6 +55,11 @@ class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mass_floor: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
     not_before: Mapping[str, _Time] = {}
 
+    def named(self) -> dict[str, float]:
+        """Return the limits that it sets, by their names."""
+        found = {name: getattr(self, name) for name in self.__struct_fields__[:-1]}
+        return {name: value for name, value in found.items() if value is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -16,7 +16,7 @@ import structlog
 
 from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.budget import BUDGET
+from kube_sync.decisions.limiting import BUDGET
 from kube_sync.decisions.requested import with_note
 from kube_sync.errors import SyncError
 from kube_sync.opa.scratch import Modules

@@ -26,7 +26,11 @@ class World:
             lambda key: key.namespace == "fleet", self._changed, lambda: self.now
         )
         self.facts = FleetFacts(
-            self.clusters, LIMITS, lambda: self.named, lambda: self.seen_at, lambda: self.approved
+            self.clusters,
+            lambda: LIMITS,
+            lambda: self.named,
+            lambda: self.seen_at,
+            lambda: self.approved,
         )
         if names:
             self.list(*names)
@@ -141,5 +145,5 @@ def test_a_fleet_that_is_not_listed_or_not_heard_of_has_no_age() -> None:
 
 
 def test_without_a_collection_of_clusters_none_are_missed() -> None:
-    facts = FleetFacts(None, LIMITS, lambda: 9, lambda: 1.0, frozenset)
+    facts = FleetFacts(None, lambda: LIMITS, lambda: 9, lambda: 1.0, frozenset)
     assert judge_fleet(facts.fleet(1.0), LIMITS) is None
