@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kube_sync.analysis.analyzer import analyze
 from kube_sync.analysis.reads import Ask, Document, Reads
-from kube_sync.decisions.evaluator import Evaluator
+from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import LONGEST, Limiting
 from kube_sync.decisions.records import Budget, Record, StatusRecord
@@ -243,14 +245,23 @@ async def test_limits_that_take_long_are_asked_for_a_tenth_of_the_time_at_most()
 
 
 async def test_waiting_for_the_limits_ends_in_no_sweep() -> None:
+    """Although one is to come: the decisions change by themselves."""
     world = World("a")
-    world.took = 0.06
     async with world.loaded():
+        world.took = 0.06
+        impure = {"time.now_ns": (Ask("p", "r", 1, "called"),)}
+        decided = replace(reads(clusters=True), impure=impure)
+        both = replace(decided, beside=reads(clusters=True))
+        world.tracker.policies_changed("p1", 1, both)
+        await world.idle()
+        world.questions.clear()
         world.took = FAST
         world.limiting.written("clusters")
         world.clock += 0.599
         world.tracker.wake()
+        await world.idle()
         await until(lambda: world.asked_limits or _moves_on(world))
+        await world.idle()
     assert world.questions == [LIMITS]
 
 
@@ -321,6 +332,7 @@ async def test_opa_that_does_not_answer_delays_what_is_decided_meanwhile() -> No
     world = World("a")
     async with world.loaded():
         world.document, world.text = {"moves_burst": 1}, "two"
+        world.took = 0.1
         world.answer = None  # what it loaded is not whole
         budgets: list[Budget | None] = []
         world.hub.update = _noting(world, budgets)  # type: ignore[method-assign]
@@ -355,3 +367,72 @@ async def test_limits_that_are_too_slow_delay_no_decision() -> None:
         world.clock += 60.1
         world.tracker.wake()
         await until(lambda: world.hub.budget == Budget({"moves_burst": 1}))
+
+
+class Racing(World):
+    """Decisions and limits of one version, which changes while OPA is asked for either."""
+
+    def __init__(self) -> None:
+        super().__init__("a", "b")
+        self.version = 0
+        self.versions: list[
+            tuple[int, int]
+        ] = []  # versions of each decision, and of the limits then
+        update = self.hub.update
+
+        def noted(target: Any, outcome: Outcome, *arguments: Any, **also: Any) -> None:
+            assert outcome.decision is not None
+            document = self.hub.budget.document if self.hub.budget else {"version": -1}
+            decided = int(outcome.decision.annotations["place"])
+            self.versions.append((decided, document["version"]))
+            update(target, outcome, *arguments, **also)
+
+        self.hub.update = noted  # type: ignore[method-assign]
+
+    async def query(self, path: str, body: bytes) -> bytes | None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.document, self.text = {"version": self.version}, str(self.version)
+        found = await super().query(path, body)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return found
+
+    async def do(self, what: str) -> None:
+        """Take one step of a story."""
+        match what:
+            case "object":
+                self.tracker.written("replicasets", [_key("a")])
+            case "data":  # a write is under way, and may be there
+                self.clusters.pending = 1
+                self.version += 1
+            case "policies":
+                self.tracker.policies_changing()
+                self.changing = True
+                self.version += 1
+            case "end":  # it is known to be there
+                if self.clusters.pending:
+                    self.clusters.pending = 0
+                    self.tracker.written("clusters", [ObjectKey("", "c1")])
+                if self.changing:
+                    self.changing = False
+                    self.policies_changed()
+            case _:
+                await asyncio.sleep(0)
+
+    changing = False
+
+
+_steps = st.sampled_from(["object", "data", "policies", "end", "", "", "", ""])
+
+
+@settings(deadline=None)
+@given(st.lists(_steps, min_size=5, max_size=60))
+async def test_no_decision_is_told_before_the_limits_of_its_time(steps: list[str]) -> None:
+    world = Racing()
+    async with world.loaded():
+        for step in steps:
+            await world.do(step)
+        await world.do("end")
+        await world.idle()
+    assert [pair for pair in world.versions if pair[1] < pair[0]] == []

@@ -14,7 +14,7 @@ from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.plan import Current, Write, plan
 from kube_sync.remediator.plan import Wanted as Decided
 from kube_sync.remediator.tightening import InForce
-from kube_sync.safety import Guard, Limits, Tightening
+from kube_sync.safety import Guard, Held, Limits, Tightening
 from kube_sync.safety.limits import Rate
 from tests.unit.async_tools import Timers
 from tests.unit.remediator.test_reconciler import (
@@ -250,3 +250,24 @@ async def test_limits_that_are_said_again_weigh_nothing_again() -> None:
         assert REGISTRY.get_sample_value("kube_sync_budget_unusable") == 1
         assert world.reconciler._brakes.tighten(Budget(ONE))
         assert REGISTRY.get_sample_value("kube_sync_budget_unusable") == 0
+
+
+def test_what_is_wanted_already_is_asked_for_again_by_other_limits() -> None:
+    """Whoever calls the brakes need not say again what is wanted."""
+    brakes = Brakes(Guard(LOOSE), PLACEMENTS, Facts(), frozenset, lambda: 1.0)
+    key = (REPLICASETS, ObjectKey("ns", "a"))
+    current = Current("u", {"place": "us"}, {}, "1")
+    step = plan(Decided("u", Decision({"place": "eu"}), None), current)
+    assert isinstance(step, Write)
+    brakes.tighten(None)
+    brakes.want(key, current, step, evict=False)
+    assert brakes.weigh(1)
+    assert not brakes.weigh(1)
+    brakes.tighten(Budget({"not_before": {"ns/a": 9}}))
+    assert brakes.weigh(1)
+    held = brakes.take(key, current, step, evict=False)
+    assert isinstance(held, Held)
+    assert held.kind == "not_before"
+    brakes.tighten(None)
+    assert brakes.weigh(1)
+    assert isinstance(brakes.take(key, current, step, evict=False), Write)
