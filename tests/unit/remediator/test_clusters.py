@@ -147,3 +147,18 @@ def test_a_fleet_that_is_not_listed_or_not_heard_of_has_no_age() -> None:
 def test_without_a_collection_of_clusters_none_are_missed() -> None:
     facts = FleetFacts(None, lambda: LIMITS, lambda: 9, lambda: 1.0, frozenset)
     assert judge_fleet(facts.fleet(1.0), LIMITS) is None
+
+
+def test_a_shrinking_that_only_tighter_limits_hold_can_be_approved() -> None:
+    world, approved = World(*"abcdefghij"), set[str]()
+    tight = Limits(shrink=0.05)
+    facts = FleetFacts(
+        world.clusters, lambda: tight, lambda: 0, lambda: 1.0, lambda: frozenset(approved)
+    )
+    facts.fleet(0.0)
+    world.event("DELETED", "a")
+    held = judge_fleet(facts.fleet(2 * STEADY_SECONDS), tight)
+    assert held is not None
+    assert held.approve is not None
+    approved.add(held.approve)
+    assert judge_fleet(facts.fleet(2 * STEADY_SECONDS), tight) is None
