@@ -64,6 +64,7 @@ class Reads:
     others: tuple[FieldRead, ...]  # data that is not replicated, by its path below `data`
     impure: Mapping[str, tuple[Ask, ...]]  # builtins whose answer changes without any data
     gave_up: str | None = None  # why everything counts as read
+    beside: Reads | None = None  # what another document of the same policies reads of the data
 
     def target_paths(self, resource: str) -> tuple[Path, ...]:
         """Return what to keep of a resource whose objects are decided on, as `input`."""

@@ -123,6 +123,16 @@ decisions := object.union(_present, _decided) if data.kube_sync.epoch[input.epoc
 
 _present[index] := {{"uid": object.metadata.uid}} if some index, object in _objects
 
+# What policies say of how much may move; {{}} where they say nothing.
+budget := {{"document": _shown(document) | document := data.kube_sync_budget}} if {{
+	data.kube_sync.epoch[input.epoch] == "loaded"
+}}
+
+# OPA counts helpers among what a package says.
+_shown(document) := {{name: value | some name, value in document; not startswith(name, "_")}} if {{
+	is_object(document)
+}} else := document
+
 _decided[index] := {{"uid": object.metadata.uid, "decision": decision}} if {{
 	some index, object in _objects
 	decision := {decision} with input as _asked(object)

@@ -4,7 +4,8 @@ Keeps true: a reader first gets everything, then changes; what it has not read y
 the latest record of each resource, so memory is bounded by the number of resources, whatever
 readers do, and no reader slows another or the writer. A decision that cannot be made any more
 stands until another one is made. The hub outlives the epochs of OPA's data: decisions of the last
-one stand until the next one says otherwise.
+one stand until the next one says otherwise. How much may move is told before every decision that
+came later.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kube_sync.decisions.changelog import ENDED, ChangeLog
 from kube_sync.decisions.currency import Currency
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.entries import Entry, Told, Verdict
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, Target
+from kube_sync.decisions.records import Budget, DecisionRecord, DeletedRecord, Source, Target
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.errors import Expired
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -42,6 +44,8 @@ class DecisionHub:
         self.instance = instance
         self.log = ChangeLog(ended)
         self.data = 0  # writes to OPA that decisions may look at
+        self.budget: Budget | None = None
+        self._limits: tuple[Any] | None = None  # the last good document; None: none was told yet
         self.waiting: set[asyncio.Event] = set()  # of readers that have read everything
         self.currency = Currency(self._wake, clock)
         self._holds: dict[str, str] = {}
@@ -102,6 +106,25 @@ class DecisionHub:
         else:
             self._notes[name] = text
         self._wake()
+
+    def limit(self, document: Any) -> None:  # noqa: ANN401 - whatever a policy says
+        """Tell every reader what `data.kube_sync_budget` is, None: undefined."""
+        self._limits = (document,)
+        self._say(None if document is None else Budget(document))
+
+    def not_limited(self, failure: str) -> None:
+        """Tell every reader why what `data.kube_sync_budget` is now cannot be used."""
+        last, known = (self._limits or (None,))[0], self._limits is not None
+        self._say(Budget(last, failure, last_good=known))
+
+    def _say(self, budget: Budget | None) -> None:
+        if budget != self.budget:
+            self.budget = budget
+            self._wake()
+        failure = budget.failure if budget else None
+        self.note(
+            "budget", failure and f"limits of policies are not in force as they are: {failure}"
+        )
 
     def update(
         self,

@@ -8,7 +8,7 @@ docs/decisions.md is the contract with readers.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -86,17 +86,32 @@ class Stale(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Budget(msgspec.Struct, frozen=True):
+    """What policies say of how much may move: the document `data.kube_sync_budget`.
+
+    `failure` says why what it is now cannot be used; with `last_good`, `document` is what stands
+    meanwhile (null: nothing), without it nobody knows, and what a reader knew before stands.
+    """
+
+    document: Any = None
+    failure: str | None = None
+    last_good: bool = False
+
+
 class StatusRecord(msgspec.Struct, frozen=True, tag="status", tag_field="type"):
     """Why the decisions may not be acted on now; an empty list: they may.
 
     `notes` are what is wrong beside that: the decisions that were told stand. `stale` is what they
     stand on and is not current: how long a reader acts on them all the same is for it to say.
+    `budget` is how much may move, None where no policy says; while there are reasons in `held` it
+    may be out of date.
     """
 
     held: tuple[str, ...]
     instance: str
     notes: tuple[str, ...] = ()
     stale: tuple[Stale, ...] = ()
+    budget: Budget | None = None
     v: Literal[1] = VERSION
 
 

@@ -1,8 +1,9 @@
 """One reader of the hub: how far it has read, and what it was told of holds and notes.
 
 Keeps true: a hold is told before anything else, its end only after all decisions that came before
-it, and so is what is not current. A reader has no queue: what it has not read is in the ChangeLog,
-once for all readers, and coalesced to the latest of each object.
+it, and so is what is not current; how much may move, before all decisions that came after it. A
+reader has no queue: what it has not read is in the ChangeLog, once for all readers, and coalesced
+to the latest of each object.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Protocol
 from kube_sync.decisions.changelog import ChangeLog
 from kube_sync.decisions.currency import Currency, Late
 from kube_sync.decisions.entries import Entry
-from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, encode
+from kube_sync.decisions.records import BookmarkRecord, Budget, Record, StatusRecord, encode
 from kube_sync.errors import Expired
 
 SENDING = "the decisions are being sent"
@@ -29,6 +30,7 @@ class Feed(Protocol):
     instance: str
     log: ChangeLog
     currency: Currency
+    budget: Budget | None
     waiting: set[asyncio.Event]
 
     @property
@@ -55,6 +57,7 @@ class Subscription:
         self._held: tuple[str, ...] | None = None  # what the reader was told, None: nothing yet
         self._notes: tuple[str, ...] = ()
         self._late: tuple[Late, ...] = ()
+        self._budget: Budget | None = None
         self._marked: int | None = None
         self._check()
 
@@ -107,7 +110,9 @@ class Subscription:
         lines: list[Line] = []
         news = held != self._held and (held or self._held is None)
         worse = not set(late) <= set(self._late)
-        if news or worse or notes != self._notes:
+        # The hub keeps an equal budget: to compare large ones at each turn would be slow.
+        said = notes == self._notes and self._hub.budget is self._budget
+        if news or worse or not said:
             begins = held or self._held is None
             now = (held or (SENDING,)) if begins else self._held
             lines.append(self._status(now, notes, late if worse else self._late))
@@ -124,8 +129,9 @@ class Subscription:
         self, held: tuple[str, ...] | None, notes: tuple[str, ...], late: tuple[Late, ...]
     ) -> StatusRecord:
         self._held, self._notes, self._late = held or (), notes, late
+        self._budget = self._hub.budget
         stale = self._hub.currency.told(late)
-        return StatusRecord(self._held, self._hub.instance, notes, stale)
+        return StatusRecord(self._held, self._hub.instance, notes, stale, self._budget)
 
     def _bookmark(self) -> BookmarkRecord:
         self._marked = self._hub.log.seq

@@ -19,6 +19,7 @@ import structlog
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import OWN, Cause, Objects, Question, Queue, Sharing, queued
 from kube_sync.errors import SyncError
@@ -64,12 +65,14 @@ class Tracker:
         collections: Iterable[Collection_],
         *,
         static: bool = False,
+        limiting: Limiting | None = None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`targets` are the collections that decisions are about, by name in OPA.
 
-        `static` says that OPA has policies that nobody tells of here.
+        `static` says that OPA has policies that nobody tells of here; without `limiting` nobody
+        asks for the limits that policies set.
         """
         self._evaluator = evaluator
         self._hub = hub
@@ -86,6 +89,7 @@ class Tracker:
         self._due: dict[str, tuple[float, Cause]] = {}  # sweeps to come, by the kind of cause
         self._sweep_took = 0.0
         self._static = static
+        self._limiting = limiting
         self._modules = 0
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
@@ -95,6 +99,8 @@ class Tracker:
         looked_at = self._sharing.looks_at(name)
         if looked_at or name in self._targets:
             self._hub.data += 1
+        if self._limiting is not None:
+            self._limiting.written(name)
         if self._nothing_to_decide():
             return
         if name in self._arriving:
@@ -151,11 +157,15 @@ class Tracker:
         """Take note that OPA may hold another set of policies from now on."""
         # Objects of one class by what the old ones read may be decided differently by the new.
         self._sharing.policies_changing()
+        if self._limiting is not None:
+            self._limiting.policies_changing()
 
     def policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         """Take note that OPA holds another set of policies, of so many modules."""
         self._modules = modules
         self._sharing.policies_changed(digest, reads)
+        if self._limiting is not None:
+            self._limiting.policies_changed(reads.beside, none=not (modules or self._static))
         self._want("policy")
         self._news.set()
 
@@ -189,6 +199,7 @@ class Tracker:
             elif self._sweep_cause is not None:
                 await self._next_news()
             else:
+                await self._insist(self._keep_limits)
                 self._release_what_came()
                 break
         if started is not None:
@@ -233,7 +244,12 @@ class Tracker:
         """Tell whether every decision is undefined, and known to be: then nobody is asked."""
         return not self._static and not self._modules and not self._hub.count
 
+    async def _keep_limits(self) -> None:
+        if self._limiting is not None:
+            await self._limiting.keep()
+
     async def _turn(self) -> None:
+        await self._keep_limits()  # some decisions are known, and told at once
         queues = [queue for queue in (self._changed, self._sweep) if queue]
         if not queues:  # its collection was withdrawn while this waited to be tried again
             return
@@ -246,6 +262,8 @@ class Tracker:
             return
         try:
             outcomes = await self._evaluator.evaluate(name, [one.one for one in questions])
+            if self._limiting is not None:
+                await self._limiting.keep_after(self._collections.values())
         except SyncError:
             if self._targets.get(name) == gvr:
                 self._ask_again({(name, k): c for one in questions for k, c in one.keys.items()})
@@ -298,12 +316,16 @@ class Tracker:
 
     async def _wait(self) -> None:
         due, cause = min(self._due.values(), key=lambda planned: planned[0], default=(0.0, None))
-        timeout = None if cause is None else max(0.0, due - self._clock())
+        sweep = None if cause is None else max(0.0, due - self._clock())
+        limits = self._limiting.seconds if self._limiting is not None else None
+        timeout = min((t for t in (sweep, limits) if t is not None), default=None)
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
             async with asyncio.timeout(timeout):
                 await self._news.wait()
         except TimeoutError:
+            if timeout != sweep:
+                return  # the limits alone are asked for again
             if cause is not None and cause.kind == "data":  # which nobody tells of
                 self._sharing.outdate()
             self._sweep_cause = cause

@@ -117,6 +117,15 @@ decision_unshared = Gauge(
 )
 decision_changes = Counter("kube_sync_decision_changes_total", "Decisions that changed")
 decision_subscribers = Gauge("kube_sync_decision_subscribers", "Open decision streams")
+budget_evaluations = Counter(
+    "kube_sync_budget_evaluations_total",
+    "Times that data.kube_sync_budget was asked for: told, undefined or failed",
+    ["outcome"],
+)
+budget_unusable = Gauge(
+    "kube_sync_budget_unusable",
+    "1 while data.kube_sync_budget cannot be used, so that the last good one stands, else 0",
+)
 remediations = Counter(
     "kube_sync_remediations_total", "Reconciled resources, by outcome", ["outcome"]
 )

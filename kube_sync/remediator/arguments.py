@@ -93,12 +93,25 @@ async def _awaited(awaitable: Awaitable[str]) -> str:
 def table(status: Mapping[str, Any]) -> str:
     """Return a status for people."""
     lines = [f"nothing is written: {reason}" for reason in status["held"]]
+    lines += _limits(status.get("limits", {}))
     if not status["waiting"]:
         return "\n".join([*lines, "nothing waits"])
     rows = [_COLUMNS, *(row for one in status["waiting"] for row in _rows(one))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pairs = (zip(row, widths, strict=True) for row in rows)
     return "\n".join([*lines, *("  ".join(c.ljust(w) for c, w in p).rstrip() for p in pairs)])
+
+
+def _limits(limits: Mapping[str, Any]) -> Iterable[str]:
+    """Tell what policies limit, and what is wrong with it."""
+    said = [f"{name} {value:g}" for name, value in limits.get("tightened", {}).items()]
+    if objects := len(limits.get("not_before", {})):
+        said.append(f"not_before of {objects} object{'s' if objects > 1 else ''}")
+    if said:
+        yield f"policies tighten: {', '.join(said)}"
+    if (trouble := limits.get("trouble")) is not None:
+        stands = "the last good limits stand" if limits["known"] else "nothing moves"
+        yield f"limits of policies are not in force as they are ({stands}): {_plain(trouble)}"
 
 
 def _rows(one: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
@@ -112,9 +125,13 @@ def _rows(one: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
 
 
 def _cut(text: str) -> str:
-    # On one line, with nothing in it that would move a terminal's cursor.
-    plain = "".join(c if c.isprintable() else " " for c in text)
+    plain = _plain(text)
     return plain if len(plain) <= _WIDEST else plain[: _WIDEST - 1] + "…"
+
+
+def _plain(text: str) -> str:
+    # On one line, with nothing in it that would move a terminal's cursor.
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _request(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> bytes:

@@ -2,6 +2,7 @@
 
 It keeps which changes of placements are wanted, since the guard has to weigh all of them before it
 lets the first one go, and asks it about each. Other annotations and labels are not its business.
+What policies tighten comes from the decision stream, by names of objects.
 """
 
 from __future__ import annotations
@@ -9,10 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+import structlog
+
+from kube_sync.decisions.records import Budget
+from kube_sync.observability import metrics
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.plan import Current, Write, after, with_history
-from kube_sync.safety import Change, Fleet, Go, Guard, Held, Placements, compare, read_history
+from kube_sync.remediator.tightening import InForce
+from kube_sync.safety import (
+    Change,
+    Fleet,
+    Go,
+    Guard,
+    Held,
+    Placements,
+    Tightening,
+    compare,
+    read_history,
+)
 from kube_sync.safety.history import History
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Facts(Protocol):
@@ -50,6 +68,8 @@ class Brakes:
         written, so nothing that is approved here may count where something is.
         """
         self.holds: tuple[Held, ...] = ()
+        self.tightened = InForce()
+        self._not_before: dict[str, float] = {}
         self._guard = guard
         self._placements = placements
         self._facts = facts
@@ -78,6 +98,7 @@ class Brakes:
             histories[_id(key, current)] = (key[1].namespace, self._history(current, now))
         self._guard.recall(histories, now)
         self._pending, self._ids, self._last = {}, {}, None
+        self._not_before.clear()
 
     def want(self, key: Key, current: Current, step: Write, *, evict: bool) -> bool:
         """Take note of what is wanted of an object; tell whether that has to be weighed first."""
@@ -89,6 +110,7 @@ class Brakes:
         if self._ids.get(key, name) != name:  # another object of that name
             self.forget(key)
         known, self._ids[key] = self._pending.get(name), name
+        self._wait_for(key, name)
         self._pending[name] = (change, found)
         return known != (change, found)
 
@@ -100,7 +122,29 @@ class Brakes:
         """Forget an object that is gone."""
         if (name := self._ids.pop(key, None)) is not None:
             self._pending.pop(name, None)
+            self._not_before.pop(name, None)
             self._guard.forget(name)
+
+    def tighten(self, budget: Budget | None) -> bool:
+        """Let moves be as limited as policies say; tell whether all have to be weighed again."""
+        before, self.tightened = self.tightened, self.tightened.told(budget)
+        trouble, by = self.tightened.trouble, self.tightened.by
+        metrics.budget_unusable.set(trouble is not None)
+        if self.tightened == before:
+            return False
+        if trouble is not None and not self._rehearsed:
+            log.warning("budget_unusable", error=trouble)
+        if by is None:
+            self._guard.withhold(f"it is not known what policies limit: {trouble}")
+        elif by != before.by:
+            if not self._rehearsed and (before.by is not None or by != Tightening()):
+                log.info("limits_tightened", by=by.named(), objects=len(by.not_before))
+            self._not_before = {}
+            for key, name in self._ids.items():
+                self._wait_for(key, name)
+            self._guard.tighten(by, self._not_before, self._now())
+        self._last = None
+        return True
 
     def weigh(self, workloads: int) -> bool:
         """Weigh all changes together; tell whether it holds others than before."""
@@ -134,6 +178,11 @@ class Brakes:
     def seconds_until(self, held: Held) -> float | None:
         """Return when to ask again, None: when something else differs."""
         return None if held.until is None else max(0.0, held.until - self._now())
+
+    def _wait_for(self, key: Key, name: str) -> None:
+        until = self.tightened.by.not_before.get(str(key[1])) if self.tightened.by else None
+        if until is not None:
+            self._not_before[name] = until
 
     def _change(self, key: Key, current: Current, step: Write, *, evict: bool) -> Change | None:
         then: Mapping[str, str] = after(step, current)

@@ -1,7 +1,8 @@
 """What the decision stream says: of each object, and whether any of it may be acted on.
 
 While the decisions are held (OPA is being loaded, a kind is missing, the stream is new and
-incomplete) nothing is written; what a new stream has not confirmed yet is not wanted either.
+incomplete) nothing is written; what a new stream has not confirmed yet is not wanted either. How
+much may move is told before nothing is held any more, and before all that is decided later.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import structlog
 
 from kube_sync.decisions.records import (
     BookmarkRecord,
+    Budget,
     DecisionRecord,
     DeletedRecord,
     Record,
@@ -32,15 +34,22 @@ class Decided:
     """The latest decision on every object."""
 
     def __init__(
-        self, changed: Callable[[Iterable[Key]], None], clock: Callable[[], float]
+        self,
+        changed: Callable[[Iterable[Key]], None],
+        clock: Callable[[], float],
+        limited: Callable[[Budget | None], None] = lambda _: None,
     ) -> None:
-        """Tell `changed` what may have to be done differently from before, if only by now."""
+        """Tell `changed` what may have to be done differently from before, if only by now.
+
+        `limited` hears how much may move, as often as the stream says so.
+        """
         self.holds: tuple[str, ...] = ("the decision stream has not begun",)
         self.settling = Settling()
         self.staleness = Staleness(clock)
         self.seen_at: float | None = None  # by `clock`: the last sign of life
         self._changed = changed
         self._clock = clock
+        self._limited = limited
         self._wanted: dict[Key, Wanted] = {}
         self._unconfirmed: set[Key] = set()
 
@@ -66,6 +75,9 @@ class Decided:
                 self._forget([_key(record.object)])
             case StatusRecord():
                 self.staleness.told(record.stale)
+                # While nothing moves it may be what an engine knows that has just begun.
+                if not record.held:
+                    self._limited(record.budget)
                 self._hold(record.held)
             case BookmarkRecord():
                 self.settling.bookmark()

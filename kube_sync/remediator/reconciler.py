@@ -17,7 +17,7 @@ from typing import NoReturn
 import structlog
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.records import Record
+from kube_sync.decisions.records import Budget, Record
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
@@ -27,6 +27,7 @@ from kube_sync.remediator.overheard import Records
 from kube_sync.remediator.plan import Current, Held, Wanted, Write, plan
 from kube_sync.remediator.rivals import Rivals
 from kube_sync.remediator.targets import Targets
+from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait, Waiting
 from kube_sync.remediator.waits import (
     braked,
@@ -70,7 +71,7 @@ class Reconciler:
 
         `clock` is that of both; `told` hears of each object that has to wait.
         """
-        self.decided = Decided(self._touch, clock)
+        self.decided = Decided(self._touch, clock, self._tighten)
         self.waiting = Waiting(told, clock)
         self._writer = writer
         self._modes = modes
@@ -121,6 +122,11 @@ class Reconciler:
         self._weighed_at = -math.inf
         self._news.set()
 
+    @property
+    def tightened(self) -> InForce:
+        """What policies make less of."""
+        return self._brakes.tightened
+
     def apply(self, keys: Iterable[Key]) -> list[Key]:
         """Carry out what waits for a person to say so; return what that was."""
         found = []
@@ -163,6 +169,11 @@ class Reconciler:
                     self._touched[key] = None
             finally:
                 self._queue.done(key)
+
+    def _tighten(self, budget: Budget | None) -> None:
+        changed = [brakes.tighten(budget) for brakes in (self._brakes, self._rehearsal)]
+        if any(changed):
+            self.weigh()
 
     def _touch(self, keys: Iterable[Key]) -> None:
         self._touched.update(dict.fromkeys(keys))

@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler
 from kube_sync.remediator.arguments import APPLY, STATUS
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.reconciler import Reconciler
+from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait
 from kube_sync.runtime.tokenfile import TokenFile
 
@@ -66,6 +67,7 @@ async def _status(request: web.Request) -> web.Response:
         "v": 1,
         "active": reconciler.active,
         "held": list(reconciler.holds),
+        "limits": _limits(reconciler.tightened),
         "waiting": [_shown(key, wait) for key, wait in reconciler.waiting],
     }
     return _json(document)
@@ -85,6 +87,16 @@ async def _apply(request: web.Request) -> web.Response:
 
 def _json(document: Mapping[str, Any]) -> web.Response:
     return web.Response(body=msgspec.json.encode(document), content_type="application/json")
+
+
+def _limits(tightened: InForce) -> dict[str, Any]:
+    by = tightened.by
+    return {
+        "known": by is not None,
+        "tightened": by.named() if by else {},
+        "not_before": dict(by.not_before) if by else {},
+        "trouble": tightened.trouble,
+    }
 
 
 def _shown(key: Key, wait: Wait) -> dict[str, Any]:

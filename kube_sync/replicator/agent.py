@@ -24,6 +24,7 @@ from kube_sync.analysis import analyzer
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, NotFound, first_of
 from kube_sync.kube.client import KubeClient
@@ -53,6 +54,7 @@ from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.safety import parse_tightening
 from kube_sync.settings import Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -181,7 +183,8 @@ class Replicator:
         evaluator = Evaluator(self._opa, instance)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         static = settings.policies.static
-        tracker = Tracker(evaluator, self._hub, targets, mirrors, static=static)
+        limiting = Limiting(self._opa, instance, self._hub, parse_tightening)
+        tracker = Tracker(evaluator, self._hub, targets, mirrors, static=static, limiting=limiting)
         ledger = Ledger(self._opa, root, (mirror.name for mirror in mirrors))
         policies = policy_maps(settings.policies, self._policies.wake)
 

@@ -37,7 +37,8 @@ class Need:
             return WHOLE
         document = self.reads.resources[name]
         paths = self.reads.target_paths(name) if target else document.paths
-        return WHOLE if () in paths else Form(paths, self.collections[name].namespaced)
+        form = WHOLE if () in paths else Form(paths, self.collections[name].namespaced)
+        return form if self._beside is None else form.joined(self._beside.of(name, target=False))
 
     def fields(self, name: str, *, target: bool) -> Iterator[FieldRead]:
         """Yield what is read of a resource, with who asked."""
@@ -45,6 +46,13 @@ class Need:
             yield from self.reads.resources[name].fields
         if target:
             yield from self.reads.input.fields
+        if self._beside is not None:
+            yield from self._beside.fields(name, target=False)
+
+    @property
+    def _beside(self) -> Need | None:
+        beside = self.reads.beside
+        return None if beside is None else Need(beside, self.collections)
 
 
 @dataclass(frozen=True, slots=True)

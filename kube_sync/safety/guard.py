@@ -73,6 +73,7 @@ class Guard(Generic[K]):
         self._base = limits
         self._limits = limits
         self._not_before: Mapping[K, float] = {}
+        self._unknown: Held | None = None
         self._budget = Budget(limits)
         self._turns = Turns()
         self._approvals: Approvals[K] = Approvals()
@@ -97,13 +98,21 @@ class Guard(Generic[K]):
     def tighten(self, by: Tightening, not_before: Mapping[K, float], now: float) -> None:
         """Let the limits be as low as `by` says, in place of what was said before.
 
-        `not_before` gives the objects of `by.not_before` by their keys (Unix seconds).
+        `not_before` gives the objects of `by.not_before` by their keys (Unix seconds); it is looked
+        at whenever one of them is asked for. No move goes before the next `consider`.
         """
         self._limits = self._base.tightened(by)
-        self._not_before = dict(not_before)
+        self._unknown = None
+        self._not_before = not_before
+        # All of them were weighed by other limits: there may be too many of them now.
+        self._wanted = {}
         # A refund would go by another rate than what came back meanwhile did.
         self._flights = {key: replace(f, spent=()) for key, f in self._flights.items()}
         self._budget.limit(self._limits, now)
+
+    def withhold(self, reason: str) -> None:
+        """Let nothing move until `tighten`: it is not known what policies limit."""
+        self._unknown = Held("limits", reason, "data.kube_sync_budget can be used")
 
     def recall(self, histories: Mapping[K, tuple[str, History]], now: float) -> None:
         """Begin with what all objects tell: namespace and history of each, by its key."""
@@ -231,6 +240,8 @@ class Guard(Generic[K]):
             return Held("empty", "it would run on no cluster", "the policy says `evict: true`")
         if (held := self._oscillation(key, change, history, now)) or not change.is_move:
             return held
+        if self._unknown is not None:
+            return self._unknown
         if self._wanted.get(key) != (change.before, change.after):
             reason, until = "not yet weighed together with all others", now + _LOOKS_SECONDS
             return Held("unseen", reason, "the next look at all of them", until)

@@ -19,8 +19,8 @@ from kube_sync.settings import Guard as Settings
 _NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
 _Time = Annotated[float, msgspec.Meta(ge=0, le=100_000_000_000)]
 # 0 is not "no limit" here: a policy that wants nothing to move says so by `not_before`.
-_PerMinute = Annotated[float, msgspec.Meta(gt=0)]
-_Burst = Annotated[int, msgspec.Meta(ge=1)]
+_PerMinute = Annotated[float, msgspec.Meta(ge=0.000001, le=1_000_000_000)]
+_Burst = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -52,8 +52,13 @@ class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stale_seconds: _PerMinute | None = None
     shrink_share: _Share | None = None
     mass_share: _Share | None = None
-    mass_floor: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    mass_floor: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
     not_before: Mapping[str, _Time] = {}
+
+    def named(self) -> dict[str, float]:
+        """Return the limits that it sets, by their names."""
+        found = {name: getattr(self, name) for name in self.__struct_fields__[:-1]}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ Kind = Literal[
     "unseen",  # not yet weighed together with all others
     "fleet",  # stale, or shrunk
     "mass",  # too many at once
+    "limits",  # it is not known what policies limit
     "not_before",
     "dwell",
     "cooldown",

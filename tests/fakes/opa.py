@@ -110,6 +110,7 @@ class FakeOpa:
         self.policies: dict[str, str] = {}
         self.config: Json = {}  # as `GET /v1/config` tells it
         self.owned: list[Path] = []  # by bundles: writes there, or of a parent, are refused
+        self.budget: Any = None  # what policies say of how much may move
         self.decide: Decide = lambda _object, _data: None
 
     def restart(self) -> None:
@@ -188,6 +189,8 @@ class FakeOpa:
         # The generated module of kube_sync answers only once it is loaded.
         if path == "kube_sync/batch/decisions" and self._holds("kube_sync.batch"):
             return self._decisions(asked)
+        if path == "kube_sync/batch/budget" and self._holds("kube_sync.batch"):
+            return self._budget(asked)
         if path == "kube_sync/audit/versions" and self._holds("kube_sync.audit"):
             for_root = f'if input.root == "{asked["root"]}"' in "".join(self.policies.values())
             return _result(self._versions(asked["items"])) if for_root else web.json_response({})
@@ -213,8 +216,16 @@ class FakeOpa:
         line = f"package {package}"
         return any(line in source.splitlines() for source in self.policies.values())
 
+    def _loaded(self, asked: Json) -> bool:
+        return bool(self.data.get("kube_sync", {}).get("epoch", {}).get(asked["epoch"]) == "loaded")
+
+    def _budget(self, asked: Json) -> web.Response:
+        if not self._loaded(asked):
+            return web.json_response({})
+        return _result({} if self.budget is None else {"document": self.budget})
+
     def _decisions(self, asked: Json) -> web.Response:
-        if self.data.get("kube_sync", {}).get("epoch", {}).get(asked["epoch"]) != "loaded":
+        if not self._loaded(asked):
             return web.json_response({})
         collection = self.data["kubernetes"][asked["collection"]]
         answers: Json = {}

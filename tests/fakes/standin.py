@@ -11,6 +11,7 @@ from aiohttp import web
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
+    Budget,
     DecisionRecord,
     Record,
     StatusRecord,
@@ -35,6 +36,12 @@ class StandIn:
             target = Target("apps", "v1", "replicasets", name, namespace)
             self._records.append(DecisionRecord(target, uid, decision, seq, "object", ""))
         self._records.append(BookmarkRecord(seq, "stand-in"))
+        async with self._news:
+            self._news.notify_all()
+
+    async def limit(self, budget: Budget | None) -> None:
+        """Say how much may move."""
+        self._records.append(StatusRecord((), "stand-in", budget=budget))
         async with self._news:
             self._news.notify_all()
 

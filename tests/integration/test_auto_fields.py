@@ -92,6 +92,15 @@ class World:
         answer = json.loads(self._ask("POST", "kube_sync/batch/decisions", json.dumps(asked)))
         return answer.get("result", {}).get("0", {}).get("decision", {}).get("annotations")
 
+    def budget(self) -> Any:
+        """Return what readers of the decision stream are told of the limits."""
+        endpoint = self.opa.replicator
+        url = f"{endpoint.url}/v1/decisions/io/k8s/federation/admission"
+        token = endpoint.token_file.read_text(encoding="utf-8")
+        lines = get(url, ca_file=endpoint.ca_file, token=token).body.splitlines()
+        *_, last = [found for found in map(json.loads, lines) if found["type"] == "status"]
+        return "held" if last["held"] else (last["budget"] or {}).get("document")
+
     def _ask(self, method: str, path: str, body: str | None = None) -> bytes:
         token = self.opa.token_files["replicator"].read_text(encoding="utf-8")
         url = f"{self.opa.url}/v1/data/{path}"
@@ -118,6 +127,32 @@ class World:
             assert not task.done()
         finally:
             task.cancel()
+
+
+LIMITED = """package kube_sync_budget
+
+moves_burst := 1 if {
+	some map in data.kubernetes.configmaps.NAMESPACE
+	map.data.size == "9"
+}
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_what_limits_read_is_replicated_too(
+    stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path
+) -> None:
+    """What OPA lacks would be undefined, and so no limit."""
+    world = World(stack, opa, namespace, tmp_path / "replicate")
+    world.apply("ConfigMap", "zones", data={"zone": "z1", "size": "9", "more": "x"})
+    limits = LIMITED.replace("configmaps.NAMESPACE", f'configmaps["{namespace}"]')
+    world.apply("ConfigMap", "policy", data={"p.rego": LESS, "limits.rego": limits})
+    async with world.replicating():
+        await eventually(world.budget, {"moves_burst": 1})
+        assert world.held("configmaps", "zones")["data"] == {"zone": "z1", "size": "9"}
+        world.policy(LESS)
+        await eventually(world.budget, None)
+        await eventually(lambda: world.held("configmaps", "zones")["data"], {"zone": "z1"})
 
 
 @pytest.mark.timeout(120)

@@ -1,8 +1,10 @@
-"""The generated module on a real OPA: its input is each object as it was asked for."""
+"""The generated module on a real OPA: each object as it was asked for, and what limits moves."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,16 @@ from kube_sync.admission.answer import allow
 from kube_sync.admission.asking import asked, view
 from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator, batch_module
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.records import Budget
 from kube_sync.decisions.requested import as_asked
+from kube_sync.errors import Retriable
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.remediator.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
+from kube_sync.safety import parse_tightening
 from kube_sync.settings import Opa
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
@@ -30,6 +37,7 @@ PATH = "io/k8s/federation/admission"
 EPOCH = "e"
 WEB = ObjectKey("shop", "web")
 MAY = Path(__file__).resolve().parents[2] / "rego/examples/conflicts_may/conflicts_may.rego"
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs/decisions.md"
 _INVALID = "includes invalid clusters"
 _ECHO = """package io.k8s.federation
 
@@ -229,3 +237,84 @@ async def test_the_example_as_it_is_objects_until_what_was_asked_for_may_be_used
     fleet.europe("bac")
     await fleet.remediate()
     assert fleet.placement == "ab"
+
+
+class Limited:
+    """A hub that is told the limits of one OPA."""
+
+    def __init__(self, opa: PlainOpa, client: OpaClient) -> None:
+        self._opa = opa
+        self.hub = DecisionHub("me")
+        self._limiting = Limiting(client, EPOCH, self.hub, parse_tightening)
+
+    async def say(self, source: str) -> Budget | None:
+        """Put a policy in force, and return what is told of it."""
+        self._opa.put("policies/limits", source)
+        self._limiting.policies_changed(None, none=False)
+        await self._limiting.keep()
+        return self.hub.budget
+
+
+@pytest.fixture
+def limited(opa: PlainOpa, client: OpaClient) -> Iterator[Limited]:
+    yield Limited(opa, client)
+    opa.put("policies/limits", "package nothing.here")
+    opa.put("data/kube_sync/epoch", {EPOCH: "loaded"})
+
+
+async def test_no_policy_of_limits_limits_nothing(limited: Limited) -> None:
+    assert await limited.say("package nothing.here") is None
+    assert await limited.say("package kube_sync_budget\n\nmoves_burst := 1 if 1 == 2") == Budget({})
+
+
+async def test_helpers_are_no_limits(limited: Limited) -> None:
+    source = """package kube_sync_budget
+
+moves_per_minute := _few
+
+_few := 6
+
+_twice(x) := 2 * x
+
+not_before[name] := _twice(7) if some name in {"ns/a", "b"}
+"""
+    document = {"moves_per_minute": 6, "not_before": {"ns/a": 14, "b": 14}}
+    assert await limited.say(source) == Budget(document)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("moves_burst := n if some n in input_of\n\ninput_of := [1, 2]", "conflict"),
+        ("moves := 1", "unknown field `moves`"),
+        ('moves_burst := "1"', "Expected `int"),
+        ("moves_burst := 1000000 * (1000000 * 1000000)", "Expected `int"),
+    ],
+)
+async def test_limits_that_cannot_be_used_leave_the_last_good_ones(
+    limited: Limited, body: str, said: str
+) -> None:
+    good = {"moves_burst": 1}
+    assert await limited.say("package kube_sync_budget\n\nmoves_burst := 1") == Budget(good)
+    found = await limited.say(f"package kube_sync_budget\n\n{body}")
+    assert found is not None
+    assert (found.document, found.last_good) == (good, True)
+    assert said in str(found.failure)
+    assert await limited.say("package nothing.here") is None
+
+
+async def test_the_documented_example_limits(limited: Limited, opa: PlainOpa) -> None:
+    page = await asyncio.to_thread(DOCUMENTED.read_text, encoding="utf-8")
+    (source,) = re.findall(r"```rego\n(package kube_sync_budget.*?)```", page, re.DOTALL)
+    sale = {"not_before": {"shop/web": 1796079600}}
+    assert await limited.say(source) == Budget(sale)
+    east = {"metadata": {"labels": {"maintenance": "true"}}}
+    opa.put("data/kubernetes/clusters/fleet/east", east)
+    slow = {"moves_per_minute": 6, "cluster_moves_burst": 1}
+    assert await limited.say(source) == Budget(sale | slow)
+
+
+async def test_limits_over_half_the_data_are_not_told(limited: Limited, opa: PlainOpa) -> None:
+    opa.put("data/kube_sync/epoch", {EPOCH: "loading"})
+    with pytest.raises(Retriable, match="does not hold all"):
+        await limited.say("package kube_sync_budget\n\nmoves_burst := 1")

@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,28 @@ class Pair:
         found = self.kube(f"/apis/apps/v1/namespaces/shop/replicasets/{name}")
         text = (found["metadata"].get("annotations") or {}).get(PREFERENCES)
         return sorted(json.loads(text)["clusters"]) if text else None
+
+    def label(self, name: str, maintenance: str) -> None:
+        pair = f"maintenance={maintenance}"
+        where = f"--namespace={FLEET}"
+        self.stack.kubectl("label", "clusterprofile", name, where, "--overwrite", pair)
+
+    def decisions(self) -> str:
+        """Return the decision stream as it begins now."""
+        endpoint = self.stack.endpoint
+        url = f"{endpoint.url}/v1/decisions/io/k8s/federation/admission"
+        token = endpoint.token_file.read_text(encoding="utf-8")
+        return get(url, ca_file=endpoint.ca_file, token=token).body.decode()
+
+    def sample(self, command: str, name: str) -> float | None:
+        """Return a metric of a service."""
+        page = get(self.components.services[command].url + "/metrics").body.decode()
+        lines = [line for line in page.splitlines() if line.startswith(f"{name} ")]
+        return float(lines[0].split()[1]) if lines else None
+
+    def waiting(self, reason: str) -> float | None:
+        """Return how many objects wait for this."""
+        return self.sample("remediate", f'kube_sync_remediation_held{{reason="{reason}"}}')
 
     def readiness(self, command: str) -> str:
         return get(self.components.services[command].url + "/readyz").body.decode()
@@ -314,3 +337,54 @@ async def test_restarted_replicator_unloads_policies_that_went_meanwhile(pair: P
     pair.stack.kubectl("delete", "configmap", "placement", f"--namespace={POLICIES}")
     service.start()
     await eventually(pair.modules, set())
+
+
+LIMITS = """
+package kube_sync_budget
+
+not_before[name] := 4102444800 if {
+	some name in {"shop/NAME"}
+	some found in data.kubernetes.clusters.fleet
+	_is_in_maintenance(found)
+}
+
+_is_in_maintenance(found) if found.metadata.labels.maintenance == "true"
+"""
+
+
+async def test_policy_lets_a_move_wait_until_its_limits_are_gone(pair: Pair) -> None:
+    name, leaving = fresh(), f"leaving-{secrets.token_hex(4)}"
+    pair.policy("placed", placed=PLACED)
+    pair.policy("limits", limits=LIMITS.replace("NAME", name))
+    pair.apply(cluster(leaving, "europe-west1", "2"))
+    for found in (name, free := fresh()):
+        manifest = replica_set(found)
+        manifest["metadata"]["namespace"] = "shop"
+        pair.apply(manifest)
+        await eventually(partial(pair.placement, found), sorted(["east", leaving, "west"]))
+    pair.label("east", "true")
+    where = f"--namespace={FLEET}"
+    pair.stack.kubectl("delete", "clusterprofile", leaving, where)
+    # Those of one decision, but for what only the limits tell apart.
+    await eventually(lambda: pair.placement(free), ["east", "west"])
+    await eventually(lambda: pair.waiting("not_before"), 1.0)
+    assert pair.placement(name) == sorted(["east", leaving, "west"])
+    pair.label("east", "false")
+    await eventually(lambda: pair.placement(name), ["east", "west"])
+    assert pair.waiting("not_before") == 0
+
+
+async def test_limits_that_cannot_be_used_are_told_and_hold_nothing_else(pair: Pair) -> None:
+    pair.policy("limits", limits="package kube_sync_budget\n\nmove_per_minute := 1")
+    trouble = "limits of policies are not in force as they are: data.kube_sync_budget: Object"
+    await eventually(lambda: min(1, pair.decisions().count(trouble)), 1)
+    await eventually(lambda: pair.sample("replicate", "kube_sync_budget_unusable"), 1.0)
+    await eventually(lambda: pair.sample("remediate", "kube_sync_budget_unusable"), 1.0)
+    name = fresh()
+    pair.policy("placed", placed=PLACED)
+    manifest = replica_set(name)
+    manifest["metadata"]["namespace"] = "shop"
+    pair.apply(manifest)
+    await eventually(lambda: pair.placement(name), ["east", "west"])
+    pair.stack.kubectl("delete", "configmap", "limits", f"--namespace={POLICIES}")
+    await eventually(lambda: pair.sample("remediate", "kube_sync_budget_unusable"), 0.0)

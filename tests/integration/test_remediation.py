@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from kube_sync.decisions.decision import REQUESTED, Decision
+from kube_sync.decisions.records import Budget
 from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.patch import amend_metadata, apply_metadata
@@ -181,6 +182,27 @@ async def test_a_label_is_set_and_taken_back_alone(world: World) -> None:
         await world.decide("web", Decision())
         await eventually(lambda: world.labels("web"), {})
         assert world.annotations("web") == {"mine": "1"}
+
+
+async def test_an_engine_lets_a_move_wait_and_go_for_a_remediator_that_was_restarted(
+    world: World,
+) -> None:
+    for name in ("waits", "goes"):
+        world.create(name, **{PREFERENCES: _place("a", "b")})
+    waits = f"{world.namespace}/waits"
+    await world.engine.limit(Budget({"not_before": {waits: 4102444800}}))
+    for name in ("waits", "goes"):
+        await world.decide(name, Decision({PREFERENCES: _place("a")}))
+    for name in ("one", "two"):
+        async with world.remediator(name):
+            # Decided last: what is before it in the stream was taken in when this is done.
+            await world.decide("goes", Decision({PREFERENCES: _place("a"), "seen": name}))
+            expected = {PREFERENCES: _place("a"), "seen": name}
+            await eventually(partial(world.annotations, "goes"), expected)
+            assert world.annotations("waits") == {PREFERENCES: _place("a", "b")}
+            if name == "two":
+                await world.engine.limit(None)
+                await eventually(lambda: world.annotations("waits"), {PREFERENCES: _place("a")})
 
 
 async def test_what_has_no_owner_is_taken_back_too(world: World) -> None:

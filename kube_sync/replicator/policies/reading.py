@@ -1,4 +1,4 @@
-"""What the placement decision reads, of the policies in force: asked once for each set.
+"""What the placement decision and the limits read, of the policies in force: once for each set.
 
 Keeps true: where it cannot be found out, everything counts as read, with the reason; nothing waits
 for longer than one compilation. It knows nothing of what follows from it.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import structlog
 
 from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.limiting import BUDGET
 from kube_sync.decisions.requested import with_note
 from kube_sync.errors import SyncError
 from kube_sync.opa.scratch import Modules
@@ -60,12 +63,19 @@ class Reading:
             # Of a module that is in several sets one tree is enough.
             trees = await self._trees(modules) | trees
         # In a thread: a hundred modules take long enough to keep events waiting.
-        found = await asyncio.to_thread(analyze, [*trees.values()], self._decision, collections)
+        found = await asyncio.to_thread(self._analysed, [*trees.values()], collections)
         if found.gave_up is not None:
             log.warning("policies_not_analysed", reason=found.gave_up)
-        need = Need(with_note(found), collections)
+        need = Need(found, collections)
         self._known.append((sets, need))
         return need
+
+    def _analysed(
+        self, modules: Sequence[PolicyModule], collections: Mapping[str, Collection]
+    ) -> Reads:
+        found = with_note(analyze(modules, self._decision, collections))
+        # Apart: what only limits read makes no classes of objects, and no decision looks at it.
+        return replace(found, beside=analyze(modules, BUDGET, collections))
 
     async def _trees(self, modules: Modules) -> _Trees:
         for compiled, trees in self._compiled:

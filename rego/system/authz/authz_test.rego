@@ -43,6 +43,7 @@ test_replicator_reads_and_queries_data if {
 		permitted("replicator-token", method, "v1/data")
 		permitted("replicator-token", method, "v1/data/kube_sync/epoch")
 		permitted("replicator-token", method, "v1/data/system/bundles")
+		permitted("replicator-token", method, "v1/data/kube_sync/batch/budget")
 	}
 }
 

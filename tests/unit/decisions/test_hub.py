@@ -13,6 +13,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import (
     BookmarkRecord,
+    Budget,
     DecisionRecord,
     DeletedRecord,
     Record,
@@ -614,3 +615,55 @@ def test_whoever_resumes_knows_what_one_who_never_left_knows(
             assert hub.log.forgotten > seq
 
     asyncio.run(whole())
+
+
+def _budgets(records: Iterable[Record]) -> list[Budget | None]:
+    return [record.budget for record in records if isinstance(record, StatusRecord)]
+
+
+async def test_limits_are_told_before_what_was_decided_later() -> None:
+    hub = _hub(a="1")
+    with hub.subscribe() as subscription:
+        assert _budgets(await _read(subscription)) == [None, None]
+        hub.limit({"moves_burst": 1})
+        hub.update(_target("a"), _outcome("2"), "data", "p1")
+        status, change, _ = await _read(subscription)
+    assert status == StatusRecord((), "me", budget=Budget({"moves_burst": 1}))
+    assert _names([change]) == ["a"]
+
+
+async def test_whoever_comes_later_is_told_the_limits_before_it_may_act() -> None:
+    hub = _hub(a="1")
+    hub.limit({"moves_burst": 1})
+    with hub.subscribe() as subscription:
+        records = await _read(subscription)
+    assert _budgets(records) == [Budget({"moves_burst": 1})] * 2
+
+
+async def test_limits_wake_a_reader_once() -> None:
+    hub = _hub()
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        reader = asyncio.create_task(subscription.read(100, 3600.0))
+        await asyncio.sleep(0)
+        hub.limit({"moves_burst": 1})
+        async with asyncio.timeout(PATIENCE):
+            assert _budgets(await reader) == [Budget({"moves_burst": 1})]
+        hub.limit({"moves_burst": 1})
+        assert await _read(subscription) == [BookmarkRecord(0, "me")]
+        hub.limit(None)
+        assert _budgets(await _read(subscription)) == [None]
+
+
+async def test_the_last_good_limits_stand_and_what_is_wrong_is_noted() -> None:
+    hub = _hub()
+    hub.not_limited("a conflict")
+    assert hub.budget == Budget(None, "a conflict", last_good=False)
+    hub.limit({"moves_burst": 1})
+    assert not hub.notes
+    hub.not_limited("a conflict")
+    assert hub.budget == Budget({"moves_burst": 1}, "a conflict", last_good=True)
+    assert hub.notes == ("limits of policies are not in force as they are: a conflict",)
+    hub.limit(None)
+    hub.not_limited("a conflict")
+    assert hub.budget == Budget(None, "a conflict", last_good=True)

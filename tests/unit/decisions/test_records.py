@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
+    Budget,
     DecisionRecord,
     DeletedRecord,
     Record,
     Source,
+    Stale,
     StatusRecord,
     Target,
     decode,
@@ -24,6 +26,7 @@ from kube_sync.decisions.records import (
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 _targets = st.builds(Target, st.text(), st.text(), st.text(), st.text(), st.text())
+_stale = st.lists(st.builds(Stale, st.text(), st.floats(0, 1e9), st.text()), max_size=2).map(tuple)
 _decisions = st.none() | st.builds(
     Decision,
     st.dictionaries(st.text(), st.text(), max_size=3),
@@ -34,6 +37,12 @@ _decisions = st.none() | st.builds(
 _some_texts = st.lists(st.text(), max_size=3).map(tuple)
 _texts = st.none() | st.text()
 _seqs = st.integers(0, 2**53)
+_budgets = st.builds(
+    Budget,
+    st.none() | st.dictionaries(st.text(), st.integers(0, 9) | st.text(), max_size=3),
+    _texts,
+    st.booleans(),
+)
 _records: st.SearchStrategy[Record] = st.one_of(
     st.builds(
         DecisionRecord,
@@ -50,7 +59,7 @@ _records: st.SearchStrategy[Record] = st.one_of(
         last_good=st.booleans(),
     ),
     st.builds(DeletedRecord, object=_targets, seq=_seqs),
-    st.builds(StatusRecord, _some_texts, st.text(), _some_texts),
+    st.builds(StatusRecord, _some_texts, st.text(), _some_texts, _stale, st.none() | _budgets),
     st.builds(BookmarkRecord, _seqs, st.text()),
 )
 
@@ -94,6 +103,12 @@ def test_labels_are_told_where_there_are_any() -> None:
     record = DecisionRecord(target, "u1", Decision(labels={"l": "1"}), 7, "data", "abc")
     decision = {"annotations": {}, "errors": [], "labels": {"l": "1"}}
     assert json.loads(encode(record))["decision"] == decision
+
+
+def test_a_status_without_limits_is_one_that_sets_none() -> None:
+    """Of a replicator before there were any, or of an engine that has none."""
+    line = b'{"type":"status","held":[],"instance":"i","v":1}\n'
+    assert decode(line) == StatusRecord((), "i", budget=None)
 
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs/decisions.md"

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kube_sync.decisions.records import Budget, StatusRecord
 from kube_sync.errors import Refused, Retriable, SyncError, Terminal
 from kube_sync.remediator.arguments import APPLY, STATUS, declare, table
 from kube_sync.remediator.statuspage import status_app
@@ -170,3 +171,37 @@ def test_a_table_has_a_row_for_each_change_and_cuts_what_is_long() -> None:
 def test_where_nothing_waits_that_is_said() -> None:
     assert table({"held": [], "waiting": []}) == "nothing waits"
     assert table({"held": ["why"], "waiting": []}) == "nothing is written: why\nnothing waits"
+
+
+async def test_the_status_says_what_policies_tighten(page: Page, world: World) -> None:
+    document = {"moves_per_minute": 5, "mass_share": 0.05, "not_before": {"ns/a": 7, "ns/b": 8}}
+    world.take(StatusRecord((), "me", budget=Budget(document)))
+    code, found = await page.get()
+    assert (code, found["limits"]) == (
+        200,
+        {
+            "known": True,
+            "tightened": {"moves_per_minute": 5, "mass_share": 0.05},
+            "not_before": {"ns/a": 7, "ns/b": 8},
+            "trouble": None,
+        },
+    )
+    said = (await page.ask("status")).splitlines()[0]
+    expected = "policies tighten: moves_per_minute 5, mass_share 0.05, not_before of 2 objects"
+    assert said == expected
+
+
+async def test_the_status_says_what_is_wrong_with_the_limits(page: Page, world: World) -> None:
+    world.take(StatusRecord((), "me", budget=Budget({"a\nb": 1})))
+    said = (await page.ask("status")).splitlines()[0]
+    assert said.startswith("limits of policies are not in force as they are (the last good limits")
+    assert "unknown field `a b`" in said
+
+
+def test_limits_that_nobody_knows_are_told_as_such() -> None:
+    limits = {"known": False, "tightened": {}, "not_before": {"n/a": 1}, "trouble": "a conflict"}
+    assert table({"held": [], "waiting": [], "limits": limits}).splitlines() == [
+        "policies tighten: not_before of 1 object",
+        "limits of policies are not in force as they are (nothing moves): a conflict",
+        "nothing waits",
+    ]

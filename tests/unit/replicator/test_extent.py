@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from structlog.testing import capture_logs
 
 from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
@@ -33,6 +35,24 @@ def test_what_may_come_is_held_beside_what_may_be_there() -> None:
     assert form(extent) == Form((("spec", "a"),), namespaced=True)
     extent.may_come([B, A])
     assert form(extent) == Form((("spec", "a"), ("spec", "b")), namespaced=True)
+
+
+def test_what_only_limits_read_is_held_too_and_makes_no_input() -> None:
+    module = PolicyModule("b", tree_of(reading("data.kubernetes.clusters.*.*.spec.c")))
+    beside = analyze([module], "io/k8s/federation/admission", ROOTS)
+    both = Need(replace(A.reads, beside=beside), ROOTS)
+    assert both.of("clusters", target=False).paths == (("spec", "a"), ("spec", "c"))
+    assert both.of("clusters", target=True).paths == (("a",), ("spec", "a"), ("spec", "c"))
+    assert both.reads.input.paths == (("a",),)
+    extent = Extent()
+    extent.may_come([both])
+    (said,) = extent.asked("clusters", A.of("clusters", target=True), target=True)
+    assert said.startswith("spec.c: b")
+
+
+def test_limits_that_could_not_be_analysed_read_everything() -> None:
+    beside = analyze([PolicyModule("p", {})], "x", ROOTS)
+    assert Need(replace(A.reads, beside=beside), ROOTS).of("clusters", target=False) == WHOLE
 
 
 def test_what_is_in_force_alone_is_all_that_is_held() -> None:

@@ -21,6 +21,11 @@ def test_package_that_only_begins_like_a_reserved_one_is_not() -> None:
     assert findings(Guard(DATA), "systems.a") == []
 
 
+def test_policies_may_say_how_much_may_move() -> None:
+    for guard in (Guard(DATA), Guard(DATA, by_bundle=True)):
+        assert findings(guard, "kube_sync_budget") == []
+
+
 def test_reserved_package_is_allowed_by_name_with_all_below_it() -> None:
     guard = Guard(DATA, packages=frozenset({"system.log"}))
     assert findings(guard, "system.log") == findings(guard, "system.log.mask") == []

@@ -48,6 +48,16 @@ async def test_set_is_compiled_once() -> None:
     assert mixed.collections == ROOTS
 
 
+async def test_limits_are_read_beside_the_decision() -> None:
+    """Apart, or what they read of targets would make classes of them."""
+    _, found = made()
+    limits = reading("data.kubernetes.things.*.*.spec.c", package="kube_sync_budget")
+    need = await found.need({"a": reading("input.a"), "b": limits})
+    assert need.reads.resources["things"].paths == ()
+    assert need.of("things", target=True).paths == (("a",), ("spec", "c"))
+    assert need.of("things", target=False).paths == (("spec", "c"),)
+
+
 async def test_compiler_without_an_answer_makes_everything_of_this_set_read() -> None:
     compiler, found = made()
     compiler.broken = True

@@ -212,6 +212,14 @@ def test_an_approval_on_a_smaller_fleet_covers_the_mass_and_survives_a_restart()
     assert bench.consider(wanted, SHRUNK, [fleet.approve]).holds, "no more the same set"
 
 
+def test_a_shrinking_that_only_tighter_limits_hold_can_be_approved(bench: Bench) -> None:
+    bench.guard.tighten(Tightening(shrink_share=0.05), {}, NOW)
+    fleet, wanted = replace(WELL, clusters=9), {"o": move()}
+    (held,) = bench.consider(wanted, fleet).holds
+    assert held.approve is not None
+    assert bench.consider(wanted, fleet, [held.approve]).accepted
+
+
 def test_an_approval_of_a_mass_opens_nothing_once_the_fleet_has_shrunk() -> None:
     bench = Bench(_FLEET)
     name = _approve(bench, _masses(30))
@@ -357,6 +365,7 @@ def test_a_policy_can_let_one_object_wait() -> None:
     assert isinstance(bench.take("p", move()), Go)
     assert bench.guard.limits.cooldown == 10
     bench.guard.tighten(Tightening(), {}, NOW)
+    bench.consider({"o": move()})
     assert isinstance(bench.take("o", move()), Go)
 
 
@@ -366,7 +375,32 @@ def test_a_policy_can_lower_a_budget_while_moves_are_under_way() -> None:
     assert isinstance(bench.take("o", move()), Go)
     bench.guard.tighten(Tightening(moves_burst=1), {}, NOW)
     bench.guard.refund("o", NOW)
+    bench.consider({"p": move()})
     assert bench.held("p", move()).kind == "budget"
+
+
+def test_what_was_weighed_by_other_limits_is_weighed_again_before_it_goes() -> None:
+    """Few may have become a mass; what takes nothing away waits for nobody."""
+    bench = Bench(Limits(mass_share=0.5))
+    bench.consider(_masses(10))
+    assert isinstance(bench.take("o1", move()), Go)
+    bench.guard.tighten(Tightening(mass_share=0), {}, NOW)
+    assert bench.held("o2", move()).kind == "unseen"
+    assert isinstance(bench.take("o3", grow()), Go)
+    bench.consider(_masses(10))
+    assert bench.held("o2", move()).kind == "mass"
+
+
+def test_nothing_moves_while_it_is_not_known_what_policies_limit() -> None:
+    bench = Bench()
+    bench.guard.withhold("it cannot be read")
+    bench.consider({"o": move(), "p": grow()})
+    held = bench.held("o", move())
+    assert (held.kind, held.reason, held.until) == ("limits", "it cannot be read", None)
+    assert isinstance(bench.take("p", grow()), Go)
+    bench.guard.tighten(Tightening(), {}, NOW)
+    bench.consider({"o": move()})
+    assert isinstance(bench.take("o", move()), Go)
 
 
 def _back_and_forth(bench: Bench) -> None:
@@ -476,6 +510,7 @@ def test_nobody_waits_for_one_that_something_else_holds() -> None:
     bench.take("o", move())
     assert bench.held("p", move()).kind == "budget"
     bench.guard.tighten(Tightening(), {"p": NOW + 99}, NOW)
+    bench.consider({"p": move(), "q": move()}, now=NOW + 10)
     assert bench.held("p", move(), NOW + 10).kind == "not_before"
     assert isinstance(bench.take("q", move(), NOW + 10), Go)
 

@@ -44,11 +44,19 @@ def test_a_policy_tightens_by_the_names_of_the_configuration() -> None:
         {"not_before": {"n/a": "noon"}},
         {"not_before": {"n/a": 1e300}},
         {"cooldown_seconds": 1e300},
+        {"moves_per_minute": 5e-324},  # a token in no time that a timer takes
+        {"moves_burst": 10**30},  # nothing that the stream could carry
+        {"mass_floor": 10**30},
     ],
 )
 def test_a_limit_that_cannot_be_read_is_not_taken_for_none(document: object) -> None:
     with pytest.raises(Undecided, match=r"^data\.kube_sync_budget: "):
         parse_tightening(document)
+
+
+def test_what_is_limited_is_told_by_name() -> None:
+    by = parse_tightening({"mass_share": 0, "moves_burst": 2, "not_before": {"n/a": 7}})
+    assert by.named() == {"mass_share": 0, "moves_burst": 2}
 
 
 def test_a_policy_can_limit_what_has_no_limit() -> None:
