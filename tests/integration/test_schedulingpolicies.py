@@ -37,9 +37,7 @@ def policy(spec: dict[str, Any], name: str | None = None) -> dict[str, Any]:
 def stored(server: RunningStack, document: dict[str, Any], *options: str) -> Any:
     """Create it; return what the API server holds."""
     text = json.dumps(document)
-    return json.loads(
-        server.kubectl("create", "-f", "-", "--output=json", *options, stdin=text)
-    )
+    return json.loads(server.kubectl("create", "-f", "-", "--output=json", *options, stdin=text))
 
 
 @pytest.mark.parametrize(
