@@ -111,8 +111,8 @@ class Bootstrap:
             await self._backoff.wait(asked)
         self._note("ok")
         log.info("bootstrap_done", objects=len(self._wanted))
-        await asyncio.Event().wait()
-        raise AssertionError
+        while True:
+            await asyncio.Event().wait()
 
     async def _bring_up(self) -> None:
         for default in self._wanted:

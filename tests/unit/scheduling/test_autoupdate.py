@@ -107,6 +107,11 @@ def test_label_and_annotation_that_are_missing_are_added_and_values_kept() -> No
     assert metadata["resourceVersion"] == "7"
 
 
+def test_labels_that_nobody_wants_are_not_added_empty() -> None:
+    wanted = ROLE | {"metadata": {"name": "sp:restricted"}}
+    assert brought_up(changed(wanted), wanted) == changed(wanted)
+
+
 @pytest.mark.parametrize(
     ("said", "protected"), [("false", True), ("true", False), ("", False), (None, False)]
 )
