@@ -197,3 +197,8 @@ placement_decision_writes = Counter(
     "PlacementDecisions that were written or deleted, or were to be, by outcome",
     ["outcome"],
 )
+scheduling_conditions = Counter(
+    "kube_sync_scheduling_conditions_total",
+    "Times that the conditions of a SchedulingPolicy were looked at, by outcome",
+    ["outcome"],
+)
