@@ -11,9 +11,11 @@ were put one by one look for modules of ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from kube_sync.errors import Misconfigured
 from kube_sync.opa.packages import plain_package
@@ -21,6 +23,7 @@ from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 
 _ROOT = "kube_sync"
+_CONFIG = f"{_ROOT}/config"
 # `data.kube_sync.jsonpatch.pointer` names a package or a rule of one.
 _NAMED = re.compile(rf"\bdata\.({_ROOT}(?:\.[A-Za-z_][A-Za-z0-9_]*)+)")
 
@@ -39,6 +42,20 @@ def builtin_modules(systems: Sequence[str], folder: Path | None = None) -> Modul
             raise Misconfigured(msg)
         _take(own, known, wanted)
     return dict(sorted(wanted.items()))
+
+
+def config_modules(documents: Mapping[str, object]) -> Modules:
+    """Return what makes each document `data.kube_sync.config.<system>`, source by id.
+
+    As a module it arrives, and goes, in one set with the rules that read it.
+    """
+    return {
+        f"{_CONFIG}/{system}.rego": (
+            f"package {_CONFIG.replace('/', '.')}\n\n"
+            f"{system} := {msgspec.json.encode(document).decode()}\n"  # JSON is Rego
+        )
+        for system, document in documents.items()
+    }
 
 
 _Packages = dict[DataPath, dict[str, str]]  # sources by id, by package

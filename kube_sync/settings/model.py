@@ -263,6 +263,20 @@ class Admission(Section, frozen=True):
     registration: Registration = Registration()
 
 
+SystemName = Literal["scheduling"]
+
+
+class Scheduling(Section, frozen=True):
+    """How SchedulingPolicies are judged by, as `data.kube_sync.config.scheduling`.
+
+    `merge_option` is how several that may be used come together: 1 deep merge, 2 the first one
+    alone, 3 merge of fields, 4 what all of them allow.
+    """
+
+    merge_option: Literal[1, 2, 3, 4] = 1
+    user_may_use: bool = False  # what the requesting user may use counts, too
+
+
 class EnforceSchedulingPolicy(Section, frozen=True):
     """The design's own configuration of its admission controller, taken as it is.
 
@@ -301,6 +315,8 @@ class Settings(
     admission: Admission = Admission()
     coordination: Coordination = Coordination()
     observe: Observe = Observe()
+    builtin: tuple[SystemName, ...] = ()  # policy systems to load and to answer for
+    scheduling: Scheduling = Scheduling()
     enforce_scheduling_policy: EnforceSchedulingPolicy = EnforceSchedulingPolicy()
 
     def targets(self) -> tuple[Resource, ...]:

@@ -15,7 +15,8 @@ import aiohttp
 
 from kube_sync.admission.judge import Admitted, Verdict
 from kube_sync.admission.review import Review
-from kube_sync.admission.server import PATH, Told, nobody, webhook_app
+from kube_sync.admission.server import PATH, webhook_app
+from kube_sync.admission.way import Told, nobody
 from kube_sync.decisions.decision import Decision
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving

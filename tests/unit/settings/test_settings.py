@@ -69,6 +69,8 @@ admission:
 coordination: {namespace: kube-sync}
 observe: {listen: null}
 EnforceSchedulingPolicy: {url: null, token: null}       # the design's own, instead of the engine's
+builtin: []                                             # policy systems to load and answer for
+scheduling: {merge_option: 1, user_may_use: false}
 """
 _THING = "{group: g.io, version: v1, resource: things}"
 _ONE_RESOURCE = '[{group: "", version: v1, resource: replicasets}]'
@@ -465,6 +467,9 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.registration.ca_file": ("/a", "/a"),
     "coordination.namespace": ("0123", "0123"),
     "observe.listen": ("[::1]:1", "[::1]:1"),
+    "builtin": ("[scheduling]", ("scheduling",)),
+    "scheduling.merge_option": ("3", 3),
+    "scheduling.user_may_use": ("true", True),
     "EnforceSchedulingPolicy.url": ("https://opa:1/v0/data/a", "https://opa:1/v0/data/a"),
     "EnforceSchedulingPolicy.token": ("0123", "0123"),
 }
