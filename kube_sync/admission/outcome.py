@@ -52,7 +52,8 @@ def ruled(review: Review, verdict: Verdict, kind: str, *, patches: bool) -> Outc
             return Outcome("admitted", admit(review, patch))
         case Admitted(patch=patch):
             lost = ", ".join(operation.path for operation in patch)
-            return _refused(review, f"{lost}: set by a {kind}, changed by another webhook since")
+            reason = f"{lost}: set by a {kind}, and changed by another webhook since"
+            return _refused(review, reason)
         case Denied(reasons):
             return _refused(review, "; ".join(reasons))
         case Undecidable():

@@ -275,6 +275,12 @@ class Scheduling(Section, frozen=True):
 
     merge_option: Literal[1, 2, 3, 4] = 1
     user_may_use: bool = False  # what the requesting user may use counts, too
+    # The API server has put it in before anybody asks: then a default may take its place.
+    default_scheduler_is_unspecified: bool = False
+    strict_affinity: bool = False  # a required pattern in every term: Kubernetes takes any one term
+    trust_daemonset_controller: bool = True  # with the tolerations that it adds to its pods
+    injected_toleration_seconds: Annotated[int, msgspec.Meta(ge=0)] = 300  # as the API server adds
+    global_default_priority_class: str = ""  # which the API server fills in, where there is one
 
 
 class EnforceSchedulingPolicy(Section, frozen=True):

@@ -132,6 +132,8 @@ def _is_part(settings: Settings, resource: Resource) -> bool:
 
 def _both(settings: Settings, also: Resource, needed: Resource) -> Resource:
     """Return a resource with the fields of both, whole where one of them is not named fields."""
+    if also == needed:
+        return also
     paths = also.paths
     if paths is None or settings.replicate.is_auto(also):
         return msgspec.structs.replace(also, fields="all")
