@@ -9,13 +9,69 @@ from typing import Any
 
 import pytest
 
+from kube_sync.opa.builtin import builtin_modules
+from kube_sync.opa.scratch import ScratchOpa
 from tests.integration.test_pair import ROOT
+from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
+from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack
 
 KIND = "schedulingpolicies.policy.kube-sync.io"
 REQUIRED_DURING = "requiredDuringSchedulingIgnoredDuringExecution"
 NODE_PATTERN = {"keys": ["zone"], "operators": ["In"], "values": ["a"]}
+
+TAKEN: list[dict[str, Any]] = [
+    {},
+    {"required": {}, "allowed": {}, "default": {}},
+    {"allowed": {"schedulerNames": [], "priorityClasseNames": [], "tolerations": []}},
+    {"allowed": {"nodeSelectors": {"disk": ["ssd"], "region": []}, "affinities": {}}},
+    {"required": {"schedulerNames": ["a"], "nodeSelectors": {"arch": ["amd64"]}}},
+    {"required": {"priorityClassNames": ["a"]}, "default": {"priorityClassName": "a"}},
+    {"allowed": {"SchedulerNames": ["a"]}, "default": {"SchedulerName": "a"}},
+    {"allowed": {"tolerations": [{"keys": [], "effects": ["NoSchedule"]}]}},
+    {"default": {"tolerations": [{"key": "k", "operator": "Equal", "values": ["a", "b"]}]}},
+    {
+        "required": {
+            "affinities": {
+                "nodeAffinities": {
+                    REQUIRED_DURING: {"nodeSelectorTerms": [{"matchExpressions": [NODE_PATTERN]}]}
+                }
+            }
+        },
+        "allowed": {
+            "affinities": {
+                "podAntiAffinities": {},
+                "podAffinities": {REQUIRED_DURING: [{"topologyKeys": ["zone"]}]},
+            }
+        },
+        "default": {
+            "affinity": {
+                "nodeAffinity": {
+                    REQUIRED_DURING: {"nodeSelectorTerms": [{"matchExpressions": [NODE_PATTERN]}]}
+                }
+            }
+        },
+    },
+]
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"required": {"schedulerNames": []}}, "required.schedulerNames is empty"),
+    ({"required": {"SchedulerNames": []}}, "required.SchedulerNames is empty"),
+    ({"required": {"priorityClasseNames": []}}, "required.priorityClasseNames is empty"),
+    ({"required": {"priorityClassNames": []}}, "required.priorityClassNames is empty"),
+    ({"default": {"tolerations": []}}, "default.tolerations is empty"),
+    (
+        {"allowed": {"priorityClassNames": ["a"], "priorityClasseNames": ["b"]}},
+        "two spellings of one field",
+    ),
+    ({"allowed": {"schedulerNames": [], "SchedulerNames": []}}, "two spellings of one field"),
+    ({"default": {"schedulerName": "a", "SchedulerName": "b"}}, "two spellings of one field"),
+    ({"required": {"schedulerNames": "a"}}, "spec.required.schedulerNames"),
+    ({"allowed": {"nodeSelectors": ["disk"]}}, "spec.allowed.nodeSelectors"),
+    ({"allowed": {"tolerations": {}}}, "spec.allowed.tolerations"),
+    ({"allowed": {"schedulerNames": [1]}}, r"spec.allowed.schedulerNames\[0\]"),
+    ({"default": {"nodeSelector": {"disk": ["ssd"]}}}, "spec.default.nodeSelector.disk"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,43 +98,7 @@ def stored(server: RunningStack, document: dict[str, Any], *options: str) -> Any
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        {},
-        {"required": {}, "allowed": {}, "default": {}},
-        {"allowed": {"schedulerNames": [], "priorityClasseNames": [], "tolerations": []}},
-        {"allowed": {"nodeSelectors": {"disk": ["ssd"], "region": []}, "affinities": {}}},
-        {"required": {"schedulerNames": ["a"], "nodeSelectors": {"arch": ["amd64"]}}},
-        {"required": {"priorityClassNames": ["a"]}, "default": {"priorityClassName": "a"}},
-        {"allowed": {"SchedulerNames": ["a"]}, "default": {"SchedulerName": "a"}},
-        {"allowed": {"tolerations": [{"keys": [], "effects": ["NoSchedule"]}]}},
-        {"default": {"tolerations": [{"key": "k", "operator": "Equal", "values": ["a", "b"]}]}},
-        {
-            "required": {
-                "affinities": {
-                    "nodeAffinities": {
-                        REQUIRED_DURING: {
-                            "nodeSelectorTerms": [{"matchExpressions": [NODE_PATTERN]}]
-                        }
-                    }
-                }
-            },
-            "allowed": {
-                "affinities": {
-                    "podAntiAffinities": {},
-                    "podAffinities": {REQUIRED_DURING: [{"topologyKeys": ["zone"]}]},
-                }
-            },
-            "default": {
-                "affinity": {
-                    "nodeAffinity": {
-                        REQUIRED_DURING: {
-                            "nodeSelectorTerms": [{"matchExpressions": [NODE_PATTERN]}]
-                        }
-                    }
-                }
-            },
-        },
-    ],
+    TAKEN,
     ids=json.dumps,
 )
 def test_documented_fields_are_stored_as_they_are(server: RunningStack, spec: Any) -> None:
@@ -96,24 +116,7 @@ def test_policies_that_ship_are_taken(server: RunningStack, folder: str, field: 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
-    [
-        ({"required": {"schedulerNames": []}}, "required.schedulerNames is empty"),
-        ({"required": {"SchedulerNames": []}}, "required.SchedulerNames is empty"),
-        ({"required": {"priorityClasseNames": []}}, "required.priorityClasseNames is empty"),
-        ({"required": {"priorityClassNames": []}}, "required.priorityClassNames is empty"),
-        ({"default": {"tolerations": []}}, "default.tolerations is empty"),
-        (
-            {"allowed": {"priorityClassNames": ["a"], "priorityClasseNames": ["b"]}},
-            "two spellings of one field",
-        ),
-        ({"allowed": {"schedulerNames": [], "SchedulerNames": []}}, "two spellings of one field"),
-        ({"default": {"schedulerName": "a", "SchedulerName": "b"}}, "two spellings of one field"),
-        ({"required": {"schedulerNames": "a"}}, "spec.required.schedulerNames"),
-        ({"allowed": {"nodeSelectors": ["disk"]}}, "spec.allowed.nodeSelectors"),
-        ({"allowed": {"tolerations": {}}}, "spec.allowed.tolerations"),
-        ({"allowed": {"schedulerNames": [1]}}, r"spec.allowed.schedulerNames\[0\]"),
-        ({"default": {"nodeSelector": {"disk": ["ssd"]}}}, "spec.default.nodeSelector.disk"),
-    ],
+    REFUSED,
     ids=json.dumps,
 )
 @pytest.mark.parametrize("validation", ["Strict", "Ignore"])
@@ -153,6 +156,27 @@ def test_misspelt_restrictions_survive_at_every_level(
         "default": {**wrong, "tolerations": [wrong], "affinity": {**wrong, "podAffinity": wrong}},
     }
     assert stored(server, policy(spec), f"--validate={validation}")["spec"] == spec
+
+
+async def _report(spec: dict[str, Any]) -> Any:
+    """Return what the rules of decisions say of a policy."""
+    query = "data.kube_sync.scheduling.validation.report"
+    scratch = ScratchOpa(str(ensure_binary("opa")))
+    modules = builtin_modules(["scheduling"])
+    return await scratch.evaluated(modules, {}, {"object": policy(spec, "it")}, query)
+
+
+@pytest.mark.parametrize("spec", TAKEN, ids=json.dumps)
+async def test_rules_accept_what_the_schema_takes(launcher: Launcher, spec: Any) -> None:
+    assert launcher.form
+    assert (await _report(spec))["problems"] == []
+
+
+@pytest.mark.parametrize("spec", [spec for spec, _ in REFUSED], ids=json.dumps)
+async def test_rules_refuse_what_the_schema_refuses(launcher: Launcher, spec: Any) -> None:
+    """So a policy that was stored under an older schema is ignored, not half understood."""
+    assert launcher.form
+    assert (await _report(spec))["problems"] != []
 
 
 def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
