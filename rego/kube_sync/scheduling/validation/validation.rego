@@ -35,11 +35,72 @@ problems(policy) := _contradictions(object.get(policy, "spec", {})) if {
 	count(_misshapen(policy)) == 0
 }
 
-_misshapen(policy) := shapes.problems(
-	"",
+_misshapen(policy) := shapes.problems("", _doubtful(policy), _fields)
+
+# A walk costs ten times what it costs to see that a list holds texts only, and this is done for
+# every usable policy in every decision: the plain fields are not walked.
+_doubtful(policy) := json.remove(
 	object.remove(policy, ["apiVersion", "kind", "metadata", "status"]),
-	_fields,
+	[["spec", section, field] |
+		some section in ["required", "allowed", "default"]
+		some field, value in policy.spec[section]
+		_is_plain(section, field, value)
+	],
 )
+
+_is_plain(section, field, values) if {
+	section != "default"
+	field in {"schedulerNames", "priorityClasseNames"}
+	_is_texts(values)
+	values != []
+	not "" in values
+}
+
+_is_plain(section, "nodeSelectors", selectors) if {
+	section != "default"
+	is_object(selectors)
+	every values in selectors {
+		_is_texts(values)
+	}
+}
+
+_is_plain("allowed", "tolerations", patterns) if _are_patterns(patterns, ["keys", "operators", "values", "effects"])
+
+_is_plain(section, "affinities", {"nodeAffinities": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}) if {
+	section != "default"
+	_is_array_of_some(terms)
+	every term in terms {
+		object.keys(term) == {"matchExpressions"}
+		_is_array_of_some(term.matchExpressions)
+		_are_patterns(term.matchExpressions, ["keys", "operators", "values"])
+	}
+}
+
+_is_plain("default", "nodeSelector", selector) if {
+	is_object(selector)
+	_is_texts([value | some value in selector])
+}
+
+_are_patterns(patterns, fields) if {
+	is_array(patterns)
+	every pattern in patterns {
+		object.remove(pattern, fields) == {}
+		every values in pattern {
+			_is_texts(values)
+		}
+	}
+}
+
+_is_array_of_some(values) if {
+	is_array(values)
+	values != []
+}
+
+# Of anything but texts, concat is undefined.
+_is_texts(values) if {
+	is_array(values)
+	concat("", values)
+}
 
 _contradictions(spec) := (_twice(spec) | _unsound_tolerations(spec)) | _unsound_expressions(spec)
 
