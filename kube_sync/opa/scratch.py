@@ -212,7 +212,9 @@ class ScratchOpa:
             except TimeoutError as error:
                 raise Retriable(str(error)) from error
         if status != 0:
-            raise _no_answer(complaint or output)
+            cause = _errors(output, complaint)[0]
+            msg = f"OPA cannot evaluate it: {cause.get('code', 'error')}: {cause.get('message')}"
+            raise Retriable(msg)
         solutions = msgspec.json.decode(output, type=_Evaluated).result
         return solutions[0].expressions[0].value if solutions else None
 

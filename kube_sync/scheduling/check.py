@@ -27,14 +27,10 @@ from kube_sync.settings import Settings
 
 # One process for all pods. `merged` is in a list, since a decision may do without it.
 _QUERY: Final = """{
-    "decisions": [found |
+    "decisions": [{"decision": decision, "merged": merged} |
         some request in input.requests
-        found := {
-            "decision": data.kube_sync.scheduling.decision with input as request,
-            "merged": [merged |
-                merged := data.kube_sync.scheduling.merged with input as request
-            ],
-        }
+        decision := data.kube_sync.scheduling.decision with input as request
+        merged := [spec | spec := data.kube_sync.scheduling.merged with input as request]
     ],
     "reports": {name: report |
         some name, policy in data.kubernetes.schedulingpolicies
