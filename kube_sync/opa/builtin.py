@@ -47,15 +47,21 @@ def builtin_modules(systems: Sequence[str], folder: Path | None = None) -> Modul
 def config_modules(documents: Mapping[str, object]) -> Modules:
     """Return what makes each document `data.kube_sync.config.<system>`, source by id.
 
-    As a module it arrives, and goes, in one set with the rules that read it.
+    As a module it arrives, and goes, in one set with the rules that read it. Spelt as text, since
+    OPA would refuse rules that read a key of an object which it knows not to have it.
     """
     return {
         f"{_CONFIG}/{system}.rego": (
             f"package {_CONFIG.replace('/', '.')}\n\n"
-            f"{system} := {msgspec.json.encode(document).decode()}\n"  # JSON is Rego
+            f"{system} := json.unmarshal({_text(document)})\n"
         )
         for system, document in documents.items()
     }
+
+
+def _text(document: object) -> str:
+    """Return a document's JSON as a string of Rego, which has JSON's escapes."""
+    return msgspec.json.encode(msgspec.json.encode(document).decode()).decode()
 
 
 _Packages = dict[DataPath, dict[str, str]]  # sources by id, by package

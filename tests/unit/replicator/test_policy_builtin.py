@@ -21,8 +21,9 @@ def test_a_system_comes_with_its_configuration() -> None:
     modules = built_in(chosen)
     clause, said = modules[CONFIG].split("\n\n", 1)
     assert clause == "package kube_sync.config"
-    assert said.startswith("scheduling := ")
-    found = json.loads(said.removeprefix("scheduling := "))
+    before, _, text = said.strip().removesuffix(")").partition("(")
+    assert before == "scheduling := json.unmarshal"
+    found = json.loads(json.loads(text))
     assert (found["merge_option"], found["user_may_use"]) == (4, False)
     assert {i: s for i, s in modules.items() if i != CONFIG} == builtin_modules(["scheduling"])
 
@@ -33,10 +34,12 @@ def test_its_packages_are_told_but_none_that_lie_within_another() -> None:
 
 
 def test_each_document_is_a_module_of_its_own() -> None:
-    found = config_modules({"one": {"a": 'say "b"'}, "two": {}})
+    found = config_modules({"one": {"a": 1}, "two": {}})
     assert found == {
-        "kube_sync/config/one.rego": 'package kube_sync.config\n\none := {"a":"say \\"b\\""}\n',
-        "kube_sync/config/two.rego": "package kube_sync.config\n\ntwo := {}\n",
+        "kube_sync/config/one.rego": (
+            'package kube_sync.config\n\none := json.unmarshal("{\\"a\\":1}")\n'
+        ),
+        "kube_sync/config/two.rego": 'package kube_sync.config\n\ntwo := json.unmarshal("{}")\n',
     }
 
 
