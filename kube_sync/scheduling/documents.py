@@ -73,7 +73,7 @@ def _read(file: str) -> Iterator[Document]:
     name = "standard input" if file == "-" else file
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        documents = list(yaml.safe_load_all(text))
+        documents = [_json(document) for document in yaml.safe_load_all(text)]
     except OSError as error:
         msg = f"{name}: {error.strerror}"
         raise Misconfigured(msg) from error
@@ -82,6 +82,19 @@ def _read(file: str) -> Iterator[Document]:
         raise Misconfigured(msg) from error
     for document in documents:
         yield from _objects(name, document)
+
+
+def _json(value: Any) -> Any:  # noqa: ANN401 - any YAML
+    """Return YAML with keys that are text, as kubectl makes them: `yes: 1` is `"true": 1`."""
+    if isinstance(value, dict):
+        return {_key(key): _json(below) for key, below in value.items()}
+    return [_json(below) for below in value] if isinstance(value, list) else value
+
+
+def _key(key: object) -> str:
+    if key is None or isinstance(key, bool):
+        return "null" if key is None else str(key).lower()
+    return str(key)
 
 
 def _objects(file: str, document: Any) -> Iterator[Document]:  # noqa: ANN401 - any JSON

@@ -44,6 +44,13 @@ def test_folder_is_read_whole_but_for_what_is_hidden(tmp_path: Path) -> None:
     assert names(tmp_path) == [("", "Pod", "a"), ("", "Pod", "b")]
 
 
+def test_keys_are_text_as_kubectl_makes_them(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("kind: Pod\nspec: [{yes: 1, null: 2, 3: {4.5: 6}}]")
+    (found,) = read_files([str(file)], "--filename")
+    assert found.object["spec"] == [{"true": 1, "null": 2, "3": {"4.5": 6}}]
+
+
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(POD))
     assert names("-") == [("", "Pod", "a")]
@@ -54,6 +61,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("a: [", "wrong.yaml: neither YAML nor JSON: "),
         ("\x00", "wrong.yaml: neither YAML nor JSON: "),
+        ("a: &a [*a]", "wrong.yaml: neither YAML nor JSON: "),
         ("- 1", "wrong.yaml: expected Kubernetes objects, found list"),
         ("kind: List\nitems: [1]", "wrong.yaml: expected Kubernetes objects, found int"),
         ("!!python/object:os.x {}", "wrong.yaml: neither YAML nor JSON: "),
