@@ -15,8 +15,8 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.opa.client import OpaClient
 from kube_sync.runtime.services import Service
 from kube_sync.scheduling.bootstrap import Bootstrap
+from kube_sync.scheduling.conditionkeeper import ConditionKeeper
 from kube_sync.scheduling.kinds import SCHEDULING_POLICIES
-from kube_sync.scheduling.reconciler import ConditionKeeper
 
 LEASE: Final = "kube-sync-scheduling"
 _WAITING: Final = "not done yet"

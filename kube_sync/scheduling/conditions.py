@@ -8,7 +8,6 @@ conditions are right already is not written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -44,9 +43,9 @@ def read_report(answer: bytes | None) -> Report:
 
 
 def conditions(
-    report: Report, generation: int, found: Sequence[Mapping[str, Any]], now: datetime
+    report: Report, generation: int, found: Sequence[Mapping[str, Any]], now: str
 ) -> list[Json]:
-    """Return the conditions of a policy of which `found` are those that it has."""
+    """Return the conditions of a policy that has `found`; `now` is as in RFC 3339."""
     accepted = not report.problems
     told = report.problems or ("decisions use this policy",)
     wanted = [_condition(ACCEPTED, accepted, "Valid" if accepted else "Invalid", told)]
@@ -71,8 +70,8 @@ def _condition(kind: str, holds: bool, reason: str, told: Iterable[str]) -> Json
     return {"type": kind, "status": str(holds), "reason": reason, "message": message}
 
 
-def _dated(wanted: Json, found: Mapping[str, Any] | None, generation: int, now: datetime) -> Json:
-    since = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _dated(wanted: Json, found: Mapping[str, Any] | None, generation: int, now: str) -> Json:
+    since = now
     if found is not None and found.get("status") == wanted["status"]:
         since = found.get(_TIME) or since
     return {**wanted, "observedGeneration": generation, _TIME: since}

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from kube_sync.errors import Retriable
 from kube_sync.kube.collection import Event, Item, KubeCollection, ResourceVersion
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
+from kube_sync.scheduling.conditionkeeper import ConditionKeeper
 from kube_sync.scheduling.kinds import SCHEDULING_POLICIES
 from kube_sync.scheduling.policies import HeldPolicies
-from kube_sync.scheduling.reconciler import ConditionKeeper
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of
 from tests.fakes.http import answer
@@ -76,7 +76,7 @@ class World:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         async with kube_of(self.api, self.folder) as client:
-            now = datetime(2026, 1, 1, tzinfo=UTC)
+            now = datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=2)))
             self.keeper = ConditionKeeper(client, self, self, self.told.append, now=lambda: now)
             source = KubeCollection(client, SCHEDULING_POLICIES)
             reflector = Reflector("policies", source, self.keeper.store, lambda _reason: None)
@@ -102,6 +102,7 @@ async def test_policies_that_are_there_and_that_come_get_conditions(world: World
         await world.until_accepted("good", "True")
         await world.until_accepted("bad", "False")
     assert world.accepted("bad")["message"] == "wrong"
+    assert world.accepted("bad")["lastTransitionTime"] == "2025-12-31T22:00:00Z"
 
 
 async def test_status_is_applied_apart_from_the_spec_by_a_manager_of_its_own(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -10,13 +9,13 @@ import pytest
 from kube_sync.errors import Undecided
 from kube_sync.scheduling.conditions import Report, are_right, conditions, read_report
 
-EARLY = datetime(2026, 1, 1, 12, tzinfo=UTC)
-LATE = datetime(2026, 1, 2, 14, tzinfo=timezone(timedelta(hours=2)))
+EARLY = "2026-01-01T12:00:00Z"
+LATE = "2026-01-02T12:00:00Z"
 FINE = Report((), ())
 WRONG = Report(("spec.x: unknown", "spec.y: empty"), ("terms are ORed",))
 
 
-def of(report: Report, found: Any = (), *, generation: int = 1, now: datetime = EARLY) -> Any:
+def of(report: Report, found: Any = (), *, generation: int = 1, now: str = EARLY) -> Any:
     return conditions(report, generation, found, now)
 
 
