@@ -14,7 +14,7 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
-from benchmarks import admission, decisions, startup, world
+from benchmarks import admission, decisions, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
@@ -221,11 +221,16 @@ def main() -> None:
     parser.add_argument("--remediation", action="store_true", help="measure remediation alone")
     parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
     parser.add_argument(
+        "--pods", action="store_true", help="measure pods created under SchedulingPolicy alone"
+    )
+    parser.add_argument(
         "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
     )
     chosen = parser.parse_args()
     if chosen.admission:
         found = asyncio.run(measure_only_admission(chosen.runs, chosen.requests))
+    elif chosen.pods:
+        found = asyncio.run(pods.measure_pods(chosen.runs))
     elif chosen.remediation:
         found = asyncio.run(measure_only_remediation(chosen.objects, chosen.runs))
     elif chosen.decisions:
