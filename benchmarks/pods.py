@@ -64,15 +64,31 @@ async def _measure(found: World, runs: int) -> dict[str, float]:
         without = await _bulk(found, names, _PODS, judged=False)
         await _with(found)
         await _until_judged(found)
+        before = _cpu(found)
         through = await _bulk(found, names, _PODS, judged=True)
+        used = {name: after - before[name] for name, after in _cpu(found).items()}
         figures.append(
             {
                 "pods, without (1/s)": without,
                 "pods, through the webhook (1/s)": through,
                 "pods, ratio": through / without,
             }
+            | {
+                f"pods, {name}'s CPU a pod (ms)": spent / _PODS * 1e3
+                for name, spent in used.items()
+            }
         )
     return world.medians(figures)
+
+
+def _cpu(found: World) -> dict[str, float]:
+    """Return the CPU seconds that each of the servers has used."""
+    servers = {
+        "API server": found.stack.apiserver,
+        "OPA": found.stack.opa,
+        "webhook": found.services["admit"],
+    }
+    return {name: world.cpu_seconds(server) for name, server in servers.items()}
 
 
 async def _with(found: World) -> None:
