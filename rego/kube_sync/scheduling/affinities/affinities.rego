@@ -47,12 +47,8 @@ _denied_peers(pod, spec) := {message |
 	message := sprintf("spec.affinity.%s.%s%s is not allowed", [kind, half, found])
 }
 
-# What a spec says of a half: {} for all of it, patterns, or null where it is not spoken of.
-_patterns(spec, section, kind, half) := {} if _all(spec, section, kind, half)
-
-_patterns(spec, section, kind, half) := object.get(spec, [section, "affinities", _plural[kind], half], null) if {
-	not _all(spec, section, kind, half)
-}
+# Null where a section does not speak of the half.
+_patterns(spec, section, kind, half) := object.get(spec, [section, "affinities", _plural[kind], half], null)
 
 _all(spec, "allowed", _, _) if spec.allowed.affinities == {}
 

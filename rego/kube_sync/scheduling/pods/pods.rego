@@ -11,12 +11,12 @@ import data.kube_sync.scheduling.shapes
 
 # METADATA
 # description: What cannot be read of the pod, each by its path; a pod with any is denied
-problems contains "spec: must be an object" if not is_object(input.object.spec)
+problems contains "spec: must be an object" if not _has_spec
 
 problems contains "metadata.namespace: must be a name" if not namespace
 
 problems contains message if {
-	is_object(input.object.spec)
+	_has_spec
 	some message in shapes.problems("spec", object.filter(input.object.spec, _scheduling), _fields)
 }
 
@@ -27,9 +27,9 @@ problems contains "metadata.labels: must be an object" if {
 
 # METADATA
 # description: The namespace of the pod, as the API server says in the request
-namespace := _name(input.namespace)
-
-namespace := _name(input.object.metadata.namespace) if not _name(input.namespace)
+namespace := _name(input.namespace) if {
+	_name(input.namespace)
+} else := _name(input.object.metadata.namespace)
 
 # METADATA
 # description: The name of the service account that runs the pod
@@ -94,6 +94,9 @@ is_of_a_daemonset if {
 	owner.kind == "DaemonSet"
 	owner.controller == true
 }
+
+# A rule of its own: `not is_object(...)` would be undefined where the spec is.
+_has_spec if is_object(input.object.spec)
 
 _scheduling := [
 	"affinity",
