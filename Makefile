@@ -11,7 +11,7 @@ STACK ?= processes
 # Code whose every line and branch is tested.
 WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_sync/remediator/plan.py,kube_sync/admission/review.py,kube_sync/analysis/*.py,kube_sync/safety/*.py
 # Each of these is a world of its own: examples share a package name.
-REGO := rego/system $(wildcard rego/examples/*/)
+REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
 .PHONY: help setup demo down up test check bench clean
 
@@ -58,7 +58,7 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
 	done
 	$$opa check --strict kube_sync/opa/inspect.rego
-	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook; do $$kustomize build "$$folder" >/dev/null; done
+	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/crds manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac; do $$kustomize build "$$folder" >/dev/null; done
 	echo "make check: all good"
 
 bench: setup ## Run the benchmarks: ratios against a floor measured in the same run

@@ -14,11 +14,12 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
-from benchmarks import admission, decisions, startup, world
+from benchmarks import admission, decisions, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
 from benchmarks.remediation import measure_remediation
+from benchmarks.scheduling import measure_scheduling
 from benchmarks.world import medians
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import faulty_world, until
@@ -221,11 +222,21 @@ def main() -> None:
     parser.add_argument("--remediation", action="store_true", help="measure remediation alone")
     parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
     parser.add_argument(
+        "--pods", action="store_true", help="measure pods created under SchedulingPolicy alone"
+    )
+    parser.add_argument(
+        "--scheduling", action="store_true", help="measure decisions on pods' scheduling alone"
+    )
+    parser.add_argument(
         "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
     )
     chosen = parser.parse_args()
     if chosen.admission:
         found = asyncio.run(measure_only_admission(chosen.runs, chosen.requests))
+    elif chosen.pods:
+        found = asyncio.run(pods.measure_pods(chosen.runs))
+    elif chosen.scheduling:
+        found = measure_scheduling(chosen.runs)
     elif chosen.remediation:
         found = asyncio.run(measure_only_remediation(chosen.objects, chosen.runs))
     elif chosen.decisions:

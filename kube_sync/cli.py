@@ -22,6 +22,7 @@ from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.observability.logs import configure_logs
 from kube_sync.remediator import arguments as remediation
+from kube_sync.scheduling import arguments as scheduling
 from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
 from kube_sync.survey.arguments import WHAT, declare, requested
 
@@ -35,6 +36,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   run        all of them in one process, for a laptop or a small set-up
   decisions  prints what is decided now, and what changes
   analyze    tells which fields a policy reads, and what replicating only these saves
+  scheduling tells whether SchedulingPolicies admit a pod, and why
 """
 
 _EPILOG = f"""\
@@ -84,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
             remediation.declare(command, _remediation)
     declare(_command(commands, "analyze", WHAT, _analyze))
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
+    asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
+    scheduling.declare(asked, _scheduling)
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -199,6 +203,28 @@ def _decisions(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         _stop_printing()
     return 0
+
+
+def _scheduling(arguments: argparse.Namespace) -> int:
+    request = scheduling.requested(arguments)
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync.scheduling import check  # noqa: PLC0415 - slow, as `app` is
+
+    try:
+        answer = asyncio.run(check.run(request, settings))
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 2  # neither admitted nor denied
+    except KeyboardInterrupt:
+        return 130
+    try:
+        print(answer.text, flush=True)  # noqa: T201 - the command's output
+    except BrokenPipeError:
+        _stop_printing()
+    return answer.status
 
 
 def _config(arguments: argparse.Namespace) -> int:

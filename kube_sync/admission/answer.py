@@ -8,7 +8,7 @@ changes, so that asking twice gives the same as asking once.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import msgspec
 
 from kube_sync.admission.asking import asked, by_remediator
 from kube_sync.admission.review import API_VERSION, Review
+from kube_sync.admission.ruling import Operation
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.placement import PLACEMENT, empties
 from kube_sync.decisions.requested import note, requests
@@ -37,10 +38,17 @@ def allow(review: Review, decision: Decision, remediator: str = "") -> bytes:
     """
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
     if operations := _operations(review, _settled(review, decision), remediator):
-        encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
-        response |= {"patchType": "JSONPatch", "patch": encoded}
+        response |= _patched(operations)
     if warnings := [*_cut([*_notices(review, decision, remediator), *decision.warnings])]:
         response["warnings"] = warnings
+    return _answer(response)
+
+
+def admit(review: Review, operations: Iterable[Operation] = ()) -> bytes:
+    """Admit the object with these changes, as they are."""
+    response: dict[str, Any] = {"uid": review.uid, "allowed": True}
+    if patch := [*operations]:
+        response |= _patched(patch)
     return _answer(response)
 
 
@@ -167,6 +175,11 @@ def _cut(warnings: Iterable[str]) -> Iterator[str]:
     yield from islice(short, fitting)
     if fitting < len(short):
         yield f"… and {len(short) - fitting} more"
+
+
+def _patched(operations: Sequence[object]) -> dict[str, Any]:
+    encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
+    return {"patchType": "JSONPatch", "patch": encoded}
 
 
 def _answer(response: dict[str, Any]) -> bytes:

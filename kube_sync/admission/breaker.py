@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import structlog
+from prometheus_client import Gauge
 
 from kube_sync.admission.failures import Failed, NoAnswer, Why
 from kube_sync.errors import SyncError
@@ -38,8 +39,14 @@ _WAITS = 2
 class Breaker:
     """What is known of one engine's being there."""
 
-    def __init__(self, where: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """`where` names the engine for whoever is denied."""
+    def __init__(
+        self,
+        where: str,
+        clock: Callable[[], float] = time.monotonic,
+        down: Gauge = metrics.admission_engine_down,
+    ) -> None:
+        """`where` names the engine for whoever is denied; `down` is 1 while it is down."""
+        self._down_gauge = down
         self._where = where
         self._clock = clock
         self._failures = 0  # since the last answer
@@ -100,14 +107,14 @@ class Breaker:
         self._last = (why, reason)
         if not self.is_open and self._failures >= _FAILURES and now - self._since >= _SILENCE:
             self.is_open = True
-            metrics.admission_engine_down.set(1)
+            self._down_gauge.set(1)
             log.warning("engine_down", reason=reason, failures=self._failures)
 
     def _answered(self) -> None:
         self._failures = 0
         if self.is_open:
             self.is_open = False
-            metrics.admission_engine_down.set(0)
+            self._down_gauge.set(0)
             log.info("engine_answers_again")
 
     def _down(self) -> Failed:

@@ -85,6 +85,10 @@ def _ask_review(review: Review, resource: msgspec.Raw) -> bytes:
     return _ask_input(review, msgspec.Raw(msgspec.json.encode(request)))
 
 
+def _ask_request(review: Review, _: msgspec.Raw) -> bytes:
+    return _ask_input(review, review.request)
+
+
 def _read_result(body: bytes) -> Answer | None:
     envelope = _decode(body)
     decision = bytes(envelope.result)
@@ -127,3 +131,5 @@ DIALECTS: Mapping[str, Dialect] = {
     "review": replace(_V1, ask=_ask_review),
     "annotations": replace(_V1, read=_read_annotations),
 }
+# As it was sent, byte by byte: for rules that know of no note of what was asked for.
+REQUEST = replace(_V1, ask=_ask_request)

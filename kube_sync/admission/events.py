@@ -15,10 +15,13 @@ CONTROLLER = "kube-sync.io/admission"
 class Denials:
     """Whoever denies tells it here."""
 
-    def __init__(self, recorder: EventRecorder) -> None:
+    def __init__(self, recorder: EventRecorder, about: str = "Placement") -> None:
+        """`about` is what is denied, as the first word of the Events' reasons."""
+        self._about = about
         self._recorder = recorder
 
     def denied(self, review: Review, outcome: str, reason: str) -> None:
         """Note that a request was refused, and why; never waits, never raises."""
         if not review.dry_run:
-            self._recorder.occurred(occurrence(review, outcome, reason), review.namespace)
+            found = occurrence(review, outcome, reason, self._about)
+            self._recorder.occurred(found, review.namespace)

@@ -14,11 +14,27 @@ import msgspec
 from kube_sync.settings import Labelled, Settings
 
 LEASES_AND_EVENTS = "kube-sync.io/not-leases-events"
+MIRRORS = "kube-sync.io/not-mirror-pods"
+SAME_SPEC = "kube-sync.io/not-same-spec"
 LABELLED = "kube-sync.io/not-labelled-policies"
 _NOT_LEASES_NOR_EVENTS = (
     "!(request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases')"
     " && !(request.resource.group in ['', 'events.k8s.io']"
     " && request.resource.resource == 'events')"
+)
+# A kubelet's report of a pod that runs already, from a file on its node; nobody but a node may make
+# one (NodeRestriction), and to refuse it hides the pod.
+_NOT_MIRRORS = (
+    "!(request.resource.group == '' && request.resource.resource == 'pods'"
+    " && has(request.userInfo.groups) && 'system:nodes' in request.userInfo.groups"
+    " && object != null && has(object.metadata.annotations)"
+    " && 'kubernetes.io/config.mirror' in object.metadata.annotations)"
+)
+# Labels, finalizers: nothing that is about where a pod runs. A finalizer that could not be removed
+# while nobody answers would keep its pod for ever.
+_NOT_SAME_SPEC = (
+    "!(request.resource.group == '' && request.resource.resource == 'pods'"
+    " && request.operation == 'UPDATE' && object.spec == oldObject.spec)"
 )
 
 
@@ -37,6 +53,23 @@ def left_out_conditions(settings: Settings) -> dict[str, str | None]:
     return {
         LEASES_AND_EVENTS: _NOT_LEASES_NOR_EVENTS,
         LABELLED: _not_labelled(labelled) if labelled.namespaces else None,
+    }
+
+
+def left_out_of_systems(settings: Settings) -> tuple[str, ...]:
+    """Return the namespaces whose pods no built-in system is asked about.
+
+    What a cluster needs to come up again has to start while nobody answers: its own pods, and ours.
+    """
+    return tuple(dict.fromkeys(("kube-system", settings.coordination.namespace)))
+
+
+def conditions_of_systems() -> dict[str, str | None]:
+    """Return the conditions of the built-in systems by name."""
+    return {
+        LEASES_AND_EVENTS: _NOT_LEASES_NOR_EVENTS,
+        MIRRORS: _NOT_MIRRORS,
+        SAME_SPEC: _NOT_SAME_SPEC,
     }
 
 

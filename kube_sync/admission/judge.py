@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
+from prometheus_client import Gauge
 
 from kube_sync.admission.breaker import Breaker
 from kube_sync.admission.conflicts import told
 from kube_sync.admission.dialects import Answer
 from kube_sync.admission.failures import Evaluation, Failed, Passing, Why
-from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.review import Review
+from kube_sync.admission.ruling import Operation
 from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.errors import SyncError, Undecided
+from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff
 
 _ATTEMPTS = 5
@@ -62,6 +64,19 @@ class Engine(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """Whether there may be policies at all."""
+
+    @property
+    def policy_may_exist(self) -> bool:
+        """True unless it is known that there is none."""
+        ...
+
+    def modules(self) -> Mapping[str, str]:
+        """Return the modules that may be at fault, source by id."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a verdict can be found by in the records of webhook and engine."""
@@ -72,10 +87,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The resource may be stored, with these annotations and labels."""
+    """The resource may be stored, with these annotations and labels, or with this JSON Patch."""
 
     decision: Decision
     asked: Asked = Asked()
+    patch: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +113,19 @@ class Undecidable:
 
 
 Verdict = Admitted | Denied | Undecidable
+Read = Callable[[bytes], Admitted | Denied]  # raises Undecided
 
 
 def _as_sent(review: Review) -> msgspec.Raw:
     return review.object
+
+
+def placement(answer: bytes) -> Admitted | Denied:
+    """Read a placement decision. Raises Undecided."""
+    decision = parse_decision(answer)
+    if decision.errors:
+        return Denied(decision.errors, warnings=decision.warnings)
+    return Admitted(decision)
 
 
 def waits(first: float = _FIRST_WAIT) -> Callable[[], Backoff]:
@@ -114,23 +139,26 @@ class Judge:
     def __init__(
         self,
         engine: Engine,
-        gate: PolicyGate,
+        gate: Gate,
         view: Callable[[Review], msgspec.Raw] = _as_sent,
         backoff: Callable[[], Backoff] | None = None,
         attempts: int = _ATTEMPTS,
+        read: Read = placement,
+        down: Gauge = metrics.admission_engine_down,
     ) -> None:
-        """`view` returns the resource as the policy is to see it."""
+        """`view` returns the resource as the policy is to see it, `read` what was decided."""
+        self._decided = read
         self._engine = engine
         self._gate = gate
         self._view = view
         self._backoff = backoff or waits()
         self._attempts = attempts
-        self._breaker = Breaker(engine.where)
+        self._breaker = Breaker(engine.where, down=down)
 
-    async def verdict(self, review: Review, seconds: float) -> Verdict:
-        """Decide within `seconds`; never raises."""
+    async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
+        """Decide within `seconds`, `always` or where a policy may exist; never raises."""
         asked = Asked(review.uid)
-        if not self._gate.policy_may_exist:
+        if not always and not self._gate.policy_may_exist:
             return Admitted(Decision(), asked)
         try:
             answer = await self._within(review, seconds)
@@ -186,13 +214,10 @@ class Judge:
 
     def _read(self, answer: Answer, asked: Asked) -> Admitted | Denied:
         try:
-            decision = parse_decision(answer.decision)
+            return replace(self._decided(answer.decision), asked=asked)
         except Undecided as error:
             msg = f"{self._engine.where}: {error}"
             raise Failed(msg, "malformed") from error
-        if decision.errors:
-            return Denied(decision.errors, asked, decision.warnings)
-        return Admitted(decision, asked)
 
 
 def _undecidable(what: str, why: Why, asked: Asked) -> Undecidable:

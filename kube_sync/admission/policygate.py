@@ -7,21 +7,42 @@ the watch has been lost for a while, the answer is yes: a door that nobody guard
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-
-from kube_sync.kube.policymaps import PolicyMaps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 _BOUND_SECONDS = 30.0
 
 
+class Policy(Protocol):
+    """What may decide."""
+
+    @property
+    def modules(self) -> Mapping[str, str]:
+        """Its own modules, source by id; none where its rules are built in."""
+        ...
+
+
+class Policies(Protocol):
+    """A Store of policies."""
+
+    def __iter__(self) -> Iterator[Policy]: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def listed(self) -> bool:
+        """Whether it holds all that there are."""
+        ...
+
+
 class PolicyGate:
-    """Whether any of the policy namespaces holds a policy ConfigMap, or may."""
+    """Whether any of these places holds a policy, or may."""
 
     def __init__(
         self,
-        maps: Sequence[PolicyMaps],
+        maps: Sequence[Policies],
         *,
-        static: bool,
+        static: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Count a policy that OPA was started with (`static`) as one that always exists."""
@@ -29,18 +50,18 @@ class PolicyGate:
         self._static = static
         self._clock = clock
         # By Store: one namespace may be in two of them, and each has a watch of its own.
-        self._lost_at: dict[PolicyMaps, float] = {}
+        self._lost_at: dict[Policies, float] = {}
 
-    def lost(self, maps: PolicyMaps) -> None:
+    def lost(self, maps: Policies) -> None:
         """Say that a Store's collection cannot be watched now."""
         self._lost_at.setdefault(maps, self._clock())
 
-    def found(self, maps: PolicyMaps) -> None:
+    def found(self, maps: Policies) -> None:
         """Say that a Store's collection is watched (again)."""
         self._lost_at.pop(maps, None)
 
     def modules(self) -> dict[str, str]:
-        """Return the policy modules in those ConfigMaps: source by `<namespace>/<name>/<key>`."""
+        """Return their modules: source by `<namespace>/<name>/<key>` of ConfigMaps."""
         return {i: source for maps in self._maps for m in maps for i, source in m.modules.items()}
 
     @property

@@ -36,8 +36,11 @@ class _Object(msgspec.Struct):
     metadata: _Metadata
 
 
-def occurrence(review: Review, outcome: str, reason: str) -> Occurrence:
-    """Return the Event for a denial; `reason` is what whoever asked was told."""
+def occurrence(review: Review, outcome: str, reason: str, about: str = "Placement") -> Occurrence:
+    """Return the Event for a denial; `reason` is what whoever asked was told.
+
+    `about` is what was decided, as the first word of the Event's own reason.
+    """
     metadata = _metadata(review)
     namespace = _inside(review)
     name = (review.name or metadata.name)[:_LONG]
@@ -53,7 +56,7 @@ def occurrence(review: Review, outcome: str, reason: str) -> Occurrence:
         shown = name or f"{metadata.generate_name[:_LONG]}*"
         note = f"{kind.kind} {namespace}/{shown}: {reason}" if namespace else f"{shown}: {reason}"
     action = review.operation.capitalize()
-    return Occurrence(regarding, related, _camel(outcome), action, cut(note))
+    return Occurrence(regarding, related, _camel(about, outcome), action, cut(note))
 
 
 def _instead(metadata: _Metadata, namespace: str) -> Reference | None:
@@ -87,5 +90,5 @@ def _metadata(review: Review) -> _Metadata:
         return _Metadata()
 
 
-def _camel(outcome: str) -> str:
-    return "Placement" + "".join(word.capitalize() for word in outcome.split("_"))
+def _camel(about: str, outcome: str) -> str:
+    return about + "".join(word.capitalize() for word in outcome.split("_"))

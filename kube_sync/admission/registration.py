@@ -1,6 +1,6 @@
 """Keep the webhook's registration with the API server right.
 
-Keeps true, in the MutatingWebhookConfiguration that is named, for the webhooks that call us: they
+Keeps true, in the webhook configuration that is named, for the webhooks that call us: they
 fail closed (`Fail`) from the first policy on and open (`Ignore`) while there is known to be none,
 they trust the certificates that the file holds now, and they leave out what it takes to mend a
 policy. Level, not edge: what is there is compared with what should be, whoever changed it, and
@@ -27,13 +27,11 @@ from typing import NoReturn, Protocol
 import structlog
 
 from kube_sync.admission.cafile import CaFile
-from kube_sync.admission.exemptions import left_out_conditions, left_out_namespaces
+from kube_sync.admission.kept import Kept, kept_for_placement
 from kube_sync.admission.policygate import PolicyGate
-from kube_sync.admission.server import PATH
 from kube_sync.errors import Conflict, Misconfigured, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.webhooks import (
-    CONFIGURATIONS,
     FailurePolicy,
     Json,
     Registered,
@@ -54,7 +52,6 @@ _LOOK_SECONDS = 3.0  # between two looks at the file, and at the clock
 _UNSURE_SECONDS = 10.0  # a start takes less; then what is not known counts as a policy
 _WRITE_SECONDS = 4.0
 _QUIET_SECONDS = 60.0  # without a write: nobody fights about it (any more)
-_RIGHTS = f"get, list, watch and update on {CONFIGURATIONS} (manifests/base/rbac)"
 
 
 class Held(Protocol):
@@ -86,14 +83,18 @@ class Registration:
         *,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
+        kept: Kept | None = None,
     ) -> None:
-        """`exists` tells whether there is a policy, None if unknown; `note` is told how it goes.
+        """Keep the registration for placement, or the one that is `kept`.
+
+        `exists` tells whether there is a policy, None if unknown; `note` is told how it goes.
 
         `news` is set by whoever knows that something may have changed. Raises Misconfigured when
         the file of certificates is wrong from the start.
         """
         self._client = client
-        self._name = settings.admission.registration.name or ""
+        self._kept = kept or kept_for_placement(settings)
+        self._rights = f"get, list, watch and update on {self._kept.kind} ({self._kept.rights})"
         self._lease = lease
         self._exists = exists
         self._note = note
@@ -101,8 +102,6 @@ class Registration:
         self._clock = clock
         self._ca_file = CaFile(settings.admission.registration.ca_file)
         self._ca_bundle = self._ca_file.current()
-        self._namespaces = left_out_namespaces(settings)
-        self._conditions = left_out_conditions(settings)
         self._news = news
         self.store = Registered(news.set)
         self._unseen: str | None = None  # why the store is not current
@@ -131,7 +130,7 @@ class Registration:
         """Make one comparison, and a write if it is due; returns the seconds until the next."""
         wish, trouble = self._wish()
         found = self.store.found
-        _measure(found)
+        self._measure(found)
         if not self.store.listed and self._unseen is None:
             self._note("not listed yet")
             return _LOOK_SECONDS
@@ -159,7 +158,9 @@ class Registration:
         except Misconfigured as error:
             trouble = f"the last good certificates are kept, since {error}"
         policy = self._failure_policy()
-        return Wish(PATH, policy, self._ca_bundle, self._namespaces, self._conditions), trouble
+        kept = self._kept
+        wish = Wish(kept.path, policy, self._ca_bundle, kept.namespaces, kept.conditions)
+        return wish, trouble
 
     def _failure_policy(self) -> FailurePolicy | None:
         exists, now = self._exists(), self._clock()
@@ -174,11 +175,12 @@ class Registration:
 
     def _missing(self, found: Json | None) -> str | None:
         if self._unseen is not None:
-            return self._unseen + _needed(self._unseen)
+            return self._unseen + self._needed(self._unseen)
+        kept = self._kept
         if found is None:
-            return f"there is no {CONFIGURATIONS} {self._name}: install manifests/webhook"
-        if not ours(found, PATH):
-            return f"no webhook in {CONFIGURATIONS} {self._name} calls {PATH}"
+            return f"there is no {kept.kind} {kept.name}: install {kept.manifests}"
+        if not ours(found, kept.path):
+            return f"no webhook in {kept.kind} {kept.name} calls {kept.path}"
         return None
 
     async def _write(self, right: Json, policy: FailurePolicy | None) -> str | None:
@@ -190,17 +192,17 @@ class Registration:
         outcome = "written"
         try:
             async with asyncio.timeout(_WRITE_SECONDS):  # or one that hangs puts off closing
-                new = await replace(self._client, right)
+                new = await replace(self._client, right, self._kept.kind)
             # The same version: nothing was changed, so nothing is on its way.
             replaced = new != version(right)
             self._outdated = version(right) if replaced else None
-            log.info("registration_written", name=self._name, failure_policy=policy)
+            log.info("registration_written", name=self._kept.name, failure_policy=policy)
         except Conflict:
             self._outdated, outcome = version(right), "conflict"
         except (SyncError, TimeoutError) as error:
             outcome = "failed"
             reason = str(error) or "no answer in time"
-            trouble = f"cannot be written: {reason}{_needed(reason)}"
+            trouble = f"cannot be written: {reason}{self._needed(reason)}"
             retry_after = (isinstance(error, Retriable) and error.retry_after) or 0.0
         metrics.admission_registration_writes.labels(outcome).inc()
         self._not_before = self._clock() + max(self._backoff.next_delay(), retry_after)
@@ -210,24 +212,22 @@ class Registration:
         """Say how it goes: on the readiness page always, in the log when it is news."""
         self._note(trouble or "ok")
         if trouble is not None and trouble != self._said:
-            log.warning("registration_not_kept", name=self._name, reason=trouble)
+            log.warning("registration_not_kept", name=self._kept.name, reason=trouble)
         elif trouble is None and self._said is not None:
-            log.info("registration_kept", name=self._name)
+            log.info("registration_kept", name=self._kept.name)
         self._said = trouble
 
+    def _needed(self, reason: str) -> str:
+        refused = reason.startswith(("401 ", "403 "))  # as `failure` in kube/client words it
+        return f" (needed: {self._rights})" if refused else ""
 
-def _needed(reason: str) -> str:
-    refused = reason.startswith(("401 ", "403 "))  # as `failure` in kube/client words it
-    return f" (needed: {_RIGHTS})" if refused else ""
-
-
-def _measure(found: Json | None) -> None:
-    webhooks = ours(found, PATH) if found else []
-    closed = bool(webhooks) and all(w.get("failurePolicy") == "Fail" for w in webhooks)
-    metrics.admission_registration_closed.set(closed)
+    def _measure(self, found: Json | None) -> None:
+        webhooks = ours(found, self._kept.path) if found else []
+        closed = bool(webhooks) and all(w.get("failurePolicy") == "Fail" for w in webhooks)
+        self._kept.closed.set(closed)
 
 
-def policy_exists(gate: PolicyGate, maps: Sequence[Holds], *, static: bool) -> bool | None:
+def policy_exists(gate: PolicyGate, maps: Sequence[Holds], *, static: bool = False) -> bool | None:
     """Tell whether there is a policy; None where the gate is shut only for want of knowledge."""
     if not gate.policy_may_exist:
         return False

@@ -1,58 +1,35 @@
-"""The webhook: `POST /admit/placement`, one AdmissionReview in, one out.
+"""The webhook: a POST at one of its ways, one AdmissionReview in, one out.
 
 Keeps true: every request is answered before the API server stops waiting, with a status and a text
 that say what is wrong where it is no review; nothing of an object but its name gets into the log.
-Deletions, connections and subresources are admitted as they are, all else is decided on.
+What a way lets pass is admitted as it is, all else is decided on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Sequence
 
 import structlog
 from aiohttp import web
 
-from kube_sync.admission.answer import allow, deny, trespass
+from kube_sync.admission.answer import admit
 from kube_sync.admission.body import read_body
 from kube_sync.admission.callers import is_known
 from kube_sync.admission.deadline import seconds_to_answer
-from kube_sync.admission.judge import Admitted, Denied, Undecidable, Verdict
+from kube_sync.admission.judge import Verdict
+from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.review import Malformed, Review, parse_review
-from kube_sync.decisions.decision import Decision
-from kube_sync.observability import metrics
+from kube_sync.admission.way import PLACEMENT, Judge, Told, Way, nobody, placement_way
 from kube_sync.runtime.draining import Drain, undrained
 from kube_sync.settings import Admission
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-PATH = "/admit/placement"
+PATH = PLACEMENT
 
-_NOTHING_TO_PLACE = frozenset(("DELETE", "CONNECT"))
-# Looked up once: with labels it costs as much as the observation itself.
-_SECONDS = {
-    outcome: metrics.admission_seconds.labels(outcome)
-    for outcome in ("admitted", "denied", "undecidable")
-}
 _MOST_TOLD = 300  # characters of what is wrong with a review
 _JSON = {"Content-Type": "application/json"}
-
-
-class Judge(Protocol):
-    """Whoever decides on reviews."""
-
-    async def verdict(self, review: Review, seconds: float) -> Verdict:
-        """Decide within so many seconds; never raises."""
-        ...
-
-
-Told = Callable[[Review, str, str], None]  # a refusal: of what, its outcome, the reason
-
-
-def nobody(_review: Review, _outcome: str, _reason: str) -> None:
-    """Tell nobody."""
 
 
 def webhook_app(
@@ -60,21 +37,22 @@ def webhook_app(
     settings: Admission | None = None,
     drain: Drain | None = None,
     denied: Told = nobody,
+    ways: Sequence[Way] = (),
 ) -> web.Application:
     """Build the application that answers for `judge`; with a `drain`, until that has ended it.
 
-    Each refusal is told to `denied`, which may not wait.
+    Each refusal is told to `denied`, which may not wait. It answers at further `ways` too.
     """
     settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
-    app.router.add_post(PATH, _Webhook(judge, settings, drain or undrained(), denied).answer)
+    for way in (placement_way(judge, settings, denied), *ways):
+        app.router.add_post(way.path, _Webhook(way, settings, drain or undrained()).answer)
     return app
 
 
 class _Webhook:
-    def __init__(self, judge: Judge, settings: Admission, drain: Drain, denied: Told) -> None:
-        self._judge = judge
-        self._denied = denied
+    def __init__(self, way: Way, settings: Admission, drain: Drain) -> None:
+        self._way = way
         self._settings = settings
         self._names = frozenset(settings.client_names)
         self._drain = drain
@@ -107,14 +85,17 @@ class _Webhook:
         except Malformed as error:
             # It may quote what was sent.
             raise web.HTTPBadRequest(text=f"{str(error)[:_MOST_TOLD]}\n") from error
-        if review.operation in _NOTHING_TO_PLACE or review.subresource:
-            return _json(allow(review, Decision()))
+        way = self._way
+        if way.passes(review):
+            return _json(admit(review))
         waited = time.perf_counter() - started
-        verdict = await self._judge.verdict(review, max(seconds - waited, 0.0))
-        outcome = _outcome(review, verdict, self._settings)
+        verdict = await way.judge.verdict(review, max(seconds - waited, 0.0))
+        outcome = way.read(review, verdict)
         if outcome.refusal is not None:
-            self._denied(review, outcome.name, outcome.refusal)
-        _record(review, verdict, outcome, time.perf_counter() - started)
+            way.denied(review, outcome.name, outcome.refusal)
+        seconds_taken = time.perf_counter() - started
+        way.seconds[outcome.name].observe(seconds_taken)
+        _record(review, verdict, outcome, seconds_taken, way)
         return _json(outcome.body)
 
     def _check_caller(self, request: web.Request) -> None:
@@ -127,35 +108,7 @@ class _Webhook:
             raise web.HTTPForbidden(text=msg)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What became of a review, and the AdmissionReview that says so."""
-
-    name: str
-    body: bytes
-    refusal: str | None = None  # what whoever is refused reads
-    told: Mapping[str, str] = field(default_factory=dict)  # in the log, beside the name
-
-
-def _outcome(review: Review, verdict: Verdict, settings: Admission) -> _Outcome:
-    match verdict:
-        case Admitted(decision):
-            refusal = trespass(review, decision, settings.remediator)
-            if refusal is None or settings.owned == "restore":
-                return _Outcome("admitted", allow(review, decision, settings.remediator))
-            return _Outcome("denied", deny(review, refusal), refusal, {"reason": refusal})
-        case Denied(reasons, warnings=warnings):
-            reason = "; ".join(reasons)
-            body = deny(review, reason, warnings=warnings)
-            return _Outcome("denied", body, reason, {"reason": reason})
-        case Undecidable(reason, why):
-            told = {"reason": reason, "why": why}
-            reason = f"there is a placement policy, but no decision of it: {reason}"
-            return _Outcome("undecidable", deny(review, reason, 503), reason, told)
-
-
-def _record(review: Review, verdict: Verdict, outcome: _Outcome, seconds: float) -> None:
-    _SECONDS[outcome.name].observe(seconds)
+def _record(review: Review, verdict: Verdict, outcome: Outcome, seconds: float, way: Way) -> None:
     tell = log.warning if outcome.name == "undecidable" else log.info
     tell(
         "admission",
@@ -168,6 +121,7 @@ def _record(review: Review, verdict: Verdict, outcome: _Outcome, seconds: float)
         decision_id=verdict.asked.decision_id,
         policies=verdict.asked.policies,
         seconds=round(seconds, 6),
+        **way.told,
         **outcome.told,
     )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from kube_sync.admission.dialects import DIALECTS, Dialect
-from kube_sync.settings import Settings, masked
+from kube_sync.admission.dialects import DIALECTS, REQUEST, Dialect
+from kube_sync.settings import Settings, System, masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,18 @@ def target_of(settings: Settings) -> Target:
         engine.cert_file,
         engine.key_file,
         engine.timeout_seconds,
+    )
+
+
+def system_target(settings: Settings, system: System) -> Target:
+    """Return OPA, to be asked for the decision of a built-in system."""
+    opa = settings.opa
+    return Target(
+        opa.url.rstrip("/") + REQUEST.prefix + system.decision,
+        REQUEST,
+        opa.ca_file,
+        opa.token_file,
+        timeout_seconds=settings.admission.engine.timeout_seconds,
     )
 
 

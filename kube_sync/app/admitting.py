@@ -12,12 +12,15 @@ from kube_sync.admission.asking import view
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.events import CONTROLLER, Denials
 from kube_sync.admission.judge import Judge, waits
+from kube_sync.admission.kept import Kept, kept_for_placement
 from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.probe import probing
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
-from kube_sync.admission.server import nobody, webhook_app
+from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
+from kube_sync.admission.way import PLACEMENT, nobody
 from kube_sync.app.context import Context
+from kube_sync.app.systems import serve_systems
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -25,13 +28,13 @@ from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import Reflector
-from kube_sync.kube.webhooks import CONFIGURATIONS
 from kube_sync.observability import metrics
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.settings import parse_listen
 
+_Keeping = tuple[Kept, Callable[[], bool | None]]  # and whether any policy exists
 _WEBHOOK_GRACE = 1.0  # what is in progress has ended by then: see Drain
 
 
@@ -43,8 +46,8 @@ async def admit(context: Context) -> list[Service]:
         msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
         raise Misconfigured(msg)
     engine = await context.stack.enter_async_context(engine_client(target_of(settings)))
-    news = asyncio.Event()
-    maps = policy_maps(settings.policies, news.set)
+    news = News()
+    maps = policy_maps(settings.policies, news.tell)
     gate = PolicyGate(maps, static=settings.policies.static)
     asking = settings.admission.engine
     judge = Judge(
@@ -61,8 +64,14 @@ async def admit(context: Context) -> list[Service]:
     reporter = Reporter(CONTROLLER, socket.gethostname())
     recorder = EventRecorder(context.kube, reporter, metrics.admission_events)
     denied = Denials(recorder).denied if settings.admission.events else nobody
-    app = webhook_app(judge, settings.admission, drain, denied)
-    services = _registration(context, gate, maps, news)
+    systems = await serve_systems(context, recorder, news.tell)
+    ways = [way for system in systems for way in system.ways]
+    app = webhook_app(judge, settings.admission, drain, denied, ways)
+    exists = partial(policy_exists, gate, maps, static=settings.policies.static)
+    kept: list[_Keeping] = [(kept_for_placement(settings), exists)]
+    kept += [(found, system.exists) for system in systems for found in system.kept]
+    services = _registrations(context, kept, news)
+    services += [service for system in systems for service in system.services]
     await context.stack.enter_async_context(
         serving(app, address, tls.context, _WEBHOOK_GRACE, drain)
     )
@@ -80,21 +89,44 @@ async def admit(context: Context) -> list[Service]:
     return services
 
 
-def _registration(
-    context: Context, gate: PolicyGate, maps: Sequence[PolicyMaps], news: asyncio.Event
-) -> list[Service]:
-    """Return what keeps the webhook's registration right, where one is named."""
-    settings, kube = context.settings, context.kube
-    if (name := settings.admission.registration.name) is None:
+class News:
+    """Told once, heard by every registration."""
+
+    def __init__(self) -> None:
+        self.listeners: list[asyncio.Event] = []
+
+    def tell(self) -> None:
+        """Say that something may have changed."""
+        for listener in self.listeners:
+            listener.set()
+
+
+def _registrations(context: Context, kept: Sequence[_Keeping], news: News) -> list[Service]:
+    """Return what keeps the webhook's registrations right, where one is named."""
+    settings = context.settings
+    if settings.admission.registration.name is None:
         return []
     identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    lease = Lease(kube, settings.coordination.namespace, LEASE, identity, news=news.set)
-    exists = partial(policy_exists, gate, maps, static=settings.policies.static)
-    note = partial(context.readiness.noted, "registration")
-    registration = Registration(kube, settings, lease, exists, note, news)
-    source = KubeCollection(kube, CONFIGURATIONS, field_selector=f"metadata.name={name}")
-    reflector = Reflector(str(CONFIGURATIONS), source, registration.store, registration.seen)
-    return [lease.run, reflector.run, registration.run]
+    lease = Lease(context.kube, settings.coordination.namespace, LEASE, identity, news=news.tell)
+    services: list[Service] = [lease.run]
+    for found, exists in kept:
+        services += _registration(context, found, exists, lease, news)
+    return services
+
+
+def _registration(
+    context: Context, kept: Kept, exists: Callable[[], bool | None], lease: Lease, news: News
+) -> list[Service]:
+    """Return what keeps one of them right."""
+    kube, own = context.kube, asyncio.Event()
+    news.listeners.append(own)
+    condition = "registration" if kept.path == PLACEMENT else f"registration of {kept.path}"
+    note = partial(context.readiness.noted, condition)
+    registration = Registration(kube, context.settings, lease, exists, note, own, kept=kept)
+    source = KubeCollection(kube, kept.kind, field_selector=f"metadata.name={kept.name}")
+    name = str(kept.kind) if kept.path == PLACEMENT else f"{kept.kind} {kept.name}"
+    reflector = Reflector(name, source, registration.store, registration.seen)
+    return [reflector.run, registration.run]
 
 
 def _gate_report(

@@ -6,6 +6,7 @@ import secrets
 from functools import partial
 
 from kube_sync.app.context import Context
+from kube_sync.app.scheduling import scheduling
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.opa.client import OpaClient, opa_client
@@ -37,6 +38,8 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     token = TokenFile(decisions.token_file)
     token.current()
     services: list[Service] = [replicator.run]
+    if "scheduling" in settings.builtin:
+        services += scheduling(context, opa)
     tls = None
     if decisions.cert_file and decisions.key_file:
         files = TlsFiles(decisions.cert_file, decisions.key_file)

@@ -1,9 +1,10 @@
-"""The ways in which annotations are written.
+"""The ways in which annotations and statuses are written.
 
 Server-side apply for what a decision wants (the field manager owns exactly these keys; the uid
 makes sure that it is the object that was decided on, the resourceVersion that it is the state of
 it that was read); a JSON Patch, bound to both too, to take away what no field manager owns or to
-give it back; a merge patch, bound to the resourceVersion, for a status on somebody else's object.
+give it back; a merge patch, bound to the resourceVersion, for a status on somebody else's object;
+server-side apply of the subresource for a status that is a kind's own.
 """
 
 from __future__ import annotations
@@ -108,6 +109,37 @@ async def apply_metadata(
             body=msgspec.json.encode(body),
             content_type="application/apply-patch+yaml",
             # The answer is not needed: ask for the smallest there is.
+            accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        )
+
+
+async def apply_status(
+    client: KubeClient,
+    gvr: GroupVersionResource,
+    kind: str,
+    key: ObjectKey,
+    uid: str,
+    status: Mapping[str, Any],
+    manager: str,
+) -> None:
+    """Make `manager` own these fields of the status, by the subresource of that name.
+
+    Raises SyncError: NotFound when the object is gone, also when another one has its name.
+    """
+    body = {
+        "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
+        "kind": kind,
+        "metadata": {"name": key.name, "uid": uid},
+        "status": dict(status),
+    }
+    with _gone_if_another():
+        await client.request(
+            "PATCH",
+            gvr.path(key.namespace, key.name) + "/status",
+            # Forced: what somebody else wrote there is no news of ours.
+            params={"fieldManager": manager, "force": "true"},
+            body=msgspec.json.encode(body),
+            content_type="application/apply-patch+yaml",
             accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
         )
 

@@ -1,4 +1,4 @@
-"""One MutatingWebhookConfiguration: what it says, and what it should say. Pure but for `replace`.
+"""One webhook configuration: what it says, and what it should say. Pure but for `replace`.
 
 Keeps true: only webhooks that call our path are changed, and of these only what a Wish names;
 whatever somebody else has put there stays, in its place. Written whole (PUT) at the
@@ -21,6 +21,9 @@ from kube_sync.objects import GroupVersionResource
 
 CONFIGURATIONS = GroupVersionResource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"
+)
+VALIDATING = GroupVersionResource(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"
 )
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"  # a label that every namespace has
 
@@ -88,12 +91,14 @@ def made_right(configuration: Json, wish: Wish) -> Json:
     return {**configuration, "webhooks": right} if webhooks else configuration
 
 
-async def replace(client: KubeClient, configuration: Json) -> str:
-    """Write it, if it is still at its resourceVersion; returns the new one.
+async def replace(
+    client: KubeClient, configuration: Json, configurations: GroupVersionResource = CONFIGURATIONS
+) -> str:
+    """Write one of these, if it is still at its resourceVersion; returns the new one.
 
     Raises SyncError; Conflict if it was changed meanwhile.
     """
-    path = CONFIGURATIONS.path(None, configuration["metadata"]["name"])
+    path = configurations.path(None, configuration["metadata"]["name"])
     answer = await client.request("PUT", path, body=msgspec.json.encode(configuration))
     return version(msgspec.json.decode(answer))
 

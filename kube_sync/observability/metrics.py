@@ -162,6 +162,23 @@ admission_events = Counter(
     " often), dropped_rate, dropped_queue, or why one was given up",
     ["outcome"],
 )
+admission_system_seconds = Histogram(
+    "kube_sync_admission_system_seconds",
+    "Time to answer a review for a built-in policy system",
+    ["system", "outcome"],
+    buckets=_LATENCY,
+)
+admission_system_down = Gauge(
+    "kube_sync_admission_system_down",
+    "1 while OPA is known not to answer for a built-in policy system, else 0",
+    ["system"],
+)
+admission_system_closed = Gauge(
+    "kube_sync_admission_system_closed",
+    "As kube_sync_admission_registration_closed, of a path of a built-in policy system",
+    ["path"],
+)
+
 remediation_held = Gauge(
     "kube_sync_remediation_held",
     "Resources that are not as they were decided to be and wait, by what for",
@@ -187,5 +204,10 @@ placement_decisions_held = Gauge(
 placement_decision_writes = Counter(
     "kube_sync_placement_decision_writes_total",
     "PlacementDecisions that were written or deleted, or were to be, by outcome",
+    ["outcome"],
+)
+scheduling_conditions = Counter(
+    "kube_sync_scheduling_conditions_total",
+    "Times that the conditions of a SchedulingPolicy were looked at, by outcome",
     ["outcome"],
 )

@@ -1,8 +1,8 @@
 """A scratch OPA: the pinned program, run only while policies change, beside the OPA that serves.
 
-Keeps true: what a module says is parsed and compiled here, never evaluated; each run has a time
-limit and leaves neither process nor file behind. Sources pass through files of a private folder,
-named after the modules' ids, so that OPA's own errors name them.
+Keeps true: what a module says is parsed and compiled here, and evaluated only where that is asked
+for by name; each run has a time limit and leaves neither process nor file behind. Sources pass
+through files of a private folder, named after the modules' ids, so that OPA's own errors name them.
 """
 
 from __future__ import annotations
@@ -52,6 +52,18 @@ class _Trees(msgspec.Struct):
 
 class _Errors(msgspec.Struct):
     errors: list[Cause] = []
+
+
+class _Expression(msgspec.Struct):
+    value: Any = None
+
+
+class _Solution(msgspec.Struct):
+    expressions: list[_Expression]
+
+
+class _Evaluated(msgspec.Struct):
+    result: list[_Solution] = []  # none where the query is undefined
 
 
 class ScratchOpa:
@@ -180,6 +192,32 @@ class ScratchOpa:
             raise _no_answer(output + complaint)
         return msgspec.json.decode(output, type=dict[str, Inspected])
 
+    async def evaluated(
+        self,
+        modules: Modules,
+        data: Mapping[str, Any],
+        asked: Any,  # noqa: ANN401 - any JSON
+        query: str,
+    ) -> Any:  # noqa: ANN401 - any JSON
+        """Return the value of `query` over `data` with `asked` as input, None when undefined.
+
+        Raises Retriable, which tells what OPA has against it.
+        """
+        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
+            await asyncio.to_thread(_write, Path(folder), modules)
+            await asyncio.to_thread(Path(folder, "data.json").write_bytes, _encode(data))
+            arguments = ("eval", "--format=json", "--data=.", "--stdin-input", query)
+            try:
+                status, output, complaint = await self._run(folder, arguments, _encode(asked))
+            except TimeoutError as error:
+                raise Retriable(str(error)) from error
+        if status != 0:
+            cause = _errors(output, complaint)[0]
+            msg = f"OPA cannot evaluate it: {cause.get('code', 'error')}: {cause.get('message')}"
+            raise Retriable(msg)
+        solutions = msgspec.json.decode(output, type=_Evaluated).result
+        return solutions[0].expressions[0].value if solutions else None
+
     async def _run(
         self, folder: str, arguments: Sequence[str], body: bytes = b""
     ) -> tuple[int, bytes, bytes]:
@@ -217,6 +255,9 @@ class ScratchOpa:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+_encode = msgspec.json.encode
 
 
 def _write(folder: Path, modules: Modules) -> None:

@@ -43,6 +43,7 @@ from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
 from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.ledger import Ledger
+from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lastgood import LastGood
 from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
@@ -55,7 +56,7 @@ from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.safety import parse_tightening
-from kube_sync.settings import Settings
+from kube_sync.settings import Settings, with_builtin
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -76,6 +77,7 @@ class Replicator:
         compiler: Compiler,
         shelf: Shelf,
     ) -> None:
+        settings = with_builtin(settings)
         self._settings = settings
         self._kube = kube
         self._opa = opa
@@ -83,6 +85,7 @@ class Replicator:
         self._readiness = readiness
         self._roots = _roots(settings)  # changed in place: the loader looks at it each time
         namespace, allow = settings.coordination.namespace, settings.policies.allow
+        builtin = built_in(settings)
         self._lease = Lease(kube, namespace, LEASE, _identity(), news=self._held)
         self._statuses = StatusWriter(kube, self._lease)
         self._good = datamaps.LastGood()
@@ -92,8 +95,13 @@ class Replicator:
             shelf,
             LastGood(kube, namespace, self._lease),
             self._statuses.annotate,
-            Guard(self._roots, frozenset(allow.packages), frozenset(allow.builtins)),
-            _generated(settings),
+            Guard(
+                self._roots,
+                frozenset(allow.packages),
+                frozenset(allow.builtins),
+                builtin=packages(builtin),
+            ),
+            {**_generated(settings), **builtin},
             Reading(compiler, settings.placement.path, self._collections),
             readiness,
             at_fault=partial(hub.note, "policies"),
@@ -105,7 +113,7 @@ class Replicator:
 
     def configure(self, settings: Settings) -> None:
         """Replicate what `settings` say from now on; what they leave as it was is not touched."""
-        self._settings = settings
+        settings = self._settings = with_builtin(settings)
         self._roots[:] = _roots(settings)
         self._policies.wake()  # one of them may lie where a new collection goes
         if self._resources is not None:

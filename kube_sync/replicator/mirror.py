@@ -62,14 +62,17 @@ class Mirror:
         *,
         scopes: Iterable[str] = (EVERYWHERE,),
         projection: Project | None = project,
+        optional: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`news` is called whenever there is something to write.
 
         `scopes` are the namespaces that are listed one by one. Without a `projection` nothing may
-        be taken in before `narrow` says what to keep.
+        be taken in before `narrow` says what to keep. A kind that is `optional` is empty where the
+        API server lacks it.
         """
         self.name = name
+        self._optional = optional
         self.known = True  # False while the API server lacks the kind
         self.members = Members()
         self.learning = False  # a LIST that tells the classes of what is held is due or under way
@@ -110,6 +113,11 @@ class Mirror:
         if self._first is not None:  # of a kind that the API server lacks
             self._first.digests = self._digests
         self.shaped.set()
+
+    @property
+    def lacks_nothing(self) -> bool:
+        """Whether it counts as empty, since it is an optional kind that the API server lacks."""
+        return self._optional and bool(self._missing)
 
     # As a Store
 
@@ -311,8 +319,8 @@ class Mirror:
     def _note_known(self) -> None:
         # Only when it was found everywhere: with some namespaces missing the kind looks smaller
         # than it is.
-        self.known = not self._missing
-        metrics.resource_known.labels(self.name).set(self.known)
+        self.known = self._optional or not self._missing
+        metrics.resource_known.labels(self.name).set(not self._missing)
 
     def _awaits(self, scope: str) -> bool:
         return bool(self._awaited) if scope == EVERYWHERE else scope in self._awaited

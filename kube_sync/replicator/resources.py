@@ -33,7 +33,7 @@ from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.projection import keeping, project
 from kube_sync.replicator.selection import Feed
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Replicate, Resource, Settings
+from kube_sync.settings import Replicate, Resource, Settings, supplied
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -404,7 +404,12 @@ class Resources:
         auto = replicate.is_auto(resource)
         root = (replicate.root,)
         return Mirror(
-            resource.name, root, self._wake, scopes=scopes, projection=None if auto else projection
+            resource.name,
+            root,
+            self._wake,
+            scopes=scopes,
+            projection=None if auto else projection,
+            optional=resource.name in supplied(self._settings),
         )
 
 

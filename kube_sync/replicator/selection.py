@@ -112,7 +112,9 @@ class Feed:
             # The same LIST and WATCH whatever the scope is.
             source = self._source(EVERYWHERE, self._resource.field_selector)
             self._sources = [source]
-            await self._reflector(self._name, source, Part(mirror, EVERYWHERE), self._say()).run()
+            report = self._of(mirror, self._say())
+            part = Part(mirror, EVERYWHERE)
+            await self._reflector(self._name, source, part, report).run()
         namespaced = await self._is_namespaced(mirror)
         while True:
             await self._follow(mirror, namespaced=namespaced)
@@ -232,6 +234,20 @@ class Feed:
 
     def _condition(self, scope: str) -> str:
         return f"{self._name} in {scope}" if scope else self._name
+
+    def _of(
+        self, mirror: Mirror, report: Callable[[str | None], None]
+    ) -> Callable[[str | None], None]:
+        """Report what stands in the way; that an optional kind is not there does not."""
+
+        def heard(reason: str | None) -> None:
+            if reason is not None and mirror.lacks_nothing:
+                self._readiness.noted(self._name, f"none: {reason}")
+                self._currency(self._place(EVERYWHERE), None)
+            else:
+                report(reason)
+
+        return heard
 
     def _say(self, scope: str = EVERYWHERE) -> Callable[[str | None], None]:
         condition, place = self._condition(scope), self._place(scope)

@@ -30,13 +30,16 @@ from kube_sync.settings.model import (
     Remediate,
     Replicate,
     Resource,
+    Scheduling,
     Settings,
     Sinks,
 )
+from kube_sync.settings.systems import SYSTEMS, System, chosen, supplied, with_builtin
 
 __all__ = [
     "CONFIG_ENV",
     "ENV_PREFIX",
+    "SYSTEMS",
     "Admission",
     "Allow",
     "Coordination",
@@ -56,14 +59,19 @@ __all__ = [
     "Remediate",
     "Replicate",
     "Resource",
+    "Scheduling",
     "Settings",
     "Sinks",
     "Source",
+    "System",
     "check_stream",
+    "chosen",
     "effective",
     "fields",
     "load_settings",
     "masked",
     "parse_listen",
     "source_of",
+    "supplied",
+    "with_builtin",
 ]

@@ -20,6 +20,7 @@ from kube_sync.settings.model import (
     Resource,
     Settings,
 )
+from kube_sync.settings.systems import check_builtin
 
 
 def check(settings: Settings) -> None:
@@ -35,6 +36,7 @@ def check(settings: Settings) -> None:
             )
             raise Misconfigured(msg)
         names[resource.name] = resource.gvr
+    check_builtin(settings)
     targets: dict[GroupVersionResource, str] = {}
     for index, name in enumerate(settings.placement.resources):
         if name not in names:

@@ -18,7 +18,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.settings.addresses import masked
 from kube_sync.settings.checks import check
 from kube_sync.settings.environment import CONFIG_ENV, fields, override
-from kube_sync.settings.model import Mode, PlacementForm, Settings
+from kube_sync.settings.model import Mode, PlacementForm, Settings, SystemName
 from kube_sync.settings.yamlfile import parse_document, read_bytes
 
 
@@ -91,6 +91,8 @@ def _choices(path: str) -> list[str]:
         return ["all", "auto", "a list of paths"]
     if path == "remediate.namespaces[...]":
         return list(get_args(Mode))
+    if path.startswith("builtin["):
+        return list(get_args(SystemName))
     if path.endswith(".placements[...]"):
         return list(get_args(PlacementForm))
     return [str(c) for field in fields() if field.path == path for c in get_args(field.type)]

@@ -263,6 +263,26 @@ class Admission(Section, frozen=True):
     registration: Registration = Registration()
 
 
+SystemName = Literal["scheduling"]
+
+
+class Scheduling(Section, frozen=True):
+    """How SchedulingPolicies are judged by, as `data.kube_sync.config.scheduling`.
+
+    `merge_option` is how several that may be used come together: 1 deep merge, 2 the first one
+    alone, 3 merge of fields, 4 what all of them allow.
+    """
+
+    merge_option: Literal[1, 2, 3, 4] = 1
+    user_may_use: bool = False  # what the requesting user may use counts, too
+    # The API server has put it in before anybody asks: then a default may take its place.
+    default_scheduler_is_unspecified: bool = False
+    strict_affinity: bool = False  # a required pattern in every term: Kubernetes takes any one term
+    trust_daemonset_controller: bool = True  # with the tolerations that it adds to its pods
+    injected_toleration_seconds: Annotated[int, msgspec.Meta(ge=0)] = 300  # as the API server adds
+    global_default_priority_class: str = ""  # which the API server fills in, where there is one
+
+
 class EnforceSchedulingPolicy(Section, frozen=True):
     """The design's own configuration of its admission controller, taken as it is.
 
@@ -301,6 +321,8 @@ class Settings(
     admission: Admission = Admission()
     coordination: Coordination = Coordination()
     observe: Observe = Observe()
+    builtin: tuple[SystemName, ...] = ()  # policy systems to load and to answer for
+    scheduling: Scheduling = Scheduling()
     enforce_scheduling_policy: EnforceSchedulingPolicy = EnforceSchedulingPolicy()
 
     def targets(self) -> tuple[Resource, ...]:

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 _PATH = re.compile(
     r"/(?:api/(?P<core>v[^/]+)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))"
-    r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?"
+    r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/status)?)?"
 )
 _DISCOVERY = re.compile(r"/(?:api/(?P<core>v[^/]+)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))")
 _TYPE_AND_METADATA = {"apiVersion", "kind", "metadata"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,8 @@ import aiohttp
 
 from kube_sync.admission.judge import Admitted, Verdict
 from kube_sync.admission.review import Review
-from kube_sync.admission.server import PATH, Told, nobody, webhook_app
+from kube_sync.admission.server import PATH, webhook_app
+from kube_sync.admission.way import Told, Way, nobody
 from kube_sync.decisions.decision import Decision
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
@@ -75,10 +76,11 @@ async def webhook(
     settings: Admission | None = None,
     drain: Drain | None = None,
     denied: Told = nobody,
+    ways: Sequence[Way] = (),
 ) -> AsyncGenerator[Webhook]:
     """Serve with the certificate in `folder`, as long as the block lasts."""
     settings = settings or Admission()
-    app = webhook_app(judge, settings, drain, denied)
+    app = webhook_app(judge, settings, drain, denied, ways)
     tls = server_context(str(folder / "tls.crt"), str(folder / "tls.key"), settings.client_ca_file)
     connector = aiohttp.TCPConnector(ssl=client_context(str(folder / "ca.crt")))
     async with (

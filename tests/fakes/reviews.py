@@ -11,13 +11,13 @@ from kube_sync.admission.review import Review, parse_review
 Json = dict[str, Any]
 
 
-def body(resource: object, **request: object) -> bytes:
+def body(document: object, /, **request: object) -> bytes:
     """Return a review of a create, or of whatever `request` says."""
     return json.dumps(
         {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
-            "request": {"uid": "r1", "operation": "CREATE", "object": resource} | request,
+            "request": {"uid": "r1", "operation": "CREATE", "object": document} | request,
         }
     ).encode()
 

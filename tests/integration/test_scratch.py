@@ -184,3 +184,22 @@ async def test_program_that_does_not_start_is_tried_again_later(tmp_path: Path) 
     (tmp_path / "opa").unlink()
     with pytest.raises(Retriable, match="does not start: No such file"):
         await scratch.check({"a": "package a"})
+
+
+async def test_query_is_evaluated_over_modules_data_and_input(scratch: ScratchOpa) -> None:
+    modules = {"a/b/c.rego": "package a\nsum := data.n.one + input.two"}
+    data, asked = {"n": {"one": 1}}, {"two": 2}
+    assert await scratch.evaluated(modules, data, asked, "data.a.sum") == 3
+    assert await scratch.evaluated(modules, data, {}, "data.a.sum") is None
+
+
+async def test_query_that_cannot_be_evaluated_is_told_in_opas_words(scratch: ScratchOpa) -> None:
+    with pytest.raises(Retriable, match="OPA cannot evaluate it: rego_parse_error: "):
+        await scratch.evaluated({}, {}, {}, "data.a.")
+    with pytest.raises(Retriable, match="rego_unsafe_var_error: "):
+        await scratch.evaluated({"a.rego": "package a\nx := y"}, {}, {}, "data.a.x")
+
+
+async def test_evaluation_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(Retriable, match="opa eval took more than"):
+        await stand_in(tmp_path, "exec sleep 60").evaluated({}, {}, {}, "1")

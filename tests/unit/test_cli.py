@@ -13,7 +13,8 @@ import yaml
 from kube_sync import __version__, app, cli
 from kube_sync.cli import main
 from kube_sync.decisions import command as stream_command
-from kube_sync.errors import Misconfigured
+from kube_sync.errors import Misconfigured, Undecided
+from kube_sync.scheduling import check
 from kube_sync.settings import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.survey import command
 
@@ -61,6 +62,7 @@ def test_help_tells_what_the_commands_do_and_where_the_configuration_is(
         "run",
         "decisions",
         "analyze",
+        "scheduling",
         "config",
         "certs",
         "healthcheck",
@@ -261,6 +263,35 @@ def test_analyze_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> No
     run = Run(capsys, "analyze", "--help")
     assert run.out.count("\n  kube-sync analyze ") == 2
     assert "exit status: 0; 1 if --max-whole" in run.out
+
+
+def test_scheduling_check_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "scheduling", "check", "--help")
+    assert (run.status, run.out.count("| kube-sync scheduling check ")) == (0, 1)
+    assert run.out.count("\n  kube-sync scheduling check ") == 2
+
+
+def test_scheduling_check_that_is_interrupted_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check, "run", interrupted)
+    run = Run(capsys, "scheduling", "check", "-f", "pod.yaml")
+    assert (run.status, run.out, run.err) == (130, "", "")
+
+
+def test_scheduling_check_that_cannot_say_is_neither_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def undecided(*_: object) -> None:
+        reason = "no decision"
+        raise Undecided(reason)
+
+    monkeypatch.setattr(check, "run", undecided)
+    run = Run(capsys, "scheduling", "check", "-f", "pod.yaml")
+    assert (run.status, run.out, run.complaint) == (2, "", "kube-sync: no decision")
 
 
 def test_analyze_that_is_interrupted_says_nothing(

@@ -69,7 +69,7 @@ def apiserver_spec(
     return ServerSpec(
         name="kube-apiserver",
         program="kube-apiserver",
-        arguments=(*_flags(arguments), *extra_arguments),
+        arguments=(*_flags(_but_for(arguments, extra_arguments)), *extra_arguments),
         folder=folder,
         url=f"https://127.0.0.1:{port}",
         # /readyz holds the hook that installs the first roles; the namespace comes just after.
@@ -122,6 +122,12 @@ def _opa_security(folder: Path) -> tuple[str, ...]:
         "--bundle",
         str(folder / AUTHZ_BUNDLE),
     )
+
+
+def _but_for(values: dict[str, str], extra: tuple[str, ...]) -> dict[str, str]:
+    """Leave out what is said again: of a list of plugins both would count."""
+    said = {argument.removeprefix("--").partition("=")[0] for argument in extra}
+    return {name: value for name, value in values.items() if name not in said}
 
 
 def _flags(values: dict[str, str]) -> tuple[str, ...]:

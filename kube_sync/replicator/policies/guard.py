@@ -28,6 +28,7 @@ class Guard:
     packages: frozenset[str] = frozenset()  # allowed although reserved, dotted
     builtins: frozenset[str] = frozenset()  # allowed although they reach outside
     own: Sequence[DataPath] = ()  # packages of modules that OPA did not get from here
+    builtin: Sequence[DataPath] = ()  # packages of modules that are ours, whatever is allowed
     by_bundle: bool = False  # then a package claims all that lies below it
 
     def findings(self, module: Inspected) -> list[str]:
@@ -39,6 +40,9 @@ class Guard:
     def _of_package(self, name: str, package: DataPath) -> Iterable[str]:
         if package[:1] and package[0] in _RESERVED and not self._allows(name):
             yield f"package {name} is reserved"
+        for root in self.builtin:
+            if _within(package, root) or _within(root, package):
+                yield f"package {name} is built in ({'.'.join(root)})"
         for root in self.data:
             if _within(package, root):
                 yield f"package {name} is where replicated data lies"

@@ -1,14 +1,15 @@
-# METADATA
-# title: Clusters that may be used
-# description: |
-#   Resolves a conflict in the first style of the design proposal: the policy defines the clusters
-#   that MAY be used, here those in the EU, and the developer chooses among them. Where the
-#   developer asks for others too, the answer holds an error and what is left of the request.
-#   Whoever requests nothing is given all that may be used. The request is what the developer
-#   wrote last, even where an answer has replaced it since: `kube-sync.io/requested` keeps it.
+# Clusters that may be used.
 #
-#   Helpers are functions, not rules: a document's rules are all part of OPA's answer, and the
-#   answer is to hold `annotations` and `errors` only.
+# Resolves a conflict in the first style of the design proposal: the policy defines the clusters
+# that MAY be used, here those in the EU, and the developer chooses among them. Where the
+# developer asks for others too, the answer holds an error and what is left of the request.
+# Whoever requests nothing is given all that may be used. The request is what the developer
+# wrote last, even where an answer has replaced it since: `kube-sync.io/requested` keeps it.
+#
+# Helpers are functions, not rules: a document's rules are all part of OPA's answer, and the
+# answer is to hold `annotations` and `errors` only.
+#
+# A comment only: of a package, which the examples share, METADATA may be given but once.
 package io.k8s.federation.admission
 
 # METADATA

@@ -1,11 +1,12 @@
-# METADATA
-# title: Clusters that must be used
-# description: |
-#   Resolves a conflict in the second style of the design proposal: the policy defines the clusters
-#   that MUST be used, here those in the EU, and what the developer requested is never read.
+# Clusters that must be used.
 #
-#   The helper is a function, not a rule: a document's rules are all part of OPA's answer, and the
-#   answer is to hold `annotations` and `errors` only.
+# Resolves a conflict in the second style of the design proposal: the policy defines the clusters
+# that MUST be used, here those in the EU, and what the developer requested is never read.
+#
+# The helper is a function, not a rule: a document's rules are all part of OPA's answer, and the
+# answer is to hold `annotations` and `errors` only.
+#
+# A comment only: of a package, which the examples share, METADATA may be given but once.
 package io.k8s.federation.admission
 
 # METADATA

@@ -68,3 +68,21 @@ def test_builtin_that_reaches_outside_is_refused_unless_it_is_allowed(name: str)
 def test_only_modules_with_a_suspicious_word_are_looked_into() -> None:
     sources = {"a": "x := http.send({})", "b": "https := 1", "c": 'http["send"]', "d": "ok"}
     assert suspects(sources) == ["a", "c"]
+
+
+@pytest.mark.parametrize("by_bundle", [False, True])
+@pytest.mark.parametrize(
+    "package", ["kube_sync.scheduling", "kube_sync.scheduling.use", "kube_sync"]
+)
+def test_what_is_built_in_is_nobody_elses_even_if_it_is_allowed(
+    package: str,
+    by_bundle: bool,  # noqa: FBT001 - pytest hands it over by name
+) -> None:
+    guard = Guard(
+        DATA,
+        packages=frozenset({"kube_sync"}),
+        builtin=[("kube_sync", "scheduling")],
+        by_bundle=by_bundle,
+    )
+    assert findings(guard, package) == [f"package {package} is built in (kube_sync.scheduling)"]
+    assert findings(guard, "kube_sync.schedule") == []

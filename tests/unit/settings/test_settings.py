@@ -69,6 +69,15 @@ admission:
 coordination: {namespace: kube-sync}
 observe: {listen: null}
 EnforceSchedulingPolicy: {url: null, token: null}       # the design's own, instead of the engine's
+builtin: []                                             # policy systems to load and answer for
+scheduling:
+  merge_option: 1                        # 1 deep | 2 the first alone | 3 by field | 4 intersection
+  user_may_use: false
+  default_scheduler_is_unspecified: false
+  strict_affinity: false
+  trust_daemonset_controller: true
+  injected_toleration_seconds: 300
+  global_default_priority_class: ""
 """
 _THING = "{group: g.io, version: v1, resource: things}"
 _ONE_RESOURCE = '[{group: "", version: v1, resource: replicasets}]'
@@ -465,6 +474,14 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "admission.registration.ca_file": ("/a", "/a"),
     "coordination.namespace": ("0123", "0123"),
     "observe.listen": ("[::1]:1", "[::1]:1"),
+    "builtin": ("[scheduling]", ("scheduling",)),
+    "scheduling.merge_option": ("3", 3),
+    "scheduling.user_may_use": ("true", True),
+    "scheduling.default_scheduler_is_unspecified": ("true", True),
+    "scheduling.strict_affinity": ("true", True),
+    "scheduling.trust_daemonset_controller": ("false", False),
+    "scheduling.injected_toleration_seconds": ("60", 60),
+    "scheduling.global_default_priority_class": ("0123", "0123"),
     "EnforceSchedulingPolicy.url": ("https://opa:1/v0/data/a", "https://opa:1/v0/data/a"),
     "EnforceSchedulingPolicy.token": ("0123", "0123"),
 }

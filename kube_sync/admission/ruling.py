@@ -1,0 +1,62 @@
+"""What a built-in policy system decides: `{"allowed", "reasons", "patch", "policies"}`. Pure.
+
+Keeps true: what is not exactly that is no decision (Undecided), so that a rule that was meant to
+deny never admits: all four have to be there, who is denied is told why, who is admitted is not,
+and each operation is one that the API server takes (RFC 6902, section 4).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from kube_sync.errors import Undecided
+
+
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One operation of a JSON Patch."""
+
+    op: Literal["add", "remove", "replace", "test", "move", "copy"]
+    path: str
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    from_: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="from")
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """One decision; `policies` are the names of those that it was made by."""
+
+    allowed: bool
+    reasons: tuple[str, ...]
+    patch: tuple[Operation, ...]
+    policies: tuple[str, ...]
+
+
+_rulings = msgspec.json.Decoder(Ruling)
+
+
+def parse_ruling(body: bytes) -> Ruling:
+    """Read a decision. Raises Undecided."""
+    try:
+        ruling = _rulings.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        msg = f"the decision is malformed: {error}"
+        raise Undecided(msg) from error
+    if ruling.allowed == bool(ruling.reasons):
+        told = "admits with reasons" if ruling.allowed else "denies without a reason"
+        msg = f"the decision is malformed: it {told}"
+        raise Undecided(msg)
+    if (wrong := next(filter(_is_wrong, ruling.patch), None)) is not None:
+        msg = f"the decision is malformed: its patch has no valid {wrong.op} at {wrong.path!r}"
+        raise Undecided(msg)
+    return ruling
+
+
+def _is_wrong(operation: Operation) -> bool:
+    needs_value = operation.op in ("add", "replace", "test")
+    needs_from = operation.op in ("move", "copy")
+    return (
+        not operation.path.startswith("/")
+        or needs_value != (operation.value is not msgspec.UNSET)
+        or needs_from != (operation.from_ is not msgspec.UNSET)
+    )

@@ -1,0 +1,114 @@
+"""The ways of the webhook: a path, who decides there, and how the answer is read.
+
+Placement is one; each built-in policy system has two, `/admit/<system>` where objects are changed
+and `/validate/<system>` where what became of them is checked, and its own policies with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from prometheus_client import Histogram
+
+from kube_sync.admission.judge import Admitted, Denied, Verdict
+from kube_sync.admission.judge import Judge as SystemJudge
+from kube_sync.admission.outcome import Read, placed, ruled
+from kube_sync.admission.review import Review
+from kube_sync.admission.ruling import parse_ruling
+from kube_sync.decisions.decision import Decision
+from kube_sync.observability import metrics
+from kube_sync.settings import Admission, System
+
+PLACEMENT = "/admit/placement"
+
+# What leaves no object behind that could be decided on.
+_NOTHING = frozenset(("DELETE", "CONNECT"))
+_OUTCOMES = ("admitted", "denied", "undecidable")
+
+Told = Callable[[Review, str, str], None]  # a refusal: of what, its outcome, the reason
+
+
+class Judge(Protocol):
+    """Whoever decides on reviews."""
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        """Decide within so many seconds; never raises."""
+        ...
+
+
+def nobody(_review: Review, _outcome: str, _reason: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One path of the webhook."""
+
+    path: str
+    judge: Judge
+    read: Read
+    passes: Callable[[Review], bool]  # what is admitted as it is, and nobody is asked
+    seconds: Mapping[str, Histogram]  # by outcome: looked up once, since with labels it costs
+    denied: Told = nobody
+    told: Mapping[str, str] = field(default_factory=dict)  # in the log, with every review
+
+
+def placement_way(judge: Judge, settings: Admission, denied: Told = nobody) -> Way:
+    """Return the way of placement decisions, which are about main resources only."""
+    return Way(
+        PLACEMENT,
+        judge,
+        partial(placed, settings=settings),
+        lambda review: review.operation in _NOTHING or bool(review.subresource),
+        {outcome: metrics.admission_seconds.labels(outcome) for outcome in _OUTCOMES},
+        denied,
+    )
+
+
+def system_ways(system: System, judge: SystemJudge, denied: Told = nobody) -> tuple[Way, Way]:
+    """Return the two ways of a built-in system."""
+    seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
+
+    def way(path: str, *, patches: bool) -> Way:
+        return Way(
+            path,
+            _OwnPoliciesAlways(judge, system),
+            partial(ruled, kind=system.kind, patches=patches),
+            lambda review: review.operation in _NOTHING,
+            seconds,
+            denied,
+            {"system": system.name},
+        )
+
+    return way(admit_path(system), patches=True), way(validate_path(system), patches=False)
+
+
+def admit_path(system: System) -> str:
+    """Return where the API server sends what may still be changed."""
+    return f"/admit/{system.name}"
+
+
+def validate_path(system: System) -> str:
+    """Return where the API server sends what nobody changes any more."""
+    return f"/validate/{system.name}"
+
+
+def ruling(answer: bytes) -> Admitted | Denied:
+    """Read what a built-in system decided. Raises Undecided."""
+    found = parse_ruling(answer)
+    return Admitted(Decision(), patch=found.patch) if found.allowed else Denied(found.reasons)
+
+
+class _OwnPoliciesAlways:
+    """Has the system's own policies judged although there may be none yet: the first one, too."""
+
+    def __init__(self, judge: SystemJudge, system: System) -> None:
+        self._judge = judge
+        self._policies = (system.policies.group, system.policies.resource)
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        own = (review.resource.group, review.resource.resource) == self._policies
+        return await self._judge.verdict(review, seconds, always=own)

@@ -1,0 +1,88 @@
+"""The built-in policy systems in the webhook: who decides, and who knows whether any policy is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from kube_sync.admission.engine import engine_client
+from kube_sync.admission.events import Denials
+from kube_sync.admission.judge import Judge, waits
+from kube_sync.admission.kept import Kept, kept_for
+from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.probe import probing
+from kube_sync.admission.registration import policy_exists
+from kube_sync.admission.target import system_target
+from kube_sync.admission.way import Way, nobody, ruling, system_ways
+from kube_sync.app.context import Context
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.policyobjects import PolicyObjects
+from kube_sync.kube.reflector import Reflector
+from kube_sync.observability import metrics
+from kube_sync.runtime.services import Service
+from kube_sync.settings import System, chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One system in the webhook."""
+
+    ways: tuple[Way, ...]
+    kept: tuple[Kept, ...]
+    exists: Callable[[], bool | None]  # a policy of it does; None: unknown
+    services: tuple[Service, ...]
+
+
+async def serve_systems(
+    context: Context, recorder: EventRecorder, news: Callable[[], None]
+) -> list[Served]:
+    """Return all that are built in; `news` is called when their policies come or go."""
+    found = chosen(context.settings)
+    return [await _serve(context, system, recorder, news) for system in found]
+
+
+async def _serve(
+    context: Context, system: System, recorder: EventRecorder, news: Callable[[], None]
+) -> Served:
+    settings, asking = context.settings, context.settings.admission.engine
+    engine = await context.stack.enter_async_context(engine_client(system_target(settings, system)))
+    policies = PolicyObjects(news)
+    gate = PolicyGate([policies])
+    judge = Judge(
+        engine,
+        gate,
+        backoff=waits(asking.backoff_seconds),
+        attempts=asking.attempts,
+        read=ruling,
+        down=metrics.admission_system_down.labels(system.name),
+    )
+    told = Denials(recorder, system.name.capitalize()).denied
+    denied = told if settings.admission.events else nobody
+    probe = partial(probing, judge, context.readiness.reporter(f"opa for {system.name}"))
+    return Served(
+        system_ways(system, judge, denied),
+        kept_for(system, settings),
+        partial(policy_exists, gate, [policies]),
+        (_watch(context, system, gate, policies), probe),
+    )
+
+
+def _watch(context: Context, system: System, gate: PolicyGate, policies: PolicyObjects) -> Service:
+    name = f"{system.policies} for admission"
+    context.readiness.waiting(name, "not listed yet")
+
+    def report(reason: str | None) -> None:
+        if policies.is_lacking():  # of what there is no kind there is no policy
+            gate.found(policies)
+            context.readiness.noted(name, f"none: {reason}")
+        elif reason is None:
+            gate.found(policies)
+            context.readiness.met(name)
+        else:
+            gate.lost(policies)
+            context.readiness.waiting(name, reason)
+
+    source = KubeCollection(context.kube, system.policies, metadata_only=True)
+    return Reflector(name, source, policies, report).run

@@ -1,0 +1,154 @@
+"""The command line of `kube-sync scheduling`: what can be asked for, and what cannot be meant.
+
+Keeps true: a Request can be carried out, so nothing else looks at the arguments again. It imports
+nothing that talks to servers, since every other command pays for it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kube_sync.errors import Misconfigured
+
+WHAT: Final = "tell which scheduling options a pod may use, and why"
+_CHECK: Final = "say whether SchedulingPolicies admit a pod, and why"
+
+_DESCRIPTION: Final = """\
+Says whether SchedulingPolicies admit pods, and why not, before anything is created: by the
+policies that the pod's service account may `use` (the RBAC verb), merged, which are printed too.
+Policies, roles and bindings come from the cluster (reading only), or from files. It is judged by
+the Rego that comes with kube-sync and the configuration's section `scheduling`, in an OPA of its
+own (opa.binary): nothing that runs is asked or changed.
+
+A pod is judged as it is written. The API server adds to it before anybody is asked: tolerations,
+the priority of a PriorityClass, the name of the default scheduler.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  kube-sync scheduling check -f pod.yaml
+      may this pod be created, as its own service account?
+  kube-sync scheduling check -f deployment.yaml --as system:serviceaccount:team-a:builder
+      may the pods of this Deployment, if they run as `builder` in team-a?
+  helm template ./chart | kube-sync scheduling check -f - -n team-a --policies policies/ -o json
+      in CI, without a cluster: policies, roles and bindings are the files of a folder
+
+exit status: 0 if every pod is admitted; 1 if one is denied; 2 if it cannot be said: the command
+line, the configuration or a file is wrong, or a server or OPA does not answer.
+"""
+
+_ACCOUNT: Final = re.compile(r"system:serviceaccount:(?P<namespace>[^:]+):(?P<name>[^:]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Its name as a user (Kubernetes, "Authenticating": service account tokens)."""
+        return f"system:serviceaccount:{self.namespace}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which pods to judge, as whom, by what, and how to print it."""
+
+    files: tuple[str, ...]  # "-" for standard input
+    account: Account | None = None  # None: the one that each pod names
+    user: str | None = None  # who creates it, where that is no service account
+    groups: tuple[str, ...] = ()  # of that user
+    namespace: str | None = None
+    policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
+    json: bool = False
+
+
+def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
+    """Teach a parser the commands below `scheduling`."""
+    asks = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    check = asks.add_parser(
+        "check",
+        help=_CHECK,
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.set_defaults(command=function)
+    # Suppressed, or what was said before the word would be forgotten.
+    check.add_argument(
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
+    )
+    check.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="a Pod, or what makes pods: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job,"
+        " CronJob, ReplicationController, PodTemplate, or a List of them; YAML or JSON, - for"
+        " standard input (repeatable)",
+    )
+    check.add_argument(
+        "--as",
+        dest="user",
+        metavar="USER",
+        help="system:serviceaccount:NAMESPACE:NAME, which the pod is to run as instead of the one"
+        " that it names; or any other user who creates it (counts if scheduling.user_may_use)",
+    )
+    check.add_argument(
+        "--as-group",
+        dest="groups",
+        action="append",
+        default=[],
+        metavar="GROUP",
+        help="a group of that other user (repeatable; every user is in system:authenticated)",
+    )
+    check.add_argument("-n", "--namespace", metavar="NS", help="of pods that name none")
+    check.add_argument(
+        "--policies",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder of SchedulingPolicies, roles and bindings, instead of the cluster's"
+        " (repeatable; other kinds in it do not count)",
+    )
+    check.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
+    )
+
+
+def requested(arguments: argparse.Namespace) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    user: str | None = arguments.user
+    account = None
+    if user is not None and user.startswith("system:serviceaccount:"):
+        account, user = _account(user, arguments.namespace), None
+    if arguments.groups and user is None:
+        msg = "--as-group: needs a user with --as; the groups of a service account are known"
+        raise Misconfigured(msg)
+    return Request(
+        files=tuple(arguments.filename),
+        account=account,
+        user=user,
+        groups=tuple(arguments.groups),
+        namespace=arguments.namespace,
+        policies=tuple(arguments.policies),
+        json=arguments.output == "json",
+    )
+
+
+def _account(user: str, namespace: str | None) -> Account:
+    found = _ACCOUNT.fullmatch(user)
+    if found is None:
+        msg = f'--as: "{user}" is not system:serviceaccount:NAMESPACE:NAME'
+        raise Misconfigured(msg)
+    if namespace is not None and namespace != found["namespace"]:
+        msg = f"--namespace: a pod in {namespace} cannot run as {user}"
+        raise Misconfigured(msg)
+    return Account(found["namespace"], found["name"])

@@ -1,0 +1,116 @@
+"""`kube-sync scheduling check`, from what is asked for to what is printed.
+
+Keeps true: nothing is written but the answer, to whoever prints it; the Rego that judges is the
+one of decisions. It is wired here and not in `app`, since it has nothing of what runs there, and
+must not need it to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from kube_sync.errors import Undecided
+from kube_sync.kube.client import kube_client
+from kube_sync.opa.builtin import builtin_modules
+from kube_sync.opa.scratch import Modules, ScratchOpa
+from kube_sync.scheduling.arguments import Request
+from kube_sync.scheduling.conditions import Report
+from kube_sync.scheduling.documents import read_files
+from kube_sync.scheduling.evidence import Evidence, of_cluster, of_documents
+from kube_sync.scheduling.pods import Candidate, candidates, namespaces
+from kube_sync.scheduling.verdicts import Answer, Decision, Verdict, answer
+from kube_sync.settings import Settings
+
+# One process for all pods. `merged` is in a list, since a decision may do without it.
+_QUERY: Final = """{
+    "decisions": [{"decision": decision, "merged": merged} |
+        some request in input.requests
+        decision := data.kube_sync.scheduling.decision with input as request
+        merged := [spec | spec := data.kube_sync.scheduling.merged with input as request]
+    ],
+    "reports": {name: report |
+        some name, policy in data.kubernetes.schedulingpolicies
+        report := data.kube_sync.scheduling.validation.report with input as {"object": policy}
+    },
+}"""
+
+
+class Evaluator(Protocol):
+    """The scratch OPA."""
+
+    async def evaluated(
+        self,
+        modules: Modules,
+        data: Mapping[str, Any],
+        asked: Any,  # noqa: ANN401 - any JSON
+        query: str,
+    ) -> Any:  # noqa: ANN401 - any JSON
+        """Return the value of a query."""
+        ...
+
+
+class _Found(msgspec.Struct):
+    decision: Decision
+    merged: list[dict[str, Any]]
+
+
+class _Result(msgspec.Struct):
+    decisions: list[_Found]
+    reports: dict[str, Report]
+
+
+async def run(request: Request, settings: Settings) -> Answer:
+    """Judge the pods and return what to print, and with which status to exit. Raises SyncError."""
+    scratch = ScratchOpa(settings.opa.binary)
+    modules = builtin_modules(["scheduling"])
+    documents = await asyncio.to_thread(read_files, request.files, "--filename")
+    pods = candidates(documents, request)
+    evidence = await _evidence(request, settings, pods)
+    if not evidence.policies:
+        # As the webhook does: deny-all-except begins with the first policy.
+        return answer([Verdict(pod) for pod in pods], {}, as_json=request.json)
+    verdicts, reports = await judged(pods, evidence, settings, modules, scratch)
+    return answer(verdicts, reports, as_json=request.json)
+
+
+async def judged(
+    pods: Sequence[Candidate],
+    evidence: Evidence,
+    settings: Settings,
+    modules: Modules,
+    evaluator: Evaluator,
+) -> tuple[list[Verdict], Mapping[str, Report]]:
+    """Return a verdict for each pod and a report on each policy. Raises SyncError."""
+    data = {"kubernetes": evidence.data, "kube_sync": {"config": _config(settings)}}
+    asked = {"requests": [pod.request for pod in pods]}
+    value = await evaluator.evaluated(modules, data, asked, _QUERY)
+    try:
+        result = msgspec.convert(value, _Result)
+    except msgspec.ValidationError as error:
+        msg = f"data.kube_sync.scheduling gives no decision: {error}"
+        raise Undecided(msg) from error
+    if len(result.decisions) != len(pods):
+        msg = "data.kube_sync.scheduling.decision is undefined"
+        raise Undecided(msg)
+    pairs = zip(pods, result.decisions, strict=True)
+    verdicts = [Verdict(pod, found.decision, _only(found.merged)) for pod, found in pairs]
+    return verdicts, result.reports
+
+
+def _only(merged: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    return merged[0] if merged else None
+
+
+def _config(settings: Settings) -> dict[str, Any]:
+    return {"scheduling": msgspec.to_builtins(settings.scheduling)}
+
+
+async def _evidence(request: Request, settings: Settings, pods: Sequence[Candidate]) -> Evidence:
+    if request.policies:
+        return of_documents(await asyncio.to_thread(read_files, request.policies, "--policies"))
+    async with kube_client(settings.kubernetes) as client:
+        return await of_cluster(client, namespaces(pods))

@@ -1,0 +1,118 @@
+"""What became of each pod, for people and for programs.
+
+Keeps true: text is of one voice with the reasons of the decision, which it repeats as they are;
+nothing in it can move a terminal's cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import yaml
+
+from kube_sync.scheduling.conditions import Report
+from kube_sync.scheduling.pods import Candidate
+
+_NO_POLICY = "there is no SchedulingPolicy: every pod is admitted"
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What `data.kube_sync.scheduling.decision` says."""
+
+    allowed: bool
+    reasons: tuple[str, ...]
+    patch: tuple[dict[str, Any], ...]
+    policies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A pod, what was decided, and by which merged policy; no decision where there is no policy."""
+
+    pod: Candidate
+    decision: Decision | None = None
+    merged: dict[str, Any] | None = None
+
+    @property
+    def allowed(self) -> bool:
+        """Tell whether it is admitted."""
+        return self.decision is None or self.decision.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to print, and the exit status: 0 where all pods are admitted, else 1."""
+
+    text: str
+    status: int
+
+
+def answer(verdicts: Sequence[Verdict], reports: Mapping[str, Report], *, as_json: bool) -> Answer:
+    """Return the verdicts with what is said of the policies themselves."""
+    status = 0 if all(verdict.allowed for verdict in verdicts) else 1
+    if as_json:
+        return Answer(_json(verdicts, reports), status)
+    blocks = [*map(_text, verdicts), *_on_policies(reports)]
+    return Answer("\n\n".join(map(_plain, blocks)), status)
+
+
+def _json(verdicts: Sequence[Verdict], reports: Mapping[str, Report]) -> str:
+    document = {
+        "allowed": all(verdict.allowed for verdict in verdicts),
+        "pods": [_entry(verdict) for verdict in verdicts],
+        "reports": dict(sorted(reports.items())),
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def _entry(verdict: Verdict) -> dict[str, Any]:
+    pod, decision = verdict.pod, verdict.decision
+    return {
+        "kind": pod.kind,
+        "name": pod.name,
+        "namespace": pod.account.namespace,
+        "serviceAccount": pod.account.name,
+        "allowed": verdict.allowed,
+        "reasons": [_NO_POLICY] if decision is None else decision.reasons,
+        "policies": () if decision is None else decision.policies,
+        "patch": () if decision is None else decision.patch,
+        "merged": verdict.merged,
+    }
+
+
+def _text(verdict: Verdict) -> str:
+    pod, decision = verdict.pod, verdict.decision
+    what = "admitted" if verdict.allowed else "denied"
+    lines = [f"{pod.kind} {pod.name or '(no name)'} as {pod.account}: {what}"]
+    if decision is None:
+        return "\n".join([*lines, f"  {_NO_POLICY}"])
+    lines += [f"  {reason}" for reason in decision.reasons]
+    lines.append(f"policies: {', '.join(decision.policies) or 'none that it may use'}")
+    if verdict.merged is not None and decision.policies:
+        lines += ["merged:", *_indented(verdict.merged)]
+    if decision.patch:
+        lines += ["changes:", *_indented(list(decision.patch))]
+    return "\n".join(lines)
+
+
+def _on_policies(reports: Mapping[str, Report]) -> Iterator[str]:
+    problems = {name: report.problems for name, report in reports.items()}
+    findings = {name: report.findings for name, report in reports.items()}
+    for title, told in (
+        ("policies that are not used, and why:", problems),
+        ("policies that may not mean what they seem to:", findings),
+    ):
+        if lines := [f"  {name}: {line}" for name in sorted(told) for line in told[name]]:
+            yield "\n".join([title, *lines])
+
+
+def _indented(value: Any) -> Iterable[str]:  # noqa: ANN401 - any JSON
+    text = yaml.safe_dump(value, sort_keys=True, allow_unicode=True, width=100)
+    return [f"  {line}" for line in text.splitlines()]
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

@@ -1,0 +1,141 @@
+"""The policy systems that can be built in (`builtin`), as a table: what each of them stands on.
+
+Keeps true: a system's own resources are replicated whole, at the place where its rules read them;
+whoever names one of them as well gets the fields of both, from one watch. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kube_sync.errors import Misconfigured
+from kube_sync.objects import GroupVersionResource
+from kube_sync.settings.model import Resource, Section, Settings
+
+_ROOT = "kubernetes"  # of what the built-in rules read, `data.kubernetes.roles`
+_RBAC = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One system; its modules lie in the folder of its name, as does its section of Settings."""
+
+    name: str
+    kind: str  # of its policies, for people
+    policies: GroupVersionResource
+    resources: tuple[Resource, ...]  # what its rules read, and no more of it
+
+    @property
+    def decision(self) -> str:
+        """The path of its decision in OPA."""
+        return f"kube_sync/{self.name}/decision"
+
+    def section(self, settings: Settings) -> Section:
+        """Return what the configuration says for its rules."""
+        section: Section = getattr(settings, self.name)
+        return section
+
+
+def _whole(gvr: GroupVersionResource, *fields: str) -> Resource:
+    # All of it: what `replicate` says of namespaces would hide a binding.
+    return Resource(gvr.group, gvr.version, gvr.resource, namespaces=(), fields=fields)
+
+
+def _rbac(resource: str, *fields: str) -> Resource:
+    return _whole(GroupVersionResource(_RBAC, "v1", resource), *fields)
+
+
+_SCHEDULING = GroupVersionResource("policy.kube-sync.io", "v1alpha1", "schedulingpolicies")
+
+SYSTEMS: Mapping[str, System] = {
+    system.name: system
+    for system in (
+        System(
+            "scheduling",
+            "SchedulingPolicy",
+            _SCHEDULING,
+            (
+                _whole(_SCHEDULING, "spec"),
+                _rbac("roles", "rules"),
+                _rbac("rolebindings", "roleRef", "subjects"),
+                _rbac("clusterroles", "rules"),
+                _rbac("clusterrolebindings", "roleRef", "subjects"),
+            ),
+        ),
+    )
+}
+
+
+def chosen(settings: Settings) -> tuple[System, ...]:
+    """Return the systems that are built in, each once."""
+    return tuple(SYSTEMS[name] for name in dict.fromkeys(settings.builtin))
+
+
+def supplied(settings: Settings) -> frozenset[str]:
+    """Return the names in OPA of what is replicated for the built-in systems."""
+    return frozenset(found.name for system in chosen(settings) for found in system.resources)
+
+
+def with_builtin(settings: Settings) -> Settings:
+    """Return the settings with all that the built-in systems need replicated."""
+    resources = {resource.name: resource for resource in settings.replicate.resources}
+    for system in chosen(settings):
+        for needed in system.resources:
+            also = resources.get(needed.name)
+            resources[needed.name] = needed if also is None else _both(settings, also, needed)
+    replicate = msgspec.structs.replace(settings.replicate, resources=tuple(resources.values()))
+    return msgspec.structs.replace(settings, replicate=replicate)
+
+
+def check_builtin(settings: Settings) -> None:
+    """Check that what is built in finds what it reads where it reads it. Raises Misconfigured."""
+    if settings.builtin and settings.replicate.root != _ROOT:
+        msg = (
+            f'replicate.root: "{settings.replicate.root}", but what is built in reads'
+            f" data.{_ROOT}: leave it out"
+        )
+        raise Misconfigured(msg)
+    needed = {found.name: found for system in chosen(settings) for found in system.resources}
+    for index, resource in enumerate(settings.replicate.resources):
+        if (own := needed.get(resource.name)) is not None:
+            _check_named_too(f"replicate.resources[{index}]", settings, resource, own)
+
+
+def _check_named_too(path: str, settings: Settings, resource: Resource, own: Resource) -> None:
+    if resource.gvr != own.gvr:
+        what = f"{resource.gvr} is"
+    elif _is_part(settings, resource):
+        what = "a part of it is"
+    else:
+        return
+    msg = (
+        f'{path}: {what} "{resource.name}" in OPA, where what is built in reads all {own.gvr};'
+        " give this one another name with `as`"
+    )
+    raise Misconfigured(msg)
+
+
+def _is_part(settings: Settings, resource: Resource) -> bool:
+    replicate = settings.replicate
+    return any(
+        (
+            resource.label_selector,
+            resource.field_selector,
+            replicate.namespaces_of(resource),
+            replicate.ignored_of(resource),
+        )
+    )
+
+
+def _both(settings: Settings, also: Resource, needed: Resource) -> Resource:
+    """Return a resource with the fields of both, whole where one of them is not named fields."""
+    if also == needed:
+        return also
+    paths = also.paths
+    if paths is None or settings.replicate.is_auto(also):
+        return msgspec.structs.replace(also, fields="all")
+    fields = dict.fromkeys((*paths, *(needed.paths or ())))
+    return msgspec.structs.replace(also, fields=tuple(fields))

@@ -1,0 +1,186 @@
+"""SchedulingPolicy in a live cluster: API server with ServiceAccount admission, OPA, our processes.
+
+The API server is one of its own: with ServiceAccount admission pods are as in a cluster, and what
+is registered here is asked about every pod.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kube_sync.certificates import issue, make_authority
+from tools.demo.components import start_service
+from tools.servers.errors import ToolError
+from tools.servers.files import LOOPBACK, write_file, write_pair
+from tools.servers.http import get
+from tools.servers.running import Launcher, RunningServer, free_port
+from tools.servers.stack import RunningStack, start_stack
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "kube-sync-scheduling"
+MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
+POLICIES = "schedulingpolicies.policy.kube-sync.io"
+GLOBAL_DEFAULT = "common"  # the PriorityClass of pods that name none, once there is one
+
+
+@dataclass
+class World:
+    """A cluster, and what the tests do to it."""
+
+    stack: RunningStack
+    services: dict[str, RunningServer]
+    port: int
+    authority: bytes
+
+    def register(self, port: int | None = None) -> None:
+        """Register the webhook at its port, or at another one."""
+        for document in self.manifests():
+            if document["kind"].endswith("WebhookConfiguration"):
+                for webhook in document["webhooks"]:
+                    path = webhook["clientConfig"]["service"]["path"]
+                    url = f"https://127.0.0.1:{port or self.port}{path}"
+                    bundle = base64.b64encode(self.authority).decode()
+                    webhook["clientConfig"] = {"url": url, "caBundle": bundle}
+            self.apply(document)
+
+    def unregister(self) -> None:
+        for kind in (MUTATING, VALIDATING):
+            self.stack.kubectl("delete", kind, NAME, "--ignore-not-found")
+
+    def manifests(self) -> list[Any]:
+        folder = str(ROOT / "manifests/webhook-scheduling")
+        return [*yaml.safe_load_all(self.stack.kubectl("kustomize", folder))]
+
+    def defaults(self) -> None:
+        """Let there be the policies and the rights that every cluster begins with."""
+        self.stack.apply(ROOT / "manifests/scheduling")
+
+    def no_policies(self) -> None:
+        self.stack.kubectl("delete", POLICIES, "--all")
+
+    def policy(self, name: str, spec: dict[str, Any], *options: str) -> None:
+        document = {"apiVersion": "policy.kube-sync.io/v1alpha1", "kind": "SchedulingPolicy"}
+        self.apply(document | {"metadata": {"name": name}, "spec": spec}, *options)
+
+    def may_use(self, namespace: str, account: str, *policies: str) -> None:
+        """Let a service account use these policies, in its namespace; without any, none."""
+        self.stack.kubectl(
+            "delete", "rolebinding,role", account, f"-n={namespace}", "--ignore-not-found"
+        )
+        if not policies:
+            return
+        group = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+        metadata = {"name": account, "namespace": namespace}
+        rule = {
+            "apiGroups": ["policy.kube-sync.io"],
+            "resources": ["schedulingpolicies"],
+            "verbs": ["use"],
+            "resourceNames": [*policies],
+        }
+        self.apply(group | {"kind": "Role", "metadata": metadata, "rules": [rule]})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account}
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+        binding = {"kind": "RoleBinding", "roleRef": role, "subjects": [subject]}
+        self.apply(group | binding | {"metadata": metadata})
+
+    def apply(self, manifest: dict[str, Any], *options: str) -> None:
+        text = json.dumps(manifest)
+        self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
+
+    def create(self, manifest: dict[str, Any], *options: str) -> Any:
+        """Create it; return what is stored. Raises ToolError with what kubectl says."""
+        text = json.dumps(manifest)
+        return json.loads(
+            self.stack.kubectl("create", "-f", "-", "--output=json", *options, stdin=text)
+        )
+
+    def refused(self, manifest: dict[str, Any], *options: str) -> str:
+        """Create it in vain; return why."""
+        try:
+            self.create(manifest, *options)
+        except ToolError as error:
+            return str(error)
+        msg = "it was admitted"
+        raise AssertionError(msg)
+
+    def failure_policies(self) -> set[str]:
+        return {
+            json.loads(self.stack.kubectl("get", kind, NAME, "--output=json"))["webhooks"][0][
+                "failurePolicy"
+            ]
+            for kind in (MUTATING, VALIDATING)
+        }
+
+    def conditions(self, service: str) -> str:
+        return get(self.services[service].url + "/readyz").body.decode()
+
+
+def pod(name: str, namespace: str, /, **spec: Any) -> dict[str, Any]:
+    """Return a pod of one container."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [{"name": "main", "image": "registry.example/main"}]} | spec,
+    }
+
+
+@contextmanager
+def scheduling_world(launcher: Launcher, folder: Path) -> Iterator[World]:
+    """Run it all, without any policy, until the block ends."""
+    arguments = ("--disable-admission-plugins=",)
+    stack = start_stack(launcher, folder / "stack", apiserver_arguments=arguments)
+    with ExitStack() as ending:
+        ending.callback(shutil.rmtree, stack.etcd.spec.folder / "data")
+        ending.callback(stack.stop)
+        stack.furnish()
+        stack.kubectl("create", "serviceaccount", "default", "--namespace=kube-system")
+        authority, port = make_authority("webhook"), free_port()
+        write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
+        ca_file = write_file(folder / "ca.crt", authority.cert_pem)
+        world = World(stack, {}, port, authority.cert_pem)
+        for document in world.manifests():
+            if document["kind"].startswith("ClusterRole"):
+                world.apply(document)
+        for command, configuration in _configurations(stack, folder, port, ca_file).items():
+            service = start_service(command, folder / command, configuration)
+            ending.callback(service.stop)
+            world.services[command] = service
+        yield world
+
+
+def _configurations(
+    stack: RunningStack, folder: Path, port: int, ca_file: Path
+) -> dict[str, dict[str, object]]:
+    token = {"token_file": str(stack.opa_token_files["admission"])}
+    scheduling = {"global_default_priority_class": GLOBAL_DEFAULT}
+    built_in: dict[str, object] = {"builtin": ["scheduling"], "scheduling": scheduling}
+    return {
+        "replicate": {
+            "kubernetes": {"kubeconfig": str(stack.kubeconfigs["replicator"])},
+            "opa": stack.opa_settings(),
+            "decisions": stack.endpoint.server(),
+            **built_in,
+        },
+        "admit": {
+            "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admission"])},
+            "opa": stack.opa_settings() | token,
+            "admission": {
+                "listen": f"127.0.0.1:{port}",
+                "cert_file": str(folder / "tls.crt"),
+                "key_file": str(folder / "tls.key"),
+                "drain_seconds": 0.5,
+                "registration": {"name": "kube-sync-placement", "ca_file": str(ca_file)},
+            },
+            **built_in,
+        },
+    }

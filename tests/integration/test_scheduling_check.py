@@ -1,0 +1,225 @@
+"""`kube-sync scheduling check`, with the pinned OPA and the Rego of decisions."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_sync import cli
+from kube_sync.settings import CONFIG_ENV, fields
+from tests.integration.test_pair import ROOT
+from tools.servers.binaries import ensure_binary
+from tools.servers.running import Launcher
+from tools.servers.stack import RunningStack
+
+SHIPPED = ("--policies", "manifests/scheduling")
+KUBE_SYSTEM = "system:serviceaccount:kube-system:coredns"
+TOLERANT = {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]}
+
+Check = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def check(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Check:
+    """Run the command at the top of the repository: status, standard output, standard error."""
+    assert launcher.form  # which has the program prepared
+    for field in fields():
+        monkeypatch.delenv(field.variable, raising=False)
+    monkeypatch.delenv(CONFIG_ENV, raising=False)
+    monkeypatch.setenv("KUBE_SYNC_OPA_BINARY", str(ensure_binary("opa")))
+    monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
+    monkeypatch.chdir(ROOT)
+
+    def run(*arguments: str, **spec: Any) -> tuple[int, str, str]:
+        text = json.dumps(pod(**spec))
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        with pytest.raises(SystemExit) as exited:
+            cli.main(["scheduling", "check", "-f", "-", *arguments])
+        assert isinstance(exited.value.code, int)
+        return exited.value.code, *capsys.readouterr()
+
+    return run
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "nginx"}]
+    metadata = {"name": "web"}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return document | {"spec": {"containers": containers, **spec}}
+
+
+def policy(folder: Path, name: str, spec: dict[str, Any]) -> str:
+    """Write a policy that every service account may use; returns the file."""
+    rule = {
+        "apiGroups": ["policy.kube-sync.io"],
+        "resources": ["schedulingpolicies"],
+        "resourceNames": [name],
+        "verbs": ["use"],
+    }
+    group = {"kind": "Group", "name": "system:authenticated"}
+    rbac = "rbac.authorization.k8s.io"
+    documents = [
+        {
+            "apiVersion": "policy.kube-sync.io/v1alpha1",
+            "kind": "SchedulingPolicy",
+            "metadata": {"name": name},
+            "spec": spec,
+        },
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "rules": [rule],
+        },
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [group | {"apiGroup": rbac}],
+        },
+    ]
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return str(file)
+
+
+def test_plain_pod_is_admitted_by_what_ships(check: Check) -> None:
+    status, out, err = check(*SHIPPED)
+    assert (status, err) == (0, "")
+    assert out.startswith("Pod web as system:serviceaccount:default:default: admitted\n")
+    assert "policies: restricted\n" in out
+    assert "- default-scheduler" in out
+
+
+def test_denial_names_field_and_value_and_policies(check: Check) -> None:
+    status, out, _ = check(*SHIPPED, **TOLERANT)
+    assert status == 1
+    assert "spec.tolerations[0]: " in out
+    assert "policies considered: restricted" in out
+
+
+def test_account_of_kube_system_may_do_everything(check: Check) -> None:
+    status, out, _ = check(*SHIPPED, "--as", KUBE_SYSTEM, **TOLERANT)
+    assert status == 0
+    assert "policies: privileged, restricted\n" in out
+
+
+def test_defaults_are_shown_as_the_changes_that_they_make(check: Check, tmp_path: Path) -> None:
+    spec = {
+        "allowed": {"schedulerNames": ["default-scheduler"]},
+        "default": {"nodeSelector": {"disk": "ssd"}},
+    }
+    file = policy(tmp_path, "defaults", spec)
+    status, out, _ = check("--policies", file, "-o", "json")
+    found = json.loads(out)["pods"][0]
+    assert (status, found["merged"]) == (0, spec)
+    values = [change["value"] for change in found["patch"]]
+    assert {"disk": "ssd"} in values
+
+
+def test_policies_that_are_not_used_are_told(check: Check, tmp_path: Path) -> None:
+    policy(tmp_path, "good", {"allowed": {"schedulerNames": []}})
+    policy(tmp_path, "bad", {"required": {"tolerations": [{"key": "a"}]}})
+    status, out, _ = check("--policies", str(tmp_path))
+    assert status == 0
+    assert "policies: good\n" in out
+    assert "policies that are not used, and why:\n  bad: spec.required.tolerations" in out
+
+
+def test_merge_option_of_the_configuration_counts(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy(tmp_path, "a", {"allowed": {"schedulerNames": ["default-scheduler"]}})
+    policy(tmp_path, "b", {"allowed": {"tolerations": []}})
+    assert check("--policies", str(tmp_path), **TOLERANT)[0] == 0
+    monkeypatch.setenv("KUBE_SYNC_SCHEDULING_MERGE_OPTION", "2")
+    assert check("--policies", str(tmp_path), **TOLERANT)[0] == 1
+
+
+def test_user_counts_only_where_the_configuration_says_so(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(policy(tmp_path, "mine", {"allowed": {"schedulerNames": []}}))
+    file.write_text(file.read_text().replace("system:authenticated", "dev"), encoding="utf-8")
+    asked = ("--policies", str(file), "--as", "alice", "--as-group", "dev")
+    assert check(*asked)[0] == 1
+    monkeypatch.setenv("KUBE_SYNC_SCHEDULING_USER_MAY_USE", "true")
+    assert check(*asked)[0] == 0
+
+
+def test_without_any_policy_every_pod_is_admitted(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "none.yaml").write_text("kind: ConfigMap\napiVersion: v1\n")
+    status, out, _ = check("--policies", str(tmp_path), **TOLERANT)
+    assert status == 0
+    assert "there is no SchedulingPolicy" in out
+
+
+def test_what_a_deployment_would_make_is_judged(check: Check, tmp_path: Path) -> None:
+    template = {"spec": TOLERANT}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    file = tmp_path / "d.json"
+    file.write_text(json.dumps(deployment | {"spec": {"template": template}}))
+    status, out, _ = check("-f", str(file), *SHIPPED)
+    assert status == 1
+    assert "Pod web as system:serviceaccount:default:default: admitted" in out
+    assert "Deployment d as system:serviceaccount:default:default: denied" in out
+
+
+def test_cluster_and_its_files_say_the_same(
+    check: Check, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(stack.kubeconfigs["admin"]))
+    stack.install_kinds(ROOT / "manifests/crds")
+    stack.apply(ROOT / "manifests/scheduling")
+    try:
+        for arguments, spec in (
+            ((), {}),
+            ((), TOLERANT),
+            (("--as", KUBE_SYSTEM), TOLERANT),
+        ):
+            here = check(*arguments, "-o", "json", **spec)
+            assert here[0] in (0, 1)
+            assert here == check(*arguments, "-o", "json", *SHIPPED, **spec)
+    finally:
+        built = stack.kubectl("kustomize", str(ROOT / "manifests/scheduling"))
+        stack.kubectl("delete", "-f", "-", stdin=built)
+
+
+def test_cluster_that_refuses_says_what(
+    check: Check, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.install_kinds(ROOT / "manifests/crds")
+    monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(stack.kubeconfigs["remediator"]))
+    status, out, err = check()
+    assert (status, out) == (2, "")
+    assert "schedulingpolicies.policy.kube-sync.io is forbidden" in err
+
+
+def test_answer_that_nobody_reads_is_no_trouble(launcher: Launcher) -> None:
+    assert launcher.form
+    program = Path(sys.executable).with_name("kube-sync")
+    command = f"{program} scheduling check -f - --policies manifests/scheduling | true"
+    environment = {**os.environ, "KUBE_SYNC_OPA_BINARY": str(ensure_binary("opa"))}
+    finished = subprocess.run(
+        ["/bin/sh", "-c", command],
+        input=json.dumps(pod()),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    assert finished.stderr == ""

@@ -1,0 +1,228 @@
+"""The kind SchedulingPolicy on a real API server: what it takes, refuses, keeps and explains."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kube_sync.opa.builtin import builtin_modules
+from kube_sync.opa.scratch import ScratchOpa
+from tests.integration.test_pair import ROOT
+from tools.servers.binaries import ensure_binary
+from tools.servers.errors import ToolError
+from tools.servers.running import Launcher
+from tools.servers.stack import RunningStack
+
+KIND = "schedulingpolicies.policy.kube-sync.io"
+REQUIRED_DURING = "requiredDuringSchedulingIgnoredDuringExecution"
+NODE_PATTERN = {"keys": ["zone"], "operators": ["In"], "values": ["a"]}
+
+TAKEN: list[dict[str, Any]] = [
+    {},
+    {"required": {}, "allowed": {}, "default": {}},
+    {"allowed": {"schedulerNames": [], "priorityClasseNames": [], "tolerations": []}},
+    {"allowed": {"nodeSelectors": {"disk": ["ssd"], "region": []}, "affinities": {}}},
+    {"required": {"schedulerNames": ["a"], "nodeSelectors": {"arch": ["amd64"]}}},
+    {"required": {"priorityClassNames": ["a"]}, "default": {"priorityClassName": "a"}},
+    {"allowed": {"SchedulerNames": ["a"]}, "default": {"SchedulerName": "a"}},
+    {"allowed": {"tolerations": [{"keys": [], "effects": ["NoSchedule"]}]}},
+    {"default": {"tolerations": [{"key": "k", "operator": "Equal", "values": ["a", "b"]}]}},
+    {
+        "required": {
+            "affinities": {
+                "nodeAffinities": {
+                    REQUIRED_DURING: {"nodeSelectorTerms": [{"matchExpressions": [NODE_PATTERN]}]}
+                }
+            }
+        },
+        "allowed": {
+            "affinities": {
+                "podAntiAffinities": {},
+                "podAffinities": {REQUIRED_DURING: [{"topologyKeys": ["zone"]}]},
+            }
+        },
+        "default": {
+            "affinity": {
+                "nodeAffinity": {
+                    REQUIRED_DURING: {"nodeSelectorTerms": [{"matchExpressions": [NODE_PATTERN]}]}
+                }
+            }
+        },
+    },
+]
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"required": {"schedulerNames": []}}, "required.schedulerNames is empty"),
+    ({"required": {"SchedulerNames": []}}, "required.SchedulerNames is empty"),
+    ({"required": {"priorityClasseNames": []}}, "required.priorityClasseNames is empty"),
+    ({"required": {"priorityClassNames": []}}, "required.priorityClassNames is empty"),
+    ({"default": {"tolerations": []}}, "default.tolerations is empty"),
+    (
+        {"allowed": {"priorityClassNames": ["a"], "priorityClasseNames": ["b"]}},
+        "two spellings of one field",
+    ),
+    ({"allowed": {"schedulerNames": [], "SchedulerNames": []}}, "two spellings of one field"),
+    ({"default": {"schedulerName": "a", "SchedulerName": "b"}}, "two spellings of one field"),
+    ({"required": {"schedulerNames": "a"}}, "spec.required.schedulerNames"),
+    ({"allowed": {"nodeSelectors": ["disk"]}}, "spec.allowed.nodeSelectors"),
+    ({"allowed": {"tolerations": {}}}, "spec.allowed.tolerations"),
+    ({"allowed": {"schedulerNames": [1]}}, r"spec.allowed.schedulerNames\[0\]"),
+    ({"default": {"nodeSelector": {"disk": ["ssd"]}}}, "spec.default.nodeSelector.disk"),
+]
+
+
+@pytest.fixture(scope="module")
+def server(stack: RunningStack) -> Iterator[RunningStack]:
+    stack.install_kinds(ROOT / "manifests/crds")
+    yield stack
+    stack.kubectl("delete", KIND, "--all")
+
+
+def policy(spec: dict[str, Any], name: str | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy.kube-sync.io/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": name or f"p-{secrets.token_hex(4)}"},
+        "spec": spec,
+    }
+
+
+def stored(server: RunningStack, document: dict[str, Any], *options: str) -> Any:
+    """Create it; return what the API server holds."""
+    text = json.dumps(document)
+    return json.loads(server.kubectl("create", "-f", "-", "--output=json", *options, stdin=text))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    TAKEN,
+    ids=json.dumps,
+)
+def test_documented_fields_are_stored_as_they_are(server: RunningStack, spec: Any) -> None:
+    assert stored(server, policy(spec))["spec"] == spec
+
+
+@pytest.mark.parametrize("field", ["schedulerNames", "SchedulerNames"])
+@pytest.mark.parametrize("folder", ["scheduling", "scheduling-options"])
+def test_policies_that_ship_are_taken(server: RunningStack, folder: str, field: str) -> None:
+    built = server.kubectl("kustomize", str(ROOT / "manifests" / folder))
+    text = built.replace("schedulerNames", field)
+    said = server.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=text)
+    assert said.count("schedulingpolicy.policy.kube-sync.io/") == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    REFUSED,
+    ids=json.dumps,
+)
+@pytest.mark.parametrize("validation", ["Strict", "Ignore"])
+def test_what_makes_no_sense_is_refused_by_name(
+    server: RunningStack, spec: Any, said: str, validation: str
+) -> None:
+    option = f"--validate={validation.lower()}"
+    with pytest.raises(ToolError, match=said):
+        stored(server, policy(spec), option)
+
+
+def test_policy_without_a_spec_is_refused(server: RunningStack) -> None:
+    document = policy({})
+    del document["spec"]
+    with pytest.raises(ToolError, match="spec: Required value"):
+        stored(server, document)
+
+
+@pytest.mark.parametrize("validation", ["strict", "warn", "ignore"])
+def test_misspelt_restrictions_survive_at_every_level(
+    server: RunningStack, validation: str
+) -> None:
+    """Pruned, each of them would be a restriction that nobody misses."""
+    wrong = {"x": ["y"]}
+    node = {REQUIRED_DURING: {"nodeSelectorTerms": [{"matchExpressions": [wrong], **wrong}]}}
+    spec = {
+        **wrong,
+        "required": {"tolerations": [], **wrong, "affinities": {"nodeAffinities": node, **wrong}},
+        "allowed": {
+            **wrong,
+            "tolerations": [wrong],
+            "affinities": {
+                "podAffinities": {REQUIRED_DURING: [wrong], **wrong},
+                "nodeAffinities": {"preferredDuringSchedulingIgnoredDuringExecution": wrong},
+            },
+        },
+        "default": {**wrong, "tolerations": [wrong], "affinity": {**wrong, "podAffinity": wrong}},
+    }
+    found = stored(server, policy(spec) | wrong, f"--validate={validation}")
+    assert (found["spec"], found["x"]) == (spec, ["y"])
+
+
+async def _report(spec: dict[str, Any]) -> Any:
+    """Return what the rules of decisions say of a policy."""
+    query = "data.kube_sync.scheduling.validation.report"
+    scratch = ScratchOpa(str(ensure_binary("opa")))
+    modules = builtin_modules(["scheduling"])
+    return await scratch.evaluated(modules, {}, {"object": policy(spec, "it")}, query)
+
+
+@pytest.mark.parametrize("spec", TAKEN, ids=json.dumps)
+async def test_rules_accept_what_the_schema_takes(launcher: Launcher, spec: Any) -> None:
+    assert launcher.form
+    assert (await _report(spec))["problems"] == []
+
+
+@pytest.mark.parametrize("spec", [spec for spec, _ in REFUSED], ids=json.dumps)
+async def test_rules_refuse_what_the_schema_refuses(launcher: Launcher, spec: Any) -> None:
+    """So a policy that was stored under an older schema is ignored, not half understood."""
+    assert launcher.form
+    assert (await _report(spec))["problems"] != []
+
+
+def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, below in schema.get("properties", {}).items():
+        yield from _fields(below, f"{path}.{name}")
+    if isinstance(items := schema.get("items"), dict):
+        yield from ((p, s) for p, s in _fields(items, path) if p != path)
+
+
+def test_every_field_is_explained(server: RunningStack) -> None:
+    """As the API server publishes it for `kubectl explain`."""
+    published = json.loads(
+        server.kubectl("get", "--raw", "/openapi/v3/apis/policy.kube-sync.io/v1alpha1")
+    )
+    schema = published["components"]["schemas"]["io.kube-sync.policy.v1alpha1.SchedulingPolicy"]
+    found = dict(_fields(schema, "schedpol"))
+    assert len(found) > 50
+    # metadata is Kubernetes' own, which explains it under another name.
+    silent = [path for path, field in found.items() if "description" not in field]
+    assert [path for path in silent if path != "schedpol.metadata"] == []
+    said = server.kubectl("explain", "schedpol.spec.allowed.tolerations.effects")
+    assert "Effects that may be tolerated" in said
+
+
+def test_status_is_written_apart_from_the_spec_and_printed(server: RunningStack) -> None:
+    document = stored(server, policy({"allowed": {}}))
+    name = document["metadata"]["name"]
+    conditions = [
+        {
+            "type": kind,
+            "status": status,
+            "reason": "Test",
+            "message": "what is wrong",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "observedGeneration": 1,
+        }
+        for kind, status in (("Accepted", "False"), ("Findings", "True"))
+    ]
+    change = json.dumps({"status": {"conditions": conditions}, "spec": {"required": {}}})
+    server.kubectl("patch", KIND, name, "--subresource=status", "--type=merge", f"-p={change}")
+    after = json.loads(server.kubectl("get", "schedpol", name, "--output=json"))
+    assert after["spec"] == {"allowed": {}}
+    assert after["metadata"]["generation"] == 1
+    header, row = server.kubectl("get", "schedpol", name, "--output=wide").splitlines()
+    assert header.split() == ["NAME", "ACCEPTED", "FINDINGS", "AGE", "MESSAGE"]
+    assert row.split()[:3] == [name, "False", "True"]
+    assert row.endswith("what is wrong")

@@ -1,0 +1,1 @@
+"""The rules of SchedulingPolicy, asked of a real OPA as anybody would ask it."""

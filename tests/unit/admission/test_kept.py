@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_sync.admission.kept import Kept, kept_for, kept_for_placement
+from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING, Wish, made_right, ours
+from kube_sync.settings import SYSTEMS, Admission, Coordination, Settings
+from kube_sync.settings.model import Registration
+
+ROOT = Path(__file__).resolve().parents[3]
+SYSTEM = SYSTEMS["scheduling"]
+MUTATING, CHECKING = kept_for(SYSTEM, Settings())
+FILES = {
+    "mutatingwebhookconfiguration.yaml": MUTATING,
+    "validatingwebhookconfiguration.yaml": CHECKING,
+}
+
+
+def _manifest(file: str) -> Any:
+    path = ROOT / "manifests/webhook-scheduling" / file
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("file", "kept"), FILES.items())
+def test_the_manifests_are_right_already(file: str, kept: Kept) -> None:
+    manifest = _manifest(file)
+    wish = Wish(kept.path, None, None, kept.namespaces, kept.conditions)
+    assert made_right(manifest, wish) == manifest
+    assert manifest["metadata"]["name"] == kept.name
+    (webhook,) = ours(manifest, kept.path)
+    assert "failurePolicy" not in webhook
+    assert webhook["sideEffects"] == "NoneOnDryRun"
+
+
+def test_what_is_changed_is_checked_again_and_so_are_the_policies() -> None:
+    (changing,) = _manifest("mutatingwebhookconfiguration.yaml")["webhooks"]
+    (checking,) = _manifest("validatingwebhookconfiguration.yaml")["webhooks"]
+    asked = {
+        (*rule["resources"], *rule["operations"])
+        for webhook in (changing, checking)
+        for rule in webhook["rules"]
+    }
+    assert asked == {
+        ("pods", "CREATE"),
+        ("pods", "CREATE", "UPDATE"),
+        ("schedulingpolicies", "CREATE", "UPDATE"),
+    }
+    assert changing["reinvocationPolicy"] == "IfNeeded"
+
+
+def test_the_role_is_for_the_registrations_that_are_kept() -> None:
+    first, second = _manifest("admission-clusterrole.yaml")["rules"]
+    assert first["resources"] == [SYSTEM.policies.resource]
+    assert first["verbs"] == ["list", "watch"]
+    assert second["resourceNames"] == [MUTATING.name] == [CHECKING.name]
+    assert second["resources"] == [MUTATING.kind.resource, CHECKING.kind.resource]
+
+
+def test_the_replicators_role_is_for_what_it_replicates() -> None:
+    rules = _manifest("replicator-clusterrole.yaml")["rules"]
+    assert {(g, r) for rule in rules for g in rule["apiGroups"] for r in rule["resources"]} == {
+        (resource.group, resource.resource) for resource in SYSTEM.resources
+    }
+    assert all(rule["verbs"] == ["list", "watch"] for rule in rules)
+
+
+def test_what_a_cluster_comes_up_with_is_left_out() -> None:
+    settings = Settings(coordination=Coordination("own"))
+    for kept in kept_for(SYSTEM, settings):
+        assert kept.namespaces == ("kube-system", "own")
+
+
+def test_a_system_has_one_of_each_kind() -> None:
+    assert [(kept.kind, kept.path) for kept in (MUTATING, CHECKING)] == [
+        (CONFIGURATIONS, "/admit/scheduling"),
+        (VALIDATING, "/validate/scheduling"),
+    ]
+
+
+def test_that_of_placement_has_the_name_that_is_configured() -> None:
+    settings = Settings(admission=Admission(registration=Registration("mine")))
+    kept = kept_for_placement(settings)
+    assert (kept.name, kept.kind, kept.path) == ("mine", CONFIGURATIONS, "/admit/placement")

@@ -1,0 +1,102 @@
+"""Reports as conditions: what they say, and when nothing has to be written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kube_sync.errors import Undecided
+from kube_sync.scheduling.conditions import Report, are_right, conditions, read_report
+
+EARLY = "2026-01-01T12:00:00Z"
+LATE = "2026-01-02T12:00:00Z"
+FINE = Report((), ())
+WRONG = Report(("spec.x: unknown", "spec.y: empty"), ("terms are ORed",))
+
+
+def of(report: Report, found: Any = (), *, generation: int = 1, now: str = EARLY) -> Any:
+    return conditions(report, generation, found, now)
+
+
+def test_policy_without_problems_is_accepted() -> None:
+    accepted, findings = of(FINE, generation=3)
+    assert accepted == {
+        "type": "Accepted",
+        "status": "True",
+        "reason": "Valid",
+        "message": "decisions use this policy",
+        "observedGeneration": 3,
+        "lastTransitionTime": "2026-01-01T12:00:00Z",
+    }
+    assert (findings["type"], findings["status"], findings["reason"]) == (
+        "Findings",
+        "False",
+        "Clear",
+    )
+
+
+def test_problems_and_findings_are_told_line_by_line() -> None:
+    accepted, findings = of(WRONG)
+    assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
+    assert accepted["message"] == "spec.x: unknown\nspec.y: empty"
+    assert (findings["status"], findings["reason"]) == ("True", "Questionable")
+    assert findings["message"] == "terms are ORed"
+
+
+def test_time_stays_as_long_as_the_status_does() -> None:
+    first = of(WRONG)
+    again = of(Report(("another",), ()), first, generation=2, now=LATE)
+    assert again[0]["lastTransitionTime"] == "2026-01-01T12:00:00Z"
+    assert again[1]["lastTransitionTime"] == "2026-01-02T12:00:00Z"
+    assert again[0]["message"] == "another"
+
+
+def test_condition_without_a_time_gets_one() -> None:
+    found = [{"type": "Accepted", "status": "True"}]
+    assert of(FINE, found)[0]["lastTransitionTime"] == "2026-01-01T12:00:00Z"
+
+
+def test_same_report_later_is_right_already() -> None:
+    first = of(WRONG)
+    assert are_right(first, of(WRONG, first, now=LATE))
+    assert are_right([*reversed(first), {"type": "Other"}], of(WRONG, first, now=LATE))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"message": "x"}, {"reason": "x"}, {"status": "Unknown"}, {"observedGeneration": 0}],
+    ids=str,
+)
+def test_condition_that_somebody_changed_is_not_right(change: dict[str, Any]) -> None:
+    first = of(WRONG)
+    found = [first[0] | change, first[1]]
+    assert not are_right(found, of(WRONG, found, now=LATE))
+    assert not are_right(first[:1], first)
+
+
+def test_message_is_no_longer_than_the_api_server_takes() -> None:
+    accepted, _ = of(Report(("x" * 40_000,), ()))
+    assert len(accepted["message"]) == 32768
+    assert accepted["message"].endswith(" …")
+    exact, _ = of(Report(("x" * 32768,), ()))
+    assert exact["message"] == "x" * 32768
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "OPA does not know data.kube_sync.scheduling.validation.report"),
+        (b"[]", "is no report"),
+        (b'{"problems": []}', "is no report"),
+        (b'{"problems": [1], "findings": []}', "is no report"),
+        (b"{", "is no report"),
+    ],
+)
+def test_answer_that_is_no_report_decides_nothing(answer: bytes | None, said: str) -> None:
+    with pytest.raises(Undecided, match=said):
+        read_report(answer)
+
+
+def test_report_is_read() -> None:
+    assert read_report(b'{"problems": ["a"], "findings": ["b"]}') == Report(("a",), ("b",))
