@@ -10,16 +10,20 @@ import data.kube_sync.scheduling.validation
 
 # METADATA
 # description: The specs of the usable policies, by name
-specs[name] := canonical(data.kubernetes.schedulingpolicies[name]) if {
+specs[name] := spec if {
 	some name in use.names
-	count(_problems[name]) == 0
+	spec := _valid(data.kubernetes.schedulingpolicies[name])
 }
 
 # METADATA
 # description: The names of policies that could be used if they were valid, in order
-ignored := sort([name | some name in use.names; not specs[name]])
+ignored := sort(use.names - object.keys(specs))
 
-_problems[name] := validation.problems(data.kubernetes.schedulingpolicies[name]) if some name in use.names
+_valid(policy) := policy.spec if {
+	validation.is_plain(policy)
+} else := canonical(policy) if {
+	count(validation.problems(policy)) == 0
+}
 
 # METADATA
 # description: |

@@ -45,12 +45,14 @@ _grants(rule) if {
 
 # A role that is not there (any more) has no rules, so a binding to it grants nothing.
 _cluster_roles contains binding.roleRef.name if {
-	people := _people
+	bindings := data.kubernetes.clusterrolebindings
+	names := _named
 	some name
-	subject := data.kubernetes.clusterrolebindings[name].subjects[_]
-	people[subject.kind][subject.name]
+	names[bindings[name].subjects[_].name]
+	binding := bindings[name]
+	some subject in binding.subjects
+	subject.name in _people[subject.kind]
 	_is_bound(subject, "")
-	binding := data.kubernetes.clusterrolebindings[name]
 	binding.roleRef.kind == "ClusterRole"
 }
 
@@ -59,12 +61,14 @@ _cluster_roles contains name if some ["ClusterRole", name] in _namespaced
 _roles contains name if some ["Role", name] in _namespaced
 
 _namespaced contains [binding.roleRef.kind, binding.roleRef.name] if {
-	people := _people
+	bindings := data.kubernetes.rolebindings[pods.namespace]
+	names := _named
 	some name
-	subject := data.kubernetes.rolebindings[pods.namespace][name].subjects[_]
-	people[subject.kind][subject.name]
+	names[bindings[name].subjects[_].name]
+	binding := bindings[name]
+	some subject in binding.subjects
+	subject.name in _people[subject.kind]
 	_is_bound(subject, pods.namespace)
-	binding := data.kubernetes.rolebindings[pods.namespace][name]
 }
 
 _is_bound(subject, _) if {
@@ -82,6 +86,8 @@ _is_bound(subject, namespace) if {
 _namespace(subject, _) := subject.namespace if not object.get(subject, "namespace", "") in {"", null}
 
 _namespace(subject, namespace) := namespace if object.get(subject, "namespace", "") in {"", null}
+
+_named := union({names | some names in _people})
 
 # By the kind of a subject, the names that it may have.
 _people := {

@@ -25,34 +25,38 @@ _found := problems(input.object)
 # description: What this policy is refused for, each with the path of its field
 problems(policy) := {"the policy must be an object"} if not is_object(policy)
 
-problems(policy) := _misshapen(policy) if {
+problems(policy) := _first_found(misshapen, policy) if {
 	is_object(policy)
-	count(_misshapen(policy)) > 0
+	misshapen := shapes.problems("", object.remove(policy, _not_ours), _fields)
 }
 
-problems(policy) := _contradictions(object.get(policy, "spec", {})) if {
-	is_object(policy)
-	count(_misshapen(policy)) == 0
+# METADATA
+# description: |
+#   Whether a policy is written without anything to translate, and so plainly that it has no
+#   problems. Every usable policy is looked at in every decision, and a walk over its paths costs ten
+#   times what it costs to see that a list holds texts only.
+is_plain(policy) if {
+	object.keys(policy) - ({"spec"} | _not_ours) == set()
+	object.keys(policy.spec) - {"required", "allowed", "default"} == set()
+	every section, fields in policy.spec {
+		is_object(fields)
+		every field, value in fields {
+			_is_plain(section, field, value)
+		}
+	}
 }
 
-_misshapen(policy) := shapes.problems("", _doubtful(policy), _fields)
+_not_ours := {"apiVersion", "kind", "metadata", "status"}
 
-# A walk costs ten times what it costs to see that a list holds texts only, and this is done for
-# every usable policy in every decision: the plain fields are not walked.
-_doubtful(policy) := json.remove(
-	object.remove(policy, ["apiVersion", "kind", "metadata", "status"]),
-	[["spec", section, field] |
-		some section in ["required", "allowed", "default"]
-		some field, value in policy.spec[section]
-		_is_plain(section, field, value)
-	],
-)
+_first_found(set(), policy) := _contradictions(object.get(policy, "spec", {}))
+
+_first_found(misshapen, _) := misshapen if count(misshapen) > 0
 
 _is_plain(section, field, values) if {
 	section != "default"
 	field in {"schedulerNames", "priorityClasseNames"}
 	_is_texts(values)
-	values != []
+	[section, values] != ["required", []]
 	not "" in values
 }
 
@@ -74,6 +78,14 @@ _is_plain(section, "affinities", {"nodeAffinities": {"requiredDuringSchedulingIg
 		_is_array_of_some(term.matchExpressions)
 		_are_patterns(term.matchExpressions, ["keys", "operators", "values"])
 	}
+}
+
+_is_plain(section, "affinities", {}) if section != "default"
+
+_is_plain("default", field, name) if {
+	field in {"schedulerName", "priorityClasseName"}
+	is_string(name)
+	name != ""
 }
 
 _is_plain("default", "nodeSelector", selector) if {

@@ -1,5 +1,6 @@
 package kube_sync.scheduling.validation_test
 
+import data.kube_sync.scheduling.policies
 import data.kube_sync.scheduling.validation
 
 hard := "requiredDuringSchedulingIgnoredDuringExecution"
@@ -149,4 +150,50 @@ test_expression_of_a_default_needs_one_key_and_one_operator if {
 		some problem in problems({"default": {"affinity": {"nodeAffinity": {hard: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}}})
 		endswith(problem, "nodeSelectorTerms[0].matchExpressions[0].key: exactly one is needed")
 	}
+}
+
+terms := {"nodeSelectorTerms": [{"matchExpressions": [{"keys": ["a"], "operators": [], "values": ["b"]}]}]}
+
+test_plain_policy_has_no_problem_and_is_what_it_says if {
+	every spec in [
+		{},
+		{"required": {}, "allowed": {}, "default": {}},
+		{"required": {"schedulerNames": ["a"], "priorityClasseNames": ["b"], "nodeSelectors": {"c": [], "d": ["e", ""]}}},
+		{"allowed": {"schedulerNames": [], "priorityClasseNames": ["a"], "nodeSelectors": {}, "tolerations": [], "affinities": {}}},
+		{"allowed": {"tolerations": [{}, {"keys": ["a"], "effects": []}]}},
+		{"required": {"affinities": {"nodeAffinities": {hard: terms}}}},
+		{"default": {"schedulerName": "a", "priorityClasseName": "b", "nodeSelector": {"c": ""}}},
+	] {
+		policy := {"metadata": {"name": "p"}, "spec": spec}
+		validation.is_plain(policy)
+		validation.problems(policy) == set()
+		policies.canonical(policy) == spec
+	}
+}
+
+test_nothing_that_is_refused_or_translated_is_plain if {
+	every spec in [
+		null,
+		{"alowed": {}},
+		{"allowed": null},
+		{"allowed": {"SchedulerNames": ["a"]}},
+		{"required": {"schedulerNames": []}},
+		{"required": {"schedulerNames": [""]}},
+		{"required": {"schedulerNames": "a"}},
+		{"required": {"tolerations": []}},
+		{"required": {"nodeSelectors": {"a": "b"}}},
+		{"allowed": {"tolerations": [{"key": "a"}]}},
+		{"allowed": {"tolerations": [{"keys": [1]}]}},
+		{"allowed": {"affinities": {"nodeAffinities": {hard: {"nodeSelectorTerms": []}}}}},
+		{"allowed": {"affinities": {"nodeAffinities": {hard: {"nodeSelectorTerms": [{"matchExpressions": []}]}}}}},
+		{"allowed": {"affinities": {"nodeAffinities": {hard: {"nodeSelectorTerms": [{}]}}}}},
+		{"default": {"nodeSelectors": {}}},
+		{"default": {"nodeSelector": {"a": 1}}},
+		{"default": {"schedulerName": ""}},
+		{"default": {"affinities": {}}},
+		{"allowed": {"nodeSelector": {}}},
+	] {
+		not validation.is_plain({"spec": spec})
+	}
+	not validation.is_plain({"spec": {}, "sepc": {}})
 }
