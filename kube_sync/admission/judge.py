@@ -92,6 +92,7 @@ class Admitted:
     decision: Decision
     asked: Asked = Asked()
     patch: tuple[Operation, ...] = ()
+    ruled: bool = False  # by a built-in system, and not for want of any policy
 
 
 @dataclass(frozen=True, slots=True)

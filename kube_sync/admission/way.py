@@ -13,8 +13,9 @@ from typing import Protocol
 
 from prometheus_client import Histogram
 
-from kube_sync.admission.judge import Admitted, Denied, Verdict
+from kube_sync.admission.judge import Admitted, Asked, Denied, Verdict
 from kube_sync.admission.judge import Judge as SystemJudge
+from kube_sync.admission.memo import Memo
 from kube_sync.admission.outcome import Read, placed, ruled
 from kube_sync.admission.review import Review
 from kube_sync.admission.ruling import parse_ruling
@@ -71,11 +72,12 @@ def placement_way(judge: Judge, settings: Admission, denied: Told = nobody) -> W
 def system_ways(system: System, judge: SystemJudge, denied: Told = nobody) -> tuple[Way, Way]:
     """Return the two ways of a built-in system."""
     seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
+    memo = Memo()
 
     def way(path: str, *, patches: bool) -> Way:
         return Way(
             path,
-            _OwnPoliciesAlways(judge, system),
+            (_Changing if patches else _Checking)(_OwnPoliciesAlways(judge, system), memo),
             partial(ruled, kind=system.kind, patches=patches),
             lambda review: review.operation in _NOTHING,
             seconds,
@@ -99,7 +101,36 @@ def validate_path(system: System) -> str:
 def ruling(answer: bytes) -> Admitted | Denied:
     """Read what a built-in system decided. Raises Undecided."""
     found = parse_ruling(answer)
-    return Admitted(Decision(), patch=found.patch) if found.allowed else Denied(found.reasons)
+    if not found.allowed:
+        return Denied(found.reasons)
+    return Admitted(Decision(), patch=found.patch, ruled=True)
+
+
+class _Changing:
+    """Remembers what it admits, as it will be."""
+
+    def __init__(self, judge: Judge, memo: Memo) -> None:
+        self._judge = judge
+        self._memo = memo
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        verdict = await self._judge.verdict(review, seconds)
+        if isinstance(verdict, Admitted) and verdict.ruled:
+            self._memo.note(review, verdict.patch)
+        return verdict
+
+
+class _Checking:
+    """Asks only about what is not as it was admitted a moment ago."""
+
+    def __init__(self, judge: Judge, memo: Memo) -> None:
+        self._judge = judge
+        self._memo = memo
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        if self._memo.knows(review):
+            return Admitted(Decision(), Asked(review.uid), ruled=True)
+        return await self._judge.verdict(review, seconds)
 
 
 class _OwnPoliciesAlways:

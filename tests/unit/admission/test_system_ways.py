@@ -28,7 +28,7 @@ from tests.fakes.reviewing import Webhook, webhook
 from tests.fakes.reviews import body as review_body
 
 SYSTEM = SYSTEMS["scheduling"]
-POD = {"metadata": {"name": "web"}, "spec": {"schedulerName": "default-scheduler"}}
+POD: dict[str, Any] = {"metadata": {"name": "web"}, "spec": {"schedulerName": "default-scheduler"}}
 PODS = {"group": "", "version": "v1", "resource": "pods"}
 POLICIES = {"group": "policy.kube-sync.io", "version": "v1alpha1", "resource": "schedulingpolicies"}
 ADMITS = {"allowed": True, "reasons": [], "patch": [], "policies": ["restricted"]}
@@ -154,6 +154,26 @@ async def test_an_answer_of_another_shape_denies(world: World, path: str) -> Non
     )
     ((outcome, _),) = world.denied
     assert outcome == "undecidable"
+
+
+async def test_what_became_as_it_was_to_become_is_not_asked_about_again(world: World) -> None:
+    world.answer["patch"] = PATCH
+    await world.review(ADMIT)
+    made = {**POD, "spec": POD["spec"] | {"nodeSelector": {"arch": "amd64"}}}
+    assert await world.review(VALIDATE, made) == {"allowed": True}
+    assert len(world.opa.inputs) == 1
+    await world.review(VALIDATE, made, userInfo={"username": "another"})
+    assert len(world.opa.inputs) == 2
+
+
+async def test_what_was_refused_or_never_decided_is_asked_about_again(world: World) -> None:
+    world.gate.policy_may_exist = False
+    await world.review(ADMIT)
+    world.gate.policy_may_exist = True
+    world.answer |= {"allowed": False, "reasons": ["no"]}
+    for path in (VALIDATE, ADMIT, VALIDATE):
+        assert (await world.review(path))["allowed"] is False
+    assert len(world.opa.inputs) == 3
 
 
 async def test_while_there_is_no_policy_pods_are_admitted_and_nobody_is_asked(

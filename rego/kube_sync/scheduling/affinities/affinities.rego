@@ -23,6 +23,7 @@ _plural := {
 }
 
 _denied_nodes(pod, spec) := {message |
+	pod.affinity != {} # as of most pods
 	some half in _halves
 	terms := nodes.terms(pod.affinity, half)
 	not _is_open(pod, spec, "nodeAffinity", half)
@@ -35,6 +36,7 @@ _denied_nodes(pod, spec) := {message |
 }
 
 _denied_peers(pod, spec) := {message |
+	pod.affinity != {} # as of most pods
 	some kind in ["podAffinity", "podAntiAffinity"]
 	some half in _halves
 	terms := peers.terms(pod, kind, half)
