@@ -35,7 +35,7 @@ pipeline := _answer(qos.annotations) if qos.refusals == []
 pipeline := qos.decision if qos.refusals != []
 
 # `first` are the annotations that were set before the policies look.
-_answer(first) := _judged(scope.object_of(input), _policies, first) if {
+_answer(first) := _judged(scope.object_of(input), first) if {
 	is_object(input)
 	_faults == []
 }
@@ -46,9 +46,9 @@ _answer(_) := _refusal(["there is no request"]) if not is_object(input)
 
 _refusal(reasons) := {"allowed": false, "reasons": reasons, "patch": [], "policies": []}
 
-_judged(whole, policies, first) := _decided(whole, first, matching) if {
+_judged(whole, first) := _decided(whole, first, matching) if {
 	annotations := object.union(scope.map_of(whole, "annotations"), first)
-	matching := rules.matching(policies, scope.map_of(whole, "labels"), annotations)
+	matching := rules.matching(_namespace, scope.map_of(whole, "labels"), annotations)
 }
 
 _decided(_, _, matching) := {
@@ -73,9 +73,10 @@ _decided(whole, first, matching) := {
 
 _names(list) := sort({found.policy | some found in list})
 
-default _policies := {}
+# The namespace whose policies judge the request; none has the empty name.
+default _namespace := ""
 
-_policies := data.kubernetes.metadatapolicies[scope.namespace_of(input)] if {
+_namespace := scope.namespace_of(input) if {
 	scope.written(input)
 	not scope.leaving(input)
 	not _is_policy

@@ -16,13 +16,26 @@ _updates := {"labels": "updatedLabels", "annotations": "updatedAnnotations"}
 
 # METADATA
 # description: |
-#   The rules of the policies, by name, whose predicates these labels and annotations meet, in their
-#   order. Rules with faults apply to nothing; they are looked for only in those that would apply.
-matching(policies, labels, annotations) := [found |
-	some name, policy in policies
-	some i, rule in policy.spec.rules
-	selector.selects(rule.policyPredicate, "labelSelector", labels)
-	selector.selects(rule.policyPredicate, "annotationSelector", annotations)
+#   The rules of the namespace's policies, by name and then in their order, whose predicates these
+#   labels and annotations meet. Rules with faults apply to nothing; faults are looked for only in
+#   those that would apply.
+matching(namespace, labels, annotations) := [found |
+	some name, i
+
+	# Handed over as an argument, OPA would read all policies whole, which takes twice as long.
+	rule := data.kubernetes.metadatapolicies[namespace][name].spec.rules[i]
+
+	# Of the hundreds that a namespace may have, most end at the first of these two.
+	object.subset(labels, object.get(rule, ["policyPredicate", "labelSelector", "matchLabels"], {}))
+	object.subset(
+		annotations,
+		object.get(rule, ["policyPredicate", "annotationSelector", "matchLabels"], {}),
+	)
+	selector.met(object.get(rule, ["policyPredicate", "labelSelector", "matchExpressions"], []), labels)
+	selector.met(
+		object.get(rule, ["policyPredicate", "annotationSelector", "matchExpressions"], []),
+		annotations,
+	)
 	count(faults(rule)) == 0
 	found := {"policy": name, "index": i, "rule": rule}
 ]

@@ -8,14 +8,9 @@ package kube_sync.metadata.selector
 import data.kube_sync.metadata.syntax
 
 # METADATA
-# description: |
-#   True when the selector of this name in the predicate, which has no faults, selects a map. This is
-#   what is done with every rule of a namespace: one builtin where there are no expressions.
-selects(predicate, name, map) if {
-	object.subset(map, object.get(predicate, [name, "matchLabels"], {}))
-	every expression in object.get(predicate, [name, "matchExpressions"], []) {
-		_met(expression.operator, expression, map)
-	}
+# description: True when a map of labels or annotations meets all these expressions, which have no faults
+met(list, map) if {
+	every expression in list { _met(expression.operator, expression, map) }
 }
 
 _met("In", expression, map) if _listed(expression, map)
