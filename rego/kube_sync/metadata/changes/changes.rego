@@ -11,14 +11,15 @@ import data.kube_sync.metadata.scope
 #   The operations that give the object these `labels` and `annotations`, sorted by path; none where it
 #   has them, so that a second pass changes nothing.
 patch(whole, wanted) := [operation |
-	is_object(object.get(whole, "metadata", null))
 	some name in ["annotations", "labels"]
 	some operation in jsonpatch.put(
 		_with_maps(whole),
 		["metadata", name],
 		_missing(scope.map_of(whole, name), wanted[name]),
 	)
-]
+] if {
+	is_object(object.get(whole, "metadata", null))
+}
 
 patch(whole, wanted) := jsonpatch.put(_without(whole), ["metadata"], metadata) if {
 	not is_object(object.get(whole, "metadata", null))

@@ -79,4 +79,7 @@ _named(namespace) if {
 
 _group(version) := group if [group, _] = split(version, "/")
 
-_group(version) := "" if not contains(version, "/")
+_group(version) := "" if {
+	is_string(version)
+	not contains(version, "/")
+}

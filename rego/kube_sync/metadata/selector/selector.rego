@@ -101,7 +101,7 @@ _value_faults(_, expression) := {[".values", message] |
 }
 
 _value_faults(_, expression) := {[".operator", "must be In, NotIn, Exists or DoesNotExist"]} if {
-	not expression.operator in {"In", "NotIn", "Exists", "DoesNotExist"}
+	not object.get(expression, "operator", null) in {"In", "NotIn", "Exists", "DoesNotExist"}
 }
 
 _given_faults(_, values) := {[".values", "must be a list of at least one value"]} if {

@@ -4,7 +4,7 @@ import data.kube_sync.qos.class
 
 both(cpu, memory) := {"cpu": cpu, "memory": memory}
 
-equal := {"requests": both("100m", "1Gi"), "limits": both("0.1", "1024Mi")}
+same := {"requests": both("100m", "1Gi"), "limits": both("0.1", "1024Mi")}
 
 container(resources) := {"name": "c", "resources": resources}
 
@@ -16,7 +16,7 @@ pod(containers, first) := {
 sized(requests, limits) := {"resources": {"requests": requests, "limits": limits}}
 
 test_equal_requests_and_limits_are_guaranteed if {
-	class.of(pod([equal, equal], [equal])) == "Guaranteed"
+	class.of(pod([same, same], [same])) == "Guaranteed"
 	class.of(pod([{"limits": both("1", "1")}], [])) == "Guaranteed"
 }
 
@@ -27,8 +27,8 @@ test_nothing_asked_for_is_best_effort if {
 }
 
 test_anything_else_is_burstable if {
-	class.of(pod([equal, {}], [])) == "Burstable"
-	class.of(pod([equal], [{}])) == "Burstable"
+	class.of(pod([same, {}], [])) == "Burstable"
+	class.of(pod([same], [{}])) == "Burstable"
 	class.of(pod([{}], [{"requests": {"cpu": "1"}}])) == "Burstable"
 	class.of(pod([{"requests": both("1", "1")}], [])) == "Burstable"
 	class.of(pod([{"limits": {"memory": "1Gi"}}], [])) == "Burstable"
@@ -45,21 +45,21 @@ test_amounts_are_compared_in_sum if {
 }
 
 test_ephemeral_containers_do_not_count if {
-	class.of({"containers": [container(equal)], "ephemeralContainers": [container({})]}) == "Guaranteed"
+	class.of({"containers": [container(same)], "ephemeralContainers": [container({})]}) == "Guaranteed"
 }
 
 test_resources_of_the_pod_decide_alone if {
 	of_pod := sized(both("1", "1"), both("1", "1"))
 	class.of(object.union(pod([{}], []), of_pod)) == "Guaranteed"
-	class.of(object.union(pod([equal], []), {"resources": {}})) == "BestEffort"
-	class.of(object.union(pod([equal], []), {"resources": null})) == "Guaranteed"
-	class.of(object.union(pod([equal], []), {"resources": {"requests": {"cpu": "1"}}})) == "Burstable"
+	class.of(object.union(pod([same], []), {"resources": {}})) == "BestEffort"
+	class.of(object.union(pod([same], []), {"resources": null})) == "Guaranteed"
+	class.of(object.union(pod([same], []), {"resources": {"requests": {"cpu": "1"}}})) == "Burstable"
 }
 
 test_requests_of_the_pod_default_to_those_of_its_containers if {
 	of_pod := {"resources": {"limits": both("1", "1Gi")}}
 	class.of(object.union(pod([{}], []), of_pod)) == "Guaranteed"
-	class.of(object.union(pod([equal], []), of_pod)) == "Burstable"
+	class.of(object.union(pod([same], []), of_pod)) == "Burstable"
 	class.of(object.union(pod([{"requests": both("1", "1Gi")}], []), of_pod)) == "Guaranteed"
 }
 
@@ -102,7 +102,7 @@ test_shape_that_no_pod_has_is_a_problem if {
 }
 
 test_pod_as_it_should_be_has_no_problem if {
-	class.problems(pod([equal, {}], [{"limits": null}])) == set()
+	class.problems(pod([same, {}], [{"limits": null}])) == set()
 	class.problems({}) == set()
 	class.problems(pod([{"limits": {"example.com/gpu": "x"}}], [])) == set()
 }
