@@ -34,15 +34,20 @@ pipeline := _answer(qos.annotations) if qos.refusals == []
 
 pipeline := qos.decision if qos.refusals != []
 
+# Without an input there is no request, of which something has to be said too.
+default _request := null
+
+_request := input
+
 # `first` are the annotations that were set before the policies look.
-_answer(first) := _judged(scope.object_of(input), first) if {
-	is_object(input)
+_answer(first) := _judged(scope.object_of(_request), first) if {
+	is_object(_request)
 	_faults == []
 }
 
 _answer(_) := _refusal(_faults) if _faults != []
 
-_answer(_) := _refusal(["there is no request"]) if not is_object(input)
+_answer(_) := _refusal(["there is no request"]) if not is_object(_request)
 
 _refusal(reasons) := {"allowed": false, "reasons": reasons, "patch": [], "policies": []}
 
@@ -76,9 +81,9 @@ _names(list) := sort({found.policy | some found in list})
 # The namespace whose policies judge the request; none has the empty name.
 default _namespace := ""
 
-_namespace := scope.namespace_of(input) if {
-	scope.written(input)
-	not scope.leaving(input)
+_namespace := scope.namespace_of(_request) if {
+	scope.written(_request)
+	not scope.leaving(_request)
 	not _is_policy
 }
 
@@ -86,11 +91,11 @@ _namespace := scope.namespace_of(input) if {
 default _faults := []
 
 _faults := [sprintf("%s: %s", [problem.path, problem.message]) |
-	some problem in validation.problems(input.object)
+	some problem in validation.problems(_request.object)
 ] if {
 	_is_policy
-	scope.written(input)
-	not scope.leaving(input)
+	scope.written(_request)
+	not scope.leaving(_request)
 }
 
-_is_policy if scope.is_a(input, _group, "MetadataPolicy")
+_is_policy if scope.is_a(_request, _group, "MetadataPolicy")

@@ -25,7 +25,7 @@ decision := {
 	"patch": [],
 	"policies": [],
 } if {
-	not is_object(input)
+	not is_object(_request)
 }
 
 decision := {
@@ -34,7 +34,7 @@ decision := {
 	"patch": _patch,
 	"policies": [],
 } if {
-	is_object(input)
+	is_object(_request)
 }
 
 # METADATA
@@ -56,14 +56,19 @@ annotations := {annotation: class.of(_spec)} if {
 	count(refusals) == 0
 }
 
+# Without an input there is no request, of which something has to be said too.
+default _request := null
+
+_request := input
+
 _asked if {
-	scope.written(input)
-	scope.is_a(input, "", "Pod")
+	scope.written(_request)
+	scope.is_a(_request, "", "Pod")
 }
 
-_spec := object.get(scope.object_of(input), "spec", {})
+_spec := object.get(scope.object_of(_request), "spec", {})
 
-_patch := changes.patch(scope.object_of(input), {"labels": {}, "annotations": annotations})
+_patch := changes.patch(scope.object_of(_request), {"labels": {}, "annotations": annotations})
 
 _said := [sprintf("quality of service: annotation %q is %q", [key, value]) |
 	some key, value in annotations

@@ -90,13 +90,12 @@ _rejected_already(asks, about) if {
 	every asked in about { selector.contradictory(array.concat(asks, [_negated(asked)])) }
 }
 
+# What a rule sets is there, so none of these asks for its absence.
 _negated(asked) := {"key": asked.key, "operator": "NotIn", "values": asked.values} if asked.operator == "In"
 
 _negated(asked) := {"key": asked.key, "operator": "In", "values": asked.values} if asked.operator == "NotIn"
 
 _negated(asked) := {"key": asked.key, "operator": "DoesNotExist"} if asked.operator == "Exists"
-
-_negated(asked) := {"key": asked.key, "operator": "Exists"} if asked.operator == "DoesNotExist"
 
 _meets(asked, value) if {
 	asked.operator == "In"
