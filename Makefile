@@ -11,7 +11,7 @@ STACK ?= processes
 # Code whose every line and branch is tested.
 WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_sync/remediator/plan.py,kube_sync/admission/review.py,kube_sync/analysis/*.py,kube_sync/safety/*.py
 # Each of these is a world of its own: examples share a package name.
-REGO := rego/system $(wildcard rego/examples/*/)
+REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
 .PHONY: help setup demo down up test check bench clean
 

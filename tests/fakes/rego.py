@@ -20,7 +20,8 @@ _EACH = """package each
 
 answers := [answer |
 	some given in input
-	answer := object.get({{"is": is | is := data.{decision} with input as given}}, "is", "undefined")
+	found := {{"is": is | is := data.{decision} with input as given}}
+	answer := object.get(found, "is", "undefined")
 ]
 """
 

@@ -140,7 +140,9 @@ def test_rules_do_what_a_plain_reading_says(
 
 
 def test_mebibyte_of_annotations_is_judged(opa: RegoOpa) -> None:
-    opa.policies(policy("p", [{"policyPredicate": {}, "policyAction": {"updatedLabels": {"a": "1"}}}]))
+    opa.policies(
+        policy("p", [{"policyPredicate": {}, "policyAction": {"updatedLabels": {"a": "1"}}}])
+    )
     metadata = {"annotations": {"large": "x" * 2**20}}
     request = {"operation": "CREATE", "namespace": "ns", "object": {"metadata": metadata}}
     answer = opa.ask("kube_sync.metadata.pipeline", request)

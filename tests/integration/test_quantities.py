@@ -73,7 +73,11 @@ _texts = _quantities | st.text("0123456789.+-eEinumkKMGTP", max_size=8)
 @settings(
     max_examples=10,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
 )
 @given(seed=st.data())
 def test_every_quantity_is_what_exact_fractions_say(opa: RegoOpa, seed: st.DataObject) -> None:

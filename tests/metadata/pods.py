@@ -34,7 +34,7 @@ def pod(seed: int, kind: str) -> dict[str, Any]:
     if chance.random() < 0.4:
         spec["initContainers"] = _containers(chance, kind, "i", chance.randint(1, 2))
     if chance.random() < 0.2:
-        spec["resources"] = _of_pod(chance, spec)
+        spec["resources"] = _of_pod(chance)
     name = f"p-{kind.lower()}-{seed}"
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
@@ -87,7 +87,7 @@ def _some(chance: random.Random) -> dict[str, Any]:
     return found
 
 
-def _of_pod(chance: random.Random, spec: dict[str, Any]) -> dict[str, Any]:
+def _of_pod(chance: random.Random) -> dict[str, Any]:
     amounts = {"cpu": ("64", "64000m"), "memory": ("7E", "7000P")}
     choice = chance.random()
     if choice < 0.15:
@@ -97,4 +97,3 @@ def _of_pod(chance: random.Random, spec: dict[str, Any]) -> dict[str, Any]:
         return {"limits": limits}
     requests = {n: chance.choice(a) for n, a in amounts.items() if n in limits or choice > 0.8}
     return {"limits": limits, "requests": requests}
-

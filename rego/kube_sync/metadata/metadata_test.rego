@@ -184,3 +184,8 @@ test_pod_without_a_class_is_refused_first if {
 test_what_no_predicate_asks_for_is_said if {
 	decide(request, rejecting).reasons == [`metadata policy "a", rule 0: rejects objects with any metadata`]
 }
+
+test_no_input_is_no_request if {
+	metadata.decision.allowed == false
+	metadata.pipeline.allowed == false
+}

@@ -67,3 +67,7 @@ test_no_request_is_refused if {
 		answer.allowed == false
 	}
 }
+
+test_no_input_is_no_request if {
+	qos.decision.allowed == false
+}
