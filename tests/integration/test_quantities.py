@@ -21,6 +21,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _CAP = 2**63 - 1
 _MANY = 2000
+_HIGHEST = 290  # exponent that is read; far below, only the rounding up is left
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +50,9 @@ def nano(text: str) -> int | None:
         factor = Fraction(2 ** _BINARY[suffix])
     else:
         power = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
-        if not digits and power < -9:
+        if (not digits and power < -9) or power > _HIGHEST:
             return None
-        factor = Fraction(10) ** power
+        factor = Fraction(10) ** max(power, -_HIGHEST)
     amount = Fraction(f"{whole or 0}{fraction if fraction != '.' else ''}") * factor
     if suffix in _BINARY:
         amount = min(amount, Fraction(_CAP))
