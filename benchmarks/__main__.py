@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import admission, decisions, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
+from benchmarks.metadata import measure_metadata
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
 from benchmarks.remediation import measure_remediation
@@ -221,6 +222,7 @@ def main() -> None:
     )
     parser.add_argument("--remediation", action="store_true", help="measure remediation alone")
     parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
+    parser.add_argument("--metadata", action="store_true", help="measure MetadataPolicy alone")
     parser.add_argument(
         "--pods", action="store_true", help="measure pods created under SchedulingPolicy alone"
     )
@@ -237,6 +239,9 @@ def main() -> None:
         found = asyncio.run(pods.measure_pods(chosen.runs))
     elif chosen.scheduling:
         found = measure_scheduling(chosen.runs)
+    elif chosen.metadata:
+        with step(f"an object against many policies and few, {chosen.runs} times"):
+            found = measure_metadata(chosen.runs)
     elif chosen.remediation:
         found = asyncio.run(measure_only_remediation(chosen.objects, chosen.runs))
     elif chosen.decisions:
