@@ -13,6 +13,7 @@ from typing import Protocol
 
 from prometheus_client import Histogram
 
+from kube_sync.admission.inflight import InFlight
 from kube_sync.admission.judge import Admitted, Asked, Denied, Verdict
 from kube_sync.admission.judge import Judge as SystemJudge
 from kube_sync.admission.memo import Memo
@@ -72,12 +73,12 @@ def placement_way(judge: Judge, settings: Admission, denied: Told = nobody) -> W
 def system_ways(system: System, judge: SystemJudge, denied: Told = nobody) -> tuple[Way, Way]:
     """Return the two ways of a built-in system."""
     seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
-    memo = Memo()
+    memo, asked = Memo(), InFlight(_OwnPoliciesAlways(judge, system))
 
     def way(path: str, *, patches: bool) -> Way:
         return Way(
             path,
-            (_Changing if patches else _Checking)(_OwnPoliciesAlways(judge, system), memo),
+            (_Changing if patches else _Checking)(asked, memo),
             partial(ruled, kind=system.kind, patches=patches),
             lambda review: review.operation in _NOTHING,
             seconds,
