@@ -111,7 +111,7 @@ def policy_of(kind: PolicyKind, node: Node) -> Policy:
     try:
         mode, block, path = _block(mapping(node.body, "spec"), kind.rules)
         rules = _rules(kind, block, path, node.locator)
-        strategy = text(block, _STRATEGY)
+        strategy = text({path: block}, path, _STRATEGY)
     except Malformed as error:
         return make(refs, Mode.DEFAULTS, "", Rules(), created, leaving, str(error))
     return make(refs, mode, strategy, rules, created, leaving)

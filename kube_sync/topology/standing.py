@@ -62,8 +62,9 @@ class Standing:
         for locator, targets in self._beaten.items():
             for target, other in targets.items():
                 yield Conflict(locator, other, target, ())
-        for locator, rules in self._lost.items():
-            yield from self._contradictions(locator, rules)
+        if self._kind.merges:
+            for locator, rules in self._lost.items():
+                yield from self._contradictions(locator, rules)
 
     def _contradictions(
         self, locator: Locator, rules: Mapping[str, set[Locator]]

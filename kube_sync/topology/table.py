@@ -45,12 +45,12 @@ def _rules(topology: Topology, one: EffectivePolicy) -> Iterator[_Row]:
     path = _names(topology, one.path)
     if one.combined is None:
         yield path, "-", "-", f"no {one.kind.kind}"
-    elif not one.spec:
-        yield path, "-", "-", ", ".join(p.node.full_name for p in one.combined.policies)
+        return
+    if not one.spec:
+        yield path, "-", "-", ", ".join(policy.node.full_name for policy in one.combined.policies)
+    parts = one.combined.rules.parts
     for rule, value in sorted(one.spec.items()):
-        sources = [one.sources[rule]]
-        if one.combined is not None:
-            sources += sorted(set(one.combined.rules.parts.get(rule, {}).values()))
+        sources = [one.sources[rule], *sorted(set(parts.get(rule, {}).values()))]
         names = ", ".join(topology[source].full_name for source in sources)
         yield path, rule, msgspec.json.encode(value, order="sorted").decode(), names
 
