@@ -8,23 +8,47 @@ so whatever else is in the files is no error.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
 
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.settings.yamlfile import explain
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _NO_OBJECTS = ("kustomization.yaml", "kustomization.yml")
+_END = object()
 _NO_YAML = (yaml.YAMLError, ValueError, RecursionError)  # no number: 0o9; no date: 2020-99-99
 
 
 class _Yaml(yaml.SafeLoader):
-    """YAML whose times are texts, as they are in JSON."""
+    """YAML as JSON would have it: times are texts, keys are texts, and none is there twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:  # noqa: ANN401 - as there
+        """Return a mapping as it is written. Raises yaml.YAMLError: a key is there twice."""
+        node = super().compose_mapping_node(anchor)
+        found: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise ComposerError(None, None, "a key that is no text", key.start_mark)
+            if key.value in found:
+                raise ComposerError(None, None, f'"{key.value}" is there twice', key.start_mark)
+            found.add(key.value)
+        return node
+
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001, FBT002 - as there
+    ) -> dict[Hashable, Any]:
+        """Return a mapping whose keys are what is written."""
+        self.flatten_mapping(node)
+        return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
 
 
 # Assigned, not declared: the stubs call it an instance variable.
@@ -87,13 +111,18 @@ def _decoded(content: bytes, file: str) -> str:
 
 
 def _documents(file: str, text: str) -> Iterator[Manifest]:
-    number = 0
-    try:
-        for number, document in enumerate(yaml.load_all(text, Loader=_Yaml), 1):
-            yield from _objects(f"{file}, document {number}", _with_text_keys(document, {}))
-    except _NO_YAML as error:
-        msg = f"{file}, document {number + 1}: not YAML: {explain(error)}"
-        raise Terminal(msg) from error
+    documents = yaml.load_all(text, Loader=_Yaml)
+    for number in count(1):
+        place = f"{file}, document {number}"
+        try:
+            document = next(documents, _END)
+            _refuse_loops(document, frozenset(), set())
+        except _NO_YAML as error:
+            msg = f"{place}: not YAML: {explain(error)}"
+            raise Terminal(msg) from error
+        if document is _END:
+            return
+        yield from _objects(place, document)
 
 
 def _objects(place: str, document: object) -> Iterator[Manifest]:
@@ -121,26 +150,13 @@ def _objects(place: str, document: object) -> Iterator[Manifest]:
     yield Manifest(place, document)
 
 
-def _with_text_keys(value: object, known: dict[int, object]) -> object:
-    """Return YAML as it would be in JSON; what is there twice by alias is made once."""
-    if not isinstance(value, dict | list):
-        return value
-    if id(value) in known:
-        found = known[id(value)]
-        if found is None:
-            msg = "an alias within what it is an alias of"
-            raise ValueError(msg)
-        return found
-    known[id(value)] = None
-    if isinstance(value, dict):
-        made: object = {_key(k): _with_text_keys(v, known) for k, v in value.items()}
-    else:
-        made = [_with_text_keys(item, known) for item in value]
-    known[id(value)] = made
-    return made
-
-
-def _key(key: object) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return str(key)
+def _refuse_loops(value: object, around: frozenset[int], done: set[int]) -> None:
+    """Raise ValueError for an alias within what it is an alias of: no JSON can say that."""
+    if not isinstance(value, dict | list) or id(value) in done:
+        return
+    if id(value) in around:
+        msg = "an alias within what it is an alias of"
+        raise ValueError(msg)
+    for item in value.values() if isinstance(value, dict) else value:
+        _refuse_loops(item, around | {id(value)}, done)
+    done.add(id(value))

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kube_sync.errors import Terminal
-from kube_sync.topology import Graph, GroupKind, Kind, Link, Locator, PolicyKind, Role, Topology, locator
+from kube_sync.topology import (
+    Graph,
+    GroupKind,
+    Kind,
+    Link,
+    Locator,
+    PolicyKind,
+    Role,
+    Topology,
+    locator,
+)
 from tests.fakes.topologies import FRUIT_KINDS, FRUIT_LINKS, Object, color, fruit, made
 
 APPLE, BANANA = Locator("apple:apple"), Locator("banana:banana")
