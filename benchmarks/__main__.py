@@ -19,6 +19,7 @@ from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
 from benchmarks.remediation import measure_remediation
+from benchmarks.topology import measure_topology
 from benchmarks.world import medians
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import faulty_world, until
@@ -220,12 +221,15 @@ def main() -> None:
     )
     parser.add_argument("--remediation", action="store_true", help="measure remediation alone")
     parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
+    parser.add_argument("--topology", action="store_true", help="measure topologies alone")
     parser.add_argument(
         "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
     )
     chosen = parser.parse_args()
     if chosen.admission:
         found = asyncio.run(measure_only_admission(chosen.runs, chosen.requests))
+    elif chosen.topology:
+        found = measure_topology(chosen.runs)
     elif chosen.remediation:
         found = asyncio.run(measure_only_remediation(chosen.objects, chosen.runs))
     elif chosen.decisions:

@@ -13,7 +13,7 @@ from kube_sync.topology.conditions import ACCEPTED, Condition
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.links import Link, Topic, View
 from kube_sync.topology.nodes import Node
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.shapes import UNREADABLE, reason
 
 Edge = tuple[Locator, Locator]  # parent, child
 _NONE: frozenset[Edge] = frozenset()
@@ -68,8 +68,8 @@ class Linker:
         try:
             for link in self._links.get(node.kind, ()):
                 edges.update(self._linked(link, node))
-        except Malformed as error:
-            self.view.complain(ACCEPTED, "Invalid", str(error))
+        except UNREADABLE as error:
+            self.view.complain(ACCEPTED, "Invalid", reason(error))
         self._watch(node.locator, self.view.seen)
         self.said.pop(node.locator, None)
         if self.view.said:

@@ -17,13 +17,22 @@ class Malformed(ValueError):
     """A field has a value that means nothing; the message begins with the field's path."""
 
 
+# What reading JSON raises where it is done without the functions below.
+UNREADABLE = (Malformed, LookupError, TypeError, AttributeError)
+
+
+def reason(error: Exception) -> str:
+    """Return what is wrong with an object that raised one of UNREADABLE."""
+    return str(error) if isinstance(error, Malformed) else f"cannot be read: {error!r}"
+
+
 def mapping(body: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """Return the mapping at a path, empty where there is none. Raises Malformed."""
     for depth, name in enumerate(path, 1):
         value = body.get(name)
         if value is None:
             return _NOTHING
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):  # the first is the faster
             raise _unexpected(path[:depth], "a mapping", value)
         body = value
     return body
@@ -31,7 +40,7 @@ def mapping(body: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 def text(body: Mapping[str, Any], *path: str, default: str = "") -> str:
     """Return the text at a path. Raises Malformed."""
-    value = mapping(body, *path[:-1]).get(path[-1])
+    value = (mapping(body, *path[:-1]) if path[1:] else body).get(path[-1])
     if value is None:
         return default
     if not isinstance(value, str):

@@ -6,7 +6,7 @@ told by all paths together: each of its rules is in force on a path, or another 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kube_sync.topology.conditions import ACCEPTED, PROGRAMMED, RESOLVED, Condition
@@ -32,7 +32,7 @@ class Standing:
         self,
         effective: EffectivePolicies,
         read: Mapping[Locator, tuple[Policy, Aim]],
-        combined: Collection[Combined | None],
+        combined: Iterable[Combined],
     ) -> None:
         self._kind = effective.kind
         self._read = read
@@ -44,8 +44,7 @@ class Standing:
         self._kept: set[Locator] = set()
         self._lost: dict[Locator, dict[str, set[Locator]]] = {}  # policy, rule: to whom
         for one in combined:
-            for policy in one.policies if one else ():
-                assert one is not None  # noqa: S101 - else there is no policy
+            for policy in one.policies:
                 self._count(policy, one)
 
     def conditions(self) -> Iterator[Condition]:

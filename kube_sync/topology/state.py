@@ -13,7 +13,7 @@ from kube_sync.topology.conditions import ACCEPTED, Condition
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.links import Topic, View
 from kube_sync.topology.nodes import Body, Kind, Node, kind_of, node_of, sections_of
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.shapes import UNREADABLE, Malformed, reason
 
 
 @dataclass(slots=True)
@@ -104,8 +104,8 @@ def _sections(kind: Kind, node: Node) -> tuple[tuple[Node, ...], list[Condition]
                 name = section.name.partition("#")[2]
                 said.append(_invalid(node, f'two sections are named "{name}": the first counts'))
             found.setdefault(section.locator, section)
-    except Malformed as error:
-        said.append(_invalid(node, str(error)))
+    except UNREADABLE as error:
+        said.append(_invalid(node, reason(error)))
     return tuple(found.values()), said
 
 

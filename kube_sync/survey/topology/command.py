@@ -18,7 +18,7 @@ from kube_sync.survey.topology.manifests import Manifest, read_manifests
 from kube_sync.topology import NAMESPACE, Condition, GroupKind, Kind, Locator, Topology
 from kube_sync.topology.conditions import ACCEPTED
 from kube_sync.topology.dot import dot
-from kube_sync.topology.gateway import PLAIN, GatewayApi, Validity, gateway_api
+from kube_sync.topology.gateway import PLAIN, Validity, gateway_api
 from kube_sync.topology.graph import Path
 from kube_sync.topology.nodes import kind_of, node_of
 from kube_sync.topology.report import as_json, report
@@ -46,16 +46,17 @@ def run(request: Request, say: Say) -> Answer:
 
 def _topology(request: Request, manifests: list[Manifest], say: Say) -> Topology:
     api = gateway_api(PLAIN if request.plain else Validity())
-    policies = policy_kinds(manifests, api.kinds)
-    known = _known(api, policies)
+    targetables = (Kind(NAMESPACE, namespaced=False), *api.kinds)
+    policies = policy_kinds(manifests, targetables, plain=request.plain)
+    known = _known(targetables, policies)
     for kind, number in sorted(_strangers(manifests, known).items()):
         say(f"{number} of {kind} left out: not part of the topology")
     objects = list(_objects(manifests, known, request.namespace))
     return Topology.of(objects, api.kinds, api.links, policies.kinds)
 
 
-def _known(api: GatewayApi, policies: PolicyKinds) -> Mapping[GroupKind, Kind]:
-    found = {kind.id: kind for kind in (Kind(NAMESPACE, namespaced=False), *api.kinds)}
+def _known(targetables: Iterable[Kind], policies: PolicyKinds) -> Mapping[GroupKind, Kind]:
+    found = {kind.id: kind for kind in targetables}
     for kind in policies.kinds:
         namespaced = kind.id not in policies.cluster_scoped
         found[kind.id] = Kind(kind.id, kind.node_kind.role, namespaced=namespaced)

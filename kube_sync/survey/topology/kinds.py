@@ -15,6 +15,7 @@ from kube_sync.errors import Terminal
 from kube_sync.survey.topology.manifests import Manifest
 from kube_sync.topology import GroupKind, Kind, PolicyKind
 from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, LISTENER, ROUTES, RULES
 from kube_sync.topology.nodes import kind_of
 from kube_sync.topology.shapes import Malformed, mapping, text
 
@@ -22,6 +23,7 @@ LABEL = "gateway.networking.k8s.io/policy"
 LEVEL = "kube-sync.io/takes-effect-at"  # annotation: kinds, separated by commas
 _CRD = GroupKind("apiextensions.k8s.io", "CustomResourceDefinition")
 _DIRECT = (GroupKind("gateway.networking.k8s.io", "BackendTLSPolicy"),)
+_BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER, *ROUTES, *RULES})
 _TARGETS = ("targetRef", "targetRefs")
 _BLOCKS = ("defaults", "overrides")
 
@@ -34,7 +36,9 @@ class PolicyKinds:
     cluster_scoped: frozenset[GroupKind]
 
 
-def policy_kinds(manifests: Sequence[Manifest], kinds: Iterable[Kind]) -> PolicyKinds:
+def policy_kinds(
+    manifests: Sequence[Manifest], kinds: Iterable[Kind], *, plain: bool = False
+) -> PolicyKinds:
     """Return the kinds of policies that manifests declare or use. Raises Terminal."""
     levels = {id_.kind: id_ for kind in kinds for id_ in _nodes_of(kind)}
     found: dict[GroupKind, PolicyKind] = {}
@@ -48,7 +52,10 @@ def policy_kinds(manifests: Sequence[Manifest], kinds: Iterable[Kind]) -> Policy
     for id_ in sorted(set(_used(manifests)) - found.keys()):
         found[id_] = _kind(id_, direct=id_ in _DIRECT)
     found.setdefault(COLOR_POLICY.id, COLOR_POLICY)
-    known = (replace(kind, rules=_rules(kind.id, manifests)) for kind in found.values())
+    across = "free" if plain else COLOR_POLICY.across
+    known = (
+        replace(kind, rules=_rules(kind.id, manifests), across=across) for kind in found.values()
+    )
     return PolicyKinds(tuple(known), frozenset(cluster_scoped))
 
 
@@ -74,7 +81,10 @@ def _declared(manifest: Manifest, levels: Mapping[str, GroupKind]) -> PolicyKind
     if unknown:
         msg = f"{manifest.place}: metadata.annotations: {LEVEL}: {unknown[0]} is no targetable kind"
         raise Terminal(msg)
-    return replace(_kind(id_, direct=direct), level=frozenset(levels[name] for name in names))
+    level = frozenset(levels[name] for name in names)
+    kind = replace(_kind(id_, direct=direct), level=level)
+    # What lies below gateways takes effect on the paths through these, other things by themselves.
+    return kind if level <= _BELOW_GATEWAYS else replace(kind, origins=frozenset())
 
 
 def _kind(id_: GroupKind, *, direct: bool) -> PolicyKind:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +111,9 @@ def _decoded(content: bytes, file: str) -> str:
 
 def _documents(file: str, text: str) -> Iterator[Manifest]:
     documents = yaml.load_all(text, Loader=_Yaml)
-    for number in count(1):
+    number = 0
+    while True:
+        number += 1
         place = f"{file}, document {number}"
         try:
             document = next(documents, _END)

@@ -26,6 +26,7 @@ from tests.fakes.topologies import (
     gateway_class,
     listener,
     made,
+    namespace,
     overrides,
     route,
     rules,
@@ -254,6 +255,21 @@ def test_a_definition_declares_a_kind_and_its_level(folder: Path) -> None:
     assert said == []
 
 
+def test_a_level_beside_gateways_takes_effect_by_itself(folder: Path) -> None:
+    shade = color("p", target("Namespace", NS), rules=rules(a="dark"))
+    shade |= {"apiVersion": "example.com/v1", "kind": "Shade"}
+    written(folder, namespace(NS), shade, definition("Shade", "Inherited", "Namespace"))
+    (entry,) = read(folder, effective="shade")["effective"].values()
+    assert entry["path"] == [f"namespace:{NS}"]
+
+
+def test_plain_lets_policies_target_other_namespaces(folder: Path) -> None:
+    foreign = color("p", target(namespace=NS), namespace="other", rules=rules(sky="blue"))
+    written(folder, *WORLD, foreign)
+    assert read(folder)["effective"] == {}
+    assert len(read(folder, plain=True)["effective"]) == 1
+
+
 def test_a_direct_kind_stands_at_its_targets_alone(folder: Path) -> None:
     direct = [
         color(name, rules=rules(a=name)) | {"apiVersion": "example.com/v1", "kind": "Shade"}
@@ -440,3 +456,24 @@ def test_what_cannot_be_asked_for_exits_with_2(
     ran = Run(capsys, *arguments)
     assert (ran.status, ran.out) == (2, "")
     assert said in ran.err
+
+
+def test_the_library_does_what_the_document_shows() -> None:
+    text = (ROOT / "docs/topology.md").read_text(encoding="utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    store, retry = "example.com/v1/Store", "example.com/v1/RetryPolicy"
+    backup = made("example.com/v1/Backup", "b", {"store": "s"})
+    policy = made(retry, "p", {"targetRef": target(), "rules": {"attempts": 3}})
+    names: dict[str, Any] = {
+        "objects": [*WORLD, made(store, "s", {}), backup, policy],
+        "changed": made("example.com/v1/Backup", "b", {"store": "t"}),
+        "gone": f"httproute.{GROUP}:{NS}/route",
+        "print": lambda *printed: names.setdefault("printed", []).append(printed),
+    }
+    exec(compile(code, "topology.md", "exec"), names)  # noqa: S102 - our own document
+    ((_, _, spec, _),) = names["printed"]
+    assert spec == {"attempts": 3}
+    found = names["topology"]
+    assert f"store.example.com:{NS}/s" in found.targetables.leaves()
+    assert f"backup.example.com:{NS}/b" in found.targetables.roots()
+    assert names["gone"] not in found

@@ -13,6 +13,7 @@ from kube_sync.topology import (
     Locator,
     PolicyKind,
     Role,
+    Sections,
     Topology,
     locator,
 )
@@ -210,6 +211,30 @@ def test_deep_graphs_have_paths() -> None:
     (path,) = found.paths_to(Locator("apple:1499"))
     assert len(path) == 1500
     assert list(found.all.paths(Locator("apple:0"), Locator("apple:1499"))) == [path]
+
+
+def test_a_link_that_cannot_read_an_object_is_said_of_it_and_harms_no_other() -> None:
+    """Links of one's own read JSON as they like."""
+    odd = fruit("Orange", "odd") | {"spec": {}}
+    found = fruits([*FRUIT_BASKET, odd])
+    (said,) = found.conditions()
+    assert said == (
+        "orange:odd",
+        "Accepted",
+        "False",
+        "Invalid",
+        "cannot be read: KeyError('parents')",
+    )
+    assert len(list(found.all.paths(APPLE, BANANA))) == 2
+
+
+def test_sections_that_cannot_be_read_are_said_of_the_object() -> None:
+    kind = GroupKind("", "Apple")
+    seeds = Sections(GroupKind("", "Seed"), lambda body: [(body["spec"]["seed"], {})])
+    found = Topology.of([fruit("Apple", "a")], [Kind(kind, sections=seeds)])
+    assert [condition.message for condition in found.conditions()] == [
+        "cannot be read: KeyError('seed')"
+    ]
 
 
 def test_a_policy_of_no_kind_given_is_no_node() -> None:
