@@ -15,6 +15,8 @@ from kube_sync.topology.nodes import Node
 
 Topic = Hashable  # a locator, or (kind, namespace) for all of these
 
+Collections = Mapping[GroupKind, Mapping[str, Mapping[Locator, Node]]]  # by kind and namespace
+
 
 class View:
     """What one node sees of the others while its links are asked."""
@@ -23,7 +25,7 @@ class View:
         self,
         nodes: Mapping[Locator, Node],
         sections: Mapping[Locator, Sequence[Node]],
-        collections: Mapping[tuple[GroupKind, str], Mapping[Locator, Node]],
+        collections: Collections,
     ) -> None:
         self._nodes = nodes
         self._sections = sections
@@ -49,7 +51,7 @@ class View:
     def all(self, kind: GroupKind, namespace: str = "") -> Iterable[Node]:
         """Return the nodes of a kind in a namespace, in no order."""
         self.seen.add((kind, namespace))
-        return self._collections.get((kind, namespace), {}).values()
+        return self._collections.get(kind, {}).get(namespace, {}).values()
 
     def complain(self, kind: str, reason: str, message: str, status: str = "False") -> None:
         """Put a condition on the node that looks."""

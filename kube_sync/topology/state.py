@@ -34,18 +34,18 @@ class State:
         self.nodes: dict[Locator, Node] = {}
         self.said: dict[Locator, Sequence[Condition]] = {}  # by the object
         self._sections: dict[Locator, tuple[Node, ...]] = {}
-        self._collections: dict[tuple[GroupKind, str], dict[Locator, Node]] = {}
+        self._collections: dict[GroupKind, dict[str, dict[Locator, Node]]] = {}
         self.view = View(self.nodes, self._sections, self._collections)
 
     def of(self, kind: GroupKind) -> list[Locator]:
         """Return the nodes of a kind, in order."""
-        found = (nodes for (known, _), nodes in self._collections.items() if known == kind)
-        return sorted(locator for nodes in found for locator in nodes)
+        spaces = self._collections.get(kind, {}).values()
+        return sorted(locator for nodes in spaces for locator in nodes)
 
     def inside(self, namespace: str) -> list[Locator]:
         """Return the nodes in a namespace."""
-        found = (nodes for (_, space), nodes in self._collections.items() if space == namespace)
-        return [locator for nodes in found for locator in nodes]
+        spaces = (kinds.get(namespace, ()) for kinds in self._collections.values())
+        return [locator for nodes in spaces for locator in nodes]
 
     def put(self, body: Body, difference: Difference) -> None:
         """Take in an object, unless it is of no known kind. Raises Terminal: it has no name."""
@@ -60,7 +60,8 @@ class State:
             self.said[node.locator] = problems
         for new in (node, *sections):
             self.nodes[new.locator] = difference.come[new.locator] = new
-            self._collections.setdefault((new.kind, new.namespace), {})[new.locator] = new
+            spaces = self._collections.setdefault(new.kind, {})
+            spaces.setdefault(new.namespace, {})[new.locator] = new
             difference.gone.discard(new.locator)
             difference.topics.update((new.locator, (new.kind, new.namespace)))
 
@@ -74,7 +75,7 @@ class State:
         self.said.pop(locator, None)
         for old in (node, *self._sections.pop(locator)):
             del self.nodes[old.locator]
-            del self._collections[old.kind, old.namespace][old.locator]
+            self._uncollect(old)
             difference.come.pop(old.locator, None)
             difference.gone.add(old.locator)
             difference.topics.update((old.locator, (old.kind, old.namespace)))
@@ -86,6 +87,12 @@ class State:
                 self.drop(locator, difference)
             else:
                 self.put(body, difference)
+
+    def _uncollect(self, node: Node) -> None:
+        spaces = self._collections[node.kind]
+        del spaces[node.namespace][node.locator]
+        if not spaces[node.namespace]:  # namespaces come and go
+            del spaces[node.namespace]
 
 
 def _kind_of(body: Body) -> GroupKind:

@@ -22,7 +22,7 @@ class Ways:
         self.looping = False  # whether the graph has loops
 
     def to(self, node: Locator) -> tuple[Path, ...]:
-        """Return every path from a root to a node, in the order of their nodes' locators."""
+        """Return every path from a root to a node, in an order that depends on locators alone."""
         found = self._known.get(node)
         if found is None:
             found = self._searched(node) if self.looping else self._extended(node)

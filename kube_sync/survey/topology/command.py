@@ -39,12 +39,6 @@ class Answer:
 def run(request: Request, say: Say) -> Answer:
     """Build the topology and return what to print. Raises SyncError."""
     manifests = read_manifests(request.files)
-    topology = _topology(request, manifests, say)
-    complaints = tuple(_complaints(topology)) if request.strict else ()
-    return Answer(_printed(request, topology).removesuffix("\n"), complaints)
-
-
-def _topology(request: Request, manifests: list[Manifest], say: Say) -> Topology:
     api = gateway_api(PLAIN if request.plain else Validity())
     targetables = (Kind(NAMESPACE, namespaced=False), *api.kinds)
     policies = policy_kinds(manifests, targetables, plain=request.plain)
@@ -52,7 +46,9 @@ def _topology(request: Request, manifests: list[Manifest], say: Say) -> Topology
     for kind, number in sorted(_strangers(manifests, known).items()):
         say(f"{number} of {kind} left out: not part of the topology")
     objects = list(_objects(manifests, known, request.namespace))
-    return Topology.of(objects, api.kinds, api.links, policies.kinds)
+    topology = Topology.of(objects, api.kinds, api.links, policies.kinds)
+    complaints = tuple(_complaints(topology)) if request.strict else ()
+    return Answer(_printed(request, topology, policies).removesuffix("\n"), complaints)
 
 
 def _known(targetables: Iterable[Kind], policies: PolicyKinds) -> Mapping[GroupKind, Kind]:
@@ -102,12 +98,13 @@ def _located(kind: Kind, body: Mapping[str, Any], place: str) -> Locator:
         raise Terminal(msg) from error
 
 
-def _printed(request: Request, topology: Topology) -> str:
+def _printed(request: Request, topology: Topology, policies: PolicyKinds) -> str:
     kind = _policy_kind(request.effective, topology)
     paths = list(_paths(request, topology))
     match request.output:
         case "json":
-            return as_json(report(topology, None if kind is None else [kind], paths)).decode()
+            kinds = policies.mentioned if kind is None else [kind]
+            return as_json(report(topology, kinds, paths)).decode()
         case "dot":
             return dot(topology)
         case "svg":

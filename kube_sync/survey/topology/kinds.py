@@ -30,9 +30,10 @@ _BLOCKS = ("defaults", "overrides")
 
 @dataclass(frozen=True, slots=True)
 class PolicyKinds:
-    """The kinds of policies, and those of them that lie in no namespace."""
+    """The kinds of policies; ColorPolicy is one even where nothing is said of it."""
 
     kinds: tuple[PolicyKind, ...]
+    mentioned: frozenset[GroupKind]  # declared or used
     cluster_scoped: frozenset[GroupKind]
 
 
@@ -51,12 +52,13 @@ def policy_kinds(
                 cluster_scoped.add(kind.id)
     for id_ in sorted(set(_used(manifests)) - found.keys()):
         found[id_] = _kind(id_, direct=id_ in _DIRECT)
+    mentioned = frozenset(found)
     found.setdefault(COLOR_POLICY.id, COLOR_POLICY)
     across = "free" if plain else COLOR_POLICY.across
     known = (
         replace(kind, rules=_rules(kind.id, manifests), across=across) for kind in found.values()
     )
-    return PolicyKinds(tuple(known), frozenset(cluster_scoped))
+    return PolicyKinds(tuple(known), mentioned, frozenset(cluster_scoped))
 
 
 def declares_policies(manifest: Manifest) -> bool:

@@ -222,6 +222,16 @@ def test_effective_policies_are_of_the_kind_that_is_asked_for(folder: Path) -> N
     assert "sharp" in answered(folder, effective="ShapePolicy").text
 
 
+def test_kinds_that_nobody_mentions_are_reported_only_if_asked_for(folder: Path) -> None:
+    written(folder, *WORLD)
+    assert read(folder)["targetables"] == []
+    (entry,) = read(folder, effective="ColorPolicy")["targetables"]
+    assert entry["effective"] is None
+    written(folder, definition("Shade", "Inherited"), name="crd.yaml")
+    (entry,) = read(folder)["targetables"]
+    assert (entry["kind"], entry["effective"]) == ("Shade", None)
+
+
 def test_a_kind_that_is_not_there_or_not_one_is_said_with_those_that_are(folder: Path) -> None:
     theirs = color("p") | {"apiVersion": "example.com/v1"}
     written(folder, theirs)

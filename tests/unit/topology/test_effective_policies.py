@@ -159,7 +159,7 @@ def test_a_policy_of_a_namespace_counts_from_where_the_path_enters_it() -> None:
 
 
 def test_a_namespace_that_comes_later_brings_its_policies_into_force() -> None:
-    found = topology([*BASE, color("p", target("Namespace", NS), rules=rules(sky="blue"))])
+    found = topology([TWO, route(), color("p", target("Namespace", NS), rules=rules(sky="blue"))])
     assert effective(found) == {}
     found.update([namespace(NS)])
     assert len(effective(found)) == 2
