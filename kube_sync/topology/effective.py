@@ -95,11 +95,11 @@ class EffectivePolicies:
         self._beaten.pop(target, None)
         if not self.kind.merges and found[1:]:
             self._beaten[target] = found[1:]
-        space = target.removeprefix(_SPACES)
-        if space != target:
-            self._spaces = {**self._spaces, space: target}
+        self._spaces.pop(target.removeprefix(_SPACES), None)
         if found:
             self._attached[target] = found if self.kind.merges else found[:1]
+            if target.startswith(_SPACES):
+                self._spaces[target.removeprefix(_SPACES)] = target
         gone = set(before) - set(found)
         if gone:
             self._combined = {s: c for s, c in self._combined.items() if gone.isdisjoint(s)}

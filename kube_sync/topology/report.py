@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from kube_sync.topology.affected import affected
 from kube_sync.topology.effective import EffectivePolicy
 from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import GroupKind
@@ -106,7 +107,10 @@ def report(
         list(paths),
         {one.path_id: _effective(topology, one) for one in found if one.combined},
         [_path(one) for one in found],
-        [ConditionRecord(*condition) for condition in topology.conditions()],
+        [
+            ConditionRecord(*c)
+            for c in sorted([*topology.conditions(), *affected(topology, chosen)])
+        ],
         [ConflictRecord(*conflict) for conflict in topology.conflicts()],
     )
 

@@ -78,8 +78,9 @@ class Topology:
     ) -> frozenset[Locator]:
         """Take in objects, new and changed, and let go of others; what is of no kind is left out.
 
-        Returns the nodes whose effective policies may differ. Raises Terminal: a loop, or an
-        object without a name; then nothing has changed.
+        Objects are kept as they are, so nobody may change them afterwards. Returns the nodes whose
+        effective policies may differ. Raises Terminal: a loop, or an object without a name; then
+        nothing has changed.
         """
         difference = Difference()
         try:

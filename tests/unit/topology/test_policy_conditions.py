@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kube_sync.topology import Conflict, Locator, Topology
+from kube_sync.topology.affected import affected
 from kube_sync.topology.colors import COLOR_POLICY
 from tests.fakes.topologies import (
     API,
@@ -309,3 +310,45 @@ def test_a_conflict_at_one_of_two_targets_leaves_the_other_in_force() -> None:
     assert said(found, "new")["Accepted"][1] == "Accepted"
     assert list(effective(found).values()) == [{"a": "blue"}]
     assert len(found.conflicts()) == 1
+
+
+def affected_by(found: Topology) -> dict[str, str]:
+    conditions = affected(found, found.policy_kinds)
+    assert {c[1:4] for c in conditions} <= {
+        ("kube-sync.io/ColorPolicyAffected", "True", "Accepted")
+    }
+    return {c.locator.partition(":")[2].partition("/")[2]: c.message for c in conditions}
+
+
+def test_what_lies_below_a_policy_in_force_is_affected_by_it() -> None:
+    message = f"Object affected by ColorPolicy [{NS}/p]"
+    found = topology([*BASE, color("p", target(sectionName="http"), rules=rules(a="blue"))])
+    assert affected_by(found) == dict.fromkeys(
+        ["my-gateway#http", "route", "route#rule-1"], message
+    )
+
+
+def test_a_policy_that_is_overridden_affects_nothing() -> None:
+    policies = [color("gw", **overrides(a="red")), color("r", ROUTE, rules=rules(a="blue"))]
+    found = affected_by(topology([*BASE, *policies]))
+    assert set(found.values()) == {f"Object affected by ColorPolicy [{NS}/gw]"}
+    assert found.keys() == {"my-gateway", "my-gateway#http", "route", "route#rule-1"}
+
+
+def test_all_policies_that_rules_and_parts_of_rules_are_from_are_named() -> None:
+    high = color("gw", defaults={"strategy": "patch", "rules": {"a": {"shade": 1}}})
+    found = affected_by(topology([*BASE, high, color("r", ROUTE, rules=rules(a="blue"))]))
+    assert found["my-gateway"] == f"Object affected by ColorPolicy [{NS}/gw]"
+    assert found["route#rule-1"] == f"Object affected by ColorPolicy [{NS}/gw {NS}/r]"
+
+
+def test_a_policy_of_a_namespace_affects_it_and_what_lies_in_it() -> None:
+    space = color("p", target("Namespace", NS), rules=rules(a="blue"))
+    found = topology([*BASE, namespace(NS), space])
+    assert [c.locator.partition(":")[0] for c in affected(found, found.policy_kinds)] == [
+        f"gateway.{GROUP}",
+        f"gateway.{GROUP}",
+        f"httproute.{GROUP}",
+        f"httproute.{GROUP}",
+        "namespace",
+    ]
