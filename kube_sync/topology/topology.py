@@ -44,7 +44,6 @@ class Topology:
         self._linker = Linker(links, self._state.view)
         self._allow_loops = allow_loops
         self._read: dict[Locator, tuple[Policy, Aim]] = {}
-        self._told: Sequence[Standing] | None = None  # as long as nothing changes
         self.all, self.targetables = Graph(), Graph()
         self.policies, self.objects = Graph(), Graph()
         self._of_role = {
@@ -57,6 +56,8 @@ class Topology:
             id_: EffectivePolicies(kind, self._state.nodes, self._ways)
             for id_, kind in self.policy_kinds.items()
         }
+        self._standings = {id_: Standing(found) for id_, found in self._effective.items()}
+        self._told = False  # whether the standings are those of now
 
     @classmethod
     def of(
@@ -125,23 +126,22 @@ class Topology:
         """Return what there is to say of policies, and of objects with something wrong."""
         found = [c for said in self._state.said.values() for c in said]
         found += [c for said in self._linker.said.values() for c in said]
-        for standing in self._standing():
+        for standing in self._looked():
             found += standing.conditions()
         return sorted(set(found))
 
     def conflicts(self) -> list[Conflict]:
         """Return where policies of one target contradict each other."""
-        return sorted({c for standing in self._standing() for c in standing.conflicts()})
+        return sorted({c for standing in self._looked() for c in standing.conflicts()})
 
-    def _standing(self) -> Sequence[Standing]:
-        if self._told is None:
-            self._told = [self._standing_of(id_) for id_ in sorted(self._effective)]
-        return self._told
-
-    def _standing_of(self, id_: GroupKind) -> Standing:
-        read = {name: both for name, both in self._read.items() if both[0].node.kind == id_}
-        combined = {id(one.combined): one.combined for one in self.effective(id_) if one.combined}
-        return Standing(self._effective[id_], read, combined.values())
+    def _looked(self) -> Iterable[Standing]:
+        if not self._told:
+            self._told = True
+            for id_, standing in self._standings.items():
+                read = {name: both for name, both in self._read.items() if both[0].node.kind == id_}
+                found = (one.combined for one in self.effective(id_) if one.combined)
+                standing.look(read, {id(combined): combined for combined in found}.values())
+        return self._standings.values()
 
     def _ends(self, kind: PolicyKind) -> Sequence[Locator]:
         if not kind.level:
@@ -150,7 +150,7 @@ class Topology:
 
     def _follow(self, difference: Difference) -> tuple[frozenset[Locator], Rewired]:
         """Bring the edges and all that is kept in step with the nodes."""
-        self._told = None
+        self._told = False
         rewired = Rewired()
         for locator in difference.gone:
             self._linker.forget(locator, rewired)

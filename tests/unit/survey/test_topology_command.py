@@ -113,6 +113,24 @@ def test_what_is_there_by_alias_is_there(folder: Path) -> None:
     assert sum("#rule-" in name for name in locators(read(folder))) == 2
 
 
+def test_merge_keys_of_yaml_bring_their_mapping_and_give_way_to_own_keys(folder: Path) -> None:
+    text = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: one}
+---
+apiVersion: v1
+kind: List
+items:
+  - &class {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: two}}
+  - <<: *class
+    metadata: {name: three}
+"""
+    (folder / "merged.yaml").write_text(text)
+    names = [name.rpartition(":")[2] for name in locators(read(folder))]
+    assert names == ["one", "three", "two"]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
