@@ -73,7 +73,7 @@ def _places(graph: Graph) -> _Places:
 
 
 def _middle(graph: Graph, node: Locator, places: _Places) -> float:
-    heights: Sequence[int] = [places[p][1] for p in graph.parents(node) if p in places]
+    heights: Sequence[int] = [places[parent][1] for parent in graph.parents(node)]
     return sum(heights) / len(heights) if heights else 0.0
 
 

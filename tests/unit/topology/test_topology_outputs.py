@@ -230,3 +230,16 @@ def test_pictures_of_wide_layers_are_the_same_for_every_order() -> None:
         svg(Topology.of(order, [Kind(kind)], [link])) for order in (apples, apples[::-1])
     )
     assert first == second
+
+
+def test_svg_puts_a_node_near_what_points_to_it() -> None:
+    fruits = [fruit("Apple", "a"), fruit("Apple", "b")]
+    fruits += [fruit("Apple", "z", "apple:a"), fruit("Apple", "y", "apple:b")]
+    kind = GroupKind("", "Apple")
+    link = Link(kind, kind, parents=FRUIT_LINKS[0].parents)
+    picture = ET.fromstring(svg(Topology.of(fruits, [Kind(kind)], [link])))  # noqa: S314 - our own
+    groups = [group for group in picture if group.tag.endswith("g")]
+    places = {group[0].text: (group[1].get("x"), group[1].get("y")) for group in groups}
+    assert places["apple:z"][1] == places["apple:a"][1]
+    assert places["apple:y"][1] == places["apple:b"][1]
+    assert places["apple:z"][0] == places["apple:y"][0] != places["apple:a"][0]
