@@ -1,7 +1,8 @@
 """What a policy's references come to: targets that are there, that are missing, or not permitted.
 
 Keeps true: a reference into another namespace counts only where its kind of policy says so, or a
-ReferenceGrant there does (Gateway API, ReferenceGrant: the referent's owner agrees).
+ReferenceGrant there does (Gateway API, ReferenceGrant: the referent's owner agrees). A policy that
+lies in no namespace is of somebody who may target all of them.
 """
 
 from __future__ import annotations
@@ -49,6 +50,6 @@ def _permitted(
         other = ref.name if ref.kind == NAMESPACE else ""
     else:
         other = ref.namespace
-    if kind.across == "free" or other in ("", own):
+    if kind.across == "free" or not own or other in ("", own):
         return True
     return kind.across == "granted" and granted(view, (kind.id, own), (ref.kind, other, ref.name))

@@ -308,12 +308,13 @@ def test_a_direct_kind_stands_at_its_targets_alone(folder: Path) -> None:
     assert (entry["path"][-1], entry["policies"]) == (GATEWAY, [f"shade.example.com:{NS}/p"])
 
 
-def test_a_cluster_scoped_kind_has_no_namespace(folder: Path) -> None:
+def test_a_cluster_scoped_kind_has_no_namespace_and_may_target_any(folder: Path) -> None:
     shade = color("p", target(namespace=NS), rules=rules(a="dark"))
     shade |= {"apiVersion": "example.com/v1", "kind": "Shade"}
     del shade["metadata"]["namespace"]
     written(folder, *WORLD, shade, definition("Shade", "Inherited", scope="Cluster"))
     assert "shade.example.com:p" in locators(read(folder))
+    assert len(read(folder)["effective"]) == 1
 
 
 def test_a_level_that_is_no_kind_is_said_by_file_and_document(folder: Path) -> None:
