@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from benchmarks.topology import paths
+from kube_sync.topology.dot import dot
 from tests.fakes.topologies import route, topology, world
 
 
@@ -55,3 +56,11 @@ def test_paths_with_the_same_policies_are_combined_once() -> None:
     found = topology(world(16, 10, bound=False))
     combined = {id(one.combined) for kind in found.policy_kinds for one in found.effective(kind)}
     assert len(combined) == 10
+
+
+def test_a_gateway_with_64_listeners_and_300_routes_that_name_none_has_each_of_its_paths() -> None:
+    """Too big a picture for a ConfigMap, and no trouble otherwise."""
+    found = topology(world(64, 300, bound=False))
+    ids = {one.path_id for kind in found.policy_kinds for one in found.effective(kind)}
+    assert len(ids) == 64 * 300
+    assert len(dot(found, 900 * 1024)) < 200
