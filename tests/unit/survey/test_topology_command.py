@@ -91,6 +91,19 @@ def test_lists_are_read_item_by_item_and_empty_documents_not_at_all(folder: Path
     assert len(locators(read(folder))) == 5
 
 
+def test_only_what_is_called_a_list_and_has_items_is_one(folder: Path) -> None:
+    written(
+        folder,
+        gateway_class("a") | {"items": [gateway_class("b")]},
+        made("example.com/v1/AllowList", "c", {}),
+        made("example.com/v1/AllowList", "d", {}) | {"items": {}},
+    )
+    said: list[str] = []
+    answer = run(Request((str(folder),), output="json"), said.append)
+    assert [name.rpartition(":")[2] for name in locators(json.loads(answer.text))] == ["a"]
+    assert said == ["2 of example.com/v1 AllowList left out: not part of the topology"]
+
+
 def test_times_stay_texts_and_keys_are_texts_as_in_json(folder: Path) -> None:
     text = f"""
 apiVersion: examples.kube-sync.io/v1alpha1

@@ -390,3 +390,10 @@ def test_a_route_that_names_a_listener_twice_lies_below_it_once() -> None:
     refs = [{"name": "my-gateway"}, {"name": "my-gateway", "sectionName": "http"}]
     found = topology([gateway_class(), gateway(), route(parentRefs=refs)], API)
     assert len(list(found.all.paths(GATEWAY, of_route()))) == 1
+
+
+def test_what_was_malformed_and_is_right_again_has_no_condition_any_more() -> None:
+    found = topology([gateway_class(), gateway("my-gateway", {"name": ""}), route(rules="none")])
+    assert reasons(found) == [("Accepted", "Invalid")] * 2 + [("Accepted", "NoMatchingParent")]
+    found.update([gateway(), route()])
+    assert found.conditions() == []
