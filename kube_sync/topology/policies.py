@@ -118,10 +118,10 @@ def policy_of(kind: PolicyKind, node: Node) -> Policy:
 
 
 def _refs(spec: Body) -> Iterator[TargetRef]:
-    if "targetRef" in spec and "targetRefs" in spec:
+    if spec.get("targetRef") is not None and spec.get("targetRefs") is not None:
         msg = "spec.targetRef: not together with spec.targetRefs"
         raise Malformed(msg)
-    if "targetRefs" in spec:
+    if spec.get("targetRefs") is not None:
         found = [(f"spec.targetRefs[{n}]", ref) for n, ref in enumerate(_all(spec))]
     else:
         found = [("spec.targetRef", mapping({"spec": spec}, "spec", "targetRef"))]
@@ -149,8 +149,9 @@ def _ref(path: str, ref: Body) -> TargetRef:
 
 def _block(spec: Body, rules: str) -> tuple[Mode, Body, str]:
     """Return the one block that a policy has, and its path."""
-    blocks = [str(mode) for mode in Mode if spec.get(mode) is not None]
-    bare = sorted(spec.keys() & {rules} if rules else spec.keys() - _NO_RULES)
+    present = {name for name, value in spec.items() if value is not None}
+    blocks = [str(mode) for mode in Mode if mode in present]
+    bare = sorted(present & {rules} if rules else present - _NO_RULES)
     said = [*blocks, *bare[:1]]
     if len(said) > 1:
         msg = f"spec.{said[0]}: not together with spec.{said[1]}"

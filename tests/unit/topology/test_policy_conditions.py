@@ -177,6 +177,16 @@ def test_a_policy_that_means_nothing_says_why_and_harms_no_other(
     assert list(effective(found).values()) == [{"a": "blue"}]
 
 
+def test_what_is_null_is_not_said() -> None:
+    policy = color("p", rules=rules(a="blue"))
+    policy["spec"] |= {"targetRefs": None, "defaults": None, "overrides": None}
+    other = color("q", [ROUTE], **overrides("merge", b="red"))
+    other["spec"] |= {"targetRef": None, "rules": None}
+    found = topology([*BASE, policy, other])
+    assert list(effective(found).values()) == [{"b": "red"}]
+    assert [said(found, name)["Accepted"][0] for name in "pq"] == ["True", "True"]
+
+
 @pytest.mark.parametrize(
     ("refs", "message"),
     [
