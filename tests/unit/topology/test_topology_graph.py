@@ -228,6 +228,21 @@ def test_a_link_that_cannot_read_an_object_is_said_of_it_and_harms_no_other() ->
     assert len(list(found.all.paths(APPLE, BANANA))) == 2
 
 
+def test_a_link_that_looks_at_sections_is_asked_again_when_they_come() -> None:
+    seeds = Sections(GroupKind("", "Seed"), lambda body: [(n, {}) for n in body["spec"]["parents"]])
+    link = Link(
+        GroupKind("", "Seed"),
+        GroupKind("", "Orange"),
+        parents=lambda _, view: [seed.locator for seed in view.sections(APPLE)],
+    )
+    kinds = [Kind(GroupKind("", "Apple"), sections=seeds), Kind(GroupKind("", "Orange"))]
+    found = Topology.of([fruit("Orange", "o")], kinds, [link])
+    for names_of in (["x"], ["x", "y"]):
+        found.update([fruit("Apple", "apple", *names_of)])
+        above = found.all.parents(Locator("orange:o"))
+        assert [seed.partition("#")[2] for seed in above] == names_of
+
+
 def test_sections_that_cannot_be_read_are_said_of_the_object() -> None:
     kind = GroupKind("", "Apple")
     seeds = Sections(GroupKind("", "Seed"), lambda body: [(body["spec"]["seed"], {})])
