@@ -126,6 +126,15 @@ def test_what_is_there_by_alias_is_there(folder: Path) -> None:
     assert sum("#rule-" in name for name in locators(read(folder))) == 2
 
 
+def test_aliases_of_aliases_cost_nothing(folder: Path) -> None:
+    """Forty of them are a million million values, written out."""
+    levels = "".join(f"  - &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 41))
+    (folder / "a.yaml").write_text(json.dumps(gateway_class()) + "\n---\n")
+    text = yaml.safe_dump(gateway_class("b")) + "many:\n  - &a0 [x]\n" + levels
+    (folder / "b.yaml").write_text(text)
+    assert len(locators(read(folder))) == 2
+
+
 def test_merge_keys_of_yaml_bring_their_mapping_and_give_way_to_own_keys(folder: Path) -> None:
     text = """
 apiVersion: gateway.networking.k8s.io/v1
