@@ -110,15 +110,16 @@ class Subscription:
         held, notes, late = self._hub.held, self._hub.notes, self._hub.currency.late
         lines: list[Line] = []
         news = held != self._held and (held or self._held is None)
+        page = self._hub.log.after(self._read, self._known, limit)
+        self._read = page.upto
         so_far = self._not_current(late)
         # The hub keeps an equal budget: to compare large ones at each turn would be slow.
         said = notes == self._notes and self._hub.budget is self._budget
         if news or so_far != self._late or not said:
             begins = held or self._held is None
             now = (held or (SENDING,)) if begins else self._held
-            lines.append(self._status(now, notes, so_far))
-        page = self._hub.log.after(self._read, self._known, limit)
-        self._read = page.upto
+            # Where there is nothing to read, an end overtakes nothing.
+            lines.append(self._status(now, notes, so_far if page.entries else late))
         lines += page.entries
         if page.complete and (self._held, self._late) != (held, late):
             lines.append(self._status(held, notes, late))

@@ -145,6 +145,18 @@ async def test_a_source_that_begins_ends_no_other_early() -> None:
     assert second[1:] == [StatusRecord((), "me", (), (nodes,)), BookmarkRecord(2, "me")]
 
 
+async def test_where_there_is_nothing_to_read_one_status_tells_of_an_end_and_a_beginning() -> None:
+    hub = DecisionHub("me", clock=lambda: 0.0)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.currency.tell("clusters", "503")
+        await _read(subscription)
+        hub.currency.tell("clusters", None)
+        hub.currency.tell("nodes", "refused")
+        nodes = Stale("nodes", 0.0, "refused")
+        assert await _read(subscription) == [StatusRecord((), "me", (), (nodes,))]
+
+
 async def test_a_source_that_was_current_meanwhile_is_late_all_along_until_that_is_read() -> None:
     """Or a reader would take its oldest data for new before it has what was decided since."""
     now = [0.0]
