@@ -36,13 +36,13 @@ _SHARE = 10  # else it rests this many times as long as it took
 
 
 class Pending(Protocol):
-    """A collection that is written to."""
+    """A collection, or what else is written to."""
 
     name: str
 
     @property
     def pending(self) -> int:
-        """How many changes OPA does not hold yet."""
+        """How many changes there are of which nobody was told that OPA holds them."""
         ...
 
 
@@ -60,14 +60,20 @@ class Limiting:
         hub: DecisionHub,
         check: Callable[[Any], object],
         *,
+        beside: Iterable[Pending] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`check` reads a document, decoded from JSON. Raises Undecided."""
+        """`check` reads a document, decoded from JSON. Raises Undecided.
+
+        `beside` is what is written beside the collections that objects are replicated to.
+        """
         self._opa = opa
         self._epoch = epoch
         self._hub = hub
         self._check = check
+        self._beside = tuple(beside)
         self._clock = clock
+        self._leaving: set[str] = set()  # collections that are on their way out of OPA
         self._reads: Reads | None = None
         self._none = False  # there is no policy at all
         self._changing = True
@@ -96,9 +102,14 @@ class Limiting:
         self._changing, self._due = False, True
 
     def written(self, name: str) -> None:
-        """Take note that OPA holds something new in a collection."""
+        """Take note that OPA holds something new in a collection, or the collection no more."""
+        self._leaving.discard(name)
         if self._looks_at(name):
             self._stale = True
+
+    def leaving(self, name: str) -> None:
+        """Take note that a collection is on its way out of OPA, until that is `written`."""
+        self._leaving.add(name)
 
     async def keep(self) -> None:
         """Ask if what is known may be out of date. Raises SyncError."""
@@ -108,7 +119,8 @@ class Limiting:
 
     async def keep_after(self, collections: Iterable[Pending]) -> None:
         """Do so before an answer is told that OPA gave a moment ago. Raises SyncError."""
-        if any(found.pending and self._looks_at(found.name) for found in collections):
+        written = (found.name for found in (*collections, *self._beside) if found.pending)
+        if any(self._looks_at(name) for name in (*self._leaving, *written)):
             self._stale = True
         if self._changing and self._took < _SLOW_SECONDS:
             self._due = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from kube_sync.decisions.changelog import ChangeLog
@@ -109,15 +110,16 @@ class Subscription:
         held, notes, late = self._hub.held, self._hub.notes, self._hub.currency.late
         lines: list[Line] = []
         news = held != self._held and (held or self._held is None)
-        worse = not set(late) <= set(self._late)
-        # The hub keeps an equal budget: to compare large ones at each turn would be slow.
-        said = notes == self._notes and self._hub.budget is self._budget
-        if news or worse or not said:
-            begins = held or self._held is None
-            now = (held or (SENDING,)) if begins else self._held
-            lines.append(self._status(now, notes, late if worse else self._late))
         page = self._hub.log.after(self._read, self._known, limit)
         self._read = page.upto
+        so_far = self._not_current(late)
+        # The hub keeps an equal budget: to compare large ones at each turn would be slow.
+        said = notes == self._notes and self._hub.budget is self._budget
+        if news or so_far != self._late or not said:
+            begins = held or self._held is None
+            now = (held or (SENDING,)) if begins else self._held
+            # Where there is nothing to read, an end overtakes nothing.
+            lines.append(self._status(now, notes, so_far if page.entries else late))
         lines += page.entries
         if page.complete and (self._held, self._late) != (held, late):
             lines.append(self._status(held, notes, late))
@@ -132,6 +134,15 @@ class Subscription:
         self._budget = self._hub.budget
         stale = self._hub.currency.told(late)
         return StatusRecord(self._held, self._hub.instance, notes, stale, self._budget)
+
+    def _not_current(self, late: tuple[Late, ...]) -> tuple[Late, ...]:
+        """Return what the reader is to take for late until it has read all decisions."""
+        known = {one.source: one for one in self._late}
+        for one in late:
+            # One that was current in between, too: for the reader it has been late all the time.
+            since = min(one.since, known.get(one.source, one).since)
+            known[one.source] = replace(one, since=since)
+        return tuple(one for _, one in sorted(known.items()))
 
     def _bookmark(self) -> BookmarkRecord:
         self._marked = self._hub.log.seq

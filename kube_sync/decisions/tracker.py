@@ -143,6 +143,8 @@ class Tracker:
         """Take note that a collection is on its way out of OPA."""
         self.retarget(name, None)
         self._collections.pop(name, None)
+        if self._limiting is not None:
+            self._limiting.leaving(name)
         self._arriving.discard(name)
         for hold in ("load", "missing"):
             self._hub.release(f"{hold} {name}")

@@ -156,6 +156,9 @@ class Lease:
         else:
             self._held_until = None
             return
+        # It may have run out since the last turn: who came to a closed door meanwhile, and waits
+        # for news, is to hear of it although it is the same process that holds it again.
+        self._tell()
         self._held_until = started + _RENEW_WITHIN
 
     async def _read(self) -> _Lease | None:

@@ -89,6 +89,8 @@ class Reconciler:
         self._rivals = Rivals()
         # The last step that is no use to repeat: the watch will tell, or somebody change something.
         self._done: dict[Key, Write] = {}
+        # The last step that was forbidden, by its name, and when it may be tried again.
+        self._forbidden: dict[Key, tuple[str, float]] = {}
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -212,6 +214,7 @@ class Reconciler:
         self._rehearsal.begin((k, o) for k, o in objects if self._brakes_of(k) is self._rehearsal)
         self._begun = True
         self._done.clear()
+        self._forbidden.clear()
         self._touched.update((key, None) for key, _ in objects)
 
     def _weigh(self) -> None:
@@ -251,6 +254,7 @@ class Reconciler:
         return (
             self._modes.goes(key, name_of(step))
             and self._done.get(key) != step
+            and self._forbidden_until(key, step) is None
             and self._rivals.truce(key, _about(wanted, current), self._clock()) is None
         )
 
@@ -271,16 +275,7 @@ class Reconciler:
         if not self._modes.goes(key, name_of(step)):
             self._wait(key, manual(key, current, step))
             return
-        until = self._rivals.truce(key, about, self._clock())
-        if until is not None:
-            if self._wait(key, rival(current, step, until)):
-                metrics.remediation_rivals.inc()
-            self._queue.add_after(key, max(0.0, until - self._clock()))
-            return
-        if (wait := self.waiting.get(key)) is not None and wait.kind == "rival":
-            # Until now it was not weighed, since it was not to go.
-            self.waiting.drop(key)
-            self._touch([key])
+        if not self._is_due(key, about, current, step):
             return
         rehearsed = brakes is self._rehearsal
         go = brakes.take(key, current, step, evict=wanted.evict)
@@ -297,6 +292,35 @@ class Reconciler:
                 self._rivals.wrote(key, about, self._clock())
             self._written(key, current, step, outcome)
 
+    def _is_due(
+        self, key: Key, about: tuple[str, Decision | None], current: Current, step: Write
+    ) -> bool:
+        """Tell whether a step is to be tried now; one that is not comes again."""
+        until = self._rivals.truce(key, about, self._clock())
+        if until is None:
+            until = self._forbidden_until(key, step)
+        elif self._wait(key, rival(current, step, until)):
+            metrics.remediation_rivals.inc()
+        if until is not None:
+            self._queue.add_after(key, max(0.0, until - self._clock()))
+            return False
+        wait, forbidden_before = self.waiting.get(key), self._forbidden.pop(key, None) is not None
+        left_to_rival = wait is not None and wait.kind == "rival"
+        if left_to_rival:
+            self.waiting.drop(key)
+        if left_to_rival or forbidden_before:
+            # Until now it was not weighed, since it was not to go.
+            self._touch([key])
+            return False
+        return True
+
+    def _forbidden_until(self, key: Key, step: Write) -> float | None:
+        """Return when to try again what was forbidden, None: now."""
+        if key not in self._forbidden:  # to name a step takes long, and most are not
+            return None
+        name, until = self._forbidden[key]
+        return until if name == name_of(step) and self._clock() < until else None
+
     def _written(self, key: Key, current: Current, step: Write, outcome: Outcome) -> None:
         metrics.remediations.labels(outcome.word).inc()
         said = log.bind(gvr=str(key[0]), key=str(key[1]), **_named(step))
@@ -308,12 +332,12 @@ class Reconciler:
                 said.info("remediated")
             case "refused":
                 self._wait(key, refused(current, step, outcome.error))
-                # It holds up nobody as a part of a mass that will not move.
-                self._brakes.drop(key)
-                self.weigh()
+                self._leave_out(key)
             case "forbidden":
                 self._wait(key, forbidden(current, step, outcome.error))
+                self._forbidden[key] = name_of(step), self._clock() + _FORBIDDEN_SECONDS
                 self._queue.add_after(key, _FORBIDDEN_SECONDS)
+                self._leave_out(key)
                 return
             case "retried" | "fenced":
                 said.warning("remediation_delayed", error=outcome.error)
@@ -324,6 +348,11 @@ class Reconciler:
         self._backoffs.pop(key, None)
         if outcome.word != "refused":
             self.waiting.drop(key)
+
+    def _leave_out(self, key: Key) -> None:
+        """Let it hold up nobody as a part of a mass that will not move."""
+        self._brakes.drop(key)
+        self.weigh()
 
     def _wait(self, key: Key, wait: Wait) -> bool:
         """Take down what an object waits for, and say so once."""
@@ -339,6 +368,7 @@ class Reconciler:
         self.waiting.drop(key)
         self._backoffs.pop(key, None)
         self._done.pop(key, None)
+        self._forbidden.pop(key, None)
         self._modes.forget(key)
         if gone:
             self._rivals.forget(key)

@@ -116,6 +116,9 @@ class Targets:
         else:
             self._objects[key] = _current(event.item)
         self.namespaces[key.namespace] += len(self) - before
+        if not self.namespaces[key.namespace]:
+            # A Counter keeps what is 0: namespaces that come and go would add up for ever.
+            del self.namespaces[key.namespace]
         self._changed(key)
 
 

@@ -191,8 +191,6 @@ class Replicator:
         evaluator = Evaluator(self._opa, instance)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         static = settings.policies.static
-        limiting = Limiting(self._opa, instance, self._hub, parse_tightening)
-        tracker = Tracker(evaluator, self._hub, targets, mirrors, static=static, limiting=limiting)
         ledger = Ledger(self._opa, root, (mirror.name for mirror in mirrors))
         policies = policy_maps(settings.policies, self._policies.wake)
 
@@ -218,6 +216,9 @@ class Replicator:
         documents = DataMaps(
             self._opa, data, _RESERVED | {root}, self._statuses.want, data_written, self._good
         )
+        beside = [documents.unsettled]
+        limiting = Limiting(self._opa, instance, self._hub, parse_tightening, beside=beside)
+        tracker = Tracker(evaluator, self._hub, targets, mirrors, static=static, limiting=limiting)
         writer = Writer(
             self._opa,
             instance,

@@ -67,6 +67,19 @@ class LastGood:
     values: dict[ObjectKey, Values] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Unsettled:
+    """ConfigMaps of which OPA may hold something new already that nobody was told of yet."""
+
+    name: str = NAME
+    keys: set[ObjectKey] = field(default_factory=set)
+
+    @property
+    def pending(self) -> int:
+        """How many there are."""
+        return len(self.keys)
+
+
 class DataMaps:
     """Brings the ConfigMaps of all `stores` into OPA, in one epoch."""
 
@@ -90,6 +103,7 @@ class DataMaps:
         self._done: dict[ObjectKey, str] = {}  # the version that was dealt with
         self._news = asyncio.Event()
         self.pending = False
+        self.unsettled = Unsettled()
 
     def wake(self) -> None:
         """Say that a ConfigMap may have changed."""
@@ -120,6 +134,7 @@ class DataMaps:
         for found in wanted.values():
             if self._done.get(found.key) != found.version:
                 await self._bring(found, send)
+        self._settle()
         metrics.replicated_objects.labels(NAME).set(len(self._held))
 
     async def _adopt(self) -> None:
@@ -163,6 +178,7 @@ class DataMaps:
         digest = hashlib.blake2b(document, digest_size=16).digest()
         if self._held.get(key) == digest:
             return
+        self._begin(key)
         # A PATCH creates no parents, and one that it made could be somebody's: OPA alone can tell.
         await self._opa.ensure_data(_path(key))
         await send([_add(_path(key), document), _add(_entry(key), b"true")])
@@ -181,6 +197,7 @@ class DataMaps:
         self._done.pop(key, None)
 
     async def _remove(self, key: ObjectKey, send: Send) -> None:
+        self._begin(key)
         # Removing what is not there would fail the PATCH, and read as an OPA that was lost.
         await self._opa.ensure_data(_path(key))
         await self._opa.ensure_data(_entry(key))
@@ -207,9 +224,20 @@ class DataMaps:
             return self._good.get(key, {}).get(name)
         return await self._opa.get_data((*_path(key), name))
 
+    def _begin(self, key: ObjectKey) -> None:
+        """Take note that OPA may hold something new from the first request on."""
+        self.unsettled.keys.add(key)
+
     def _note(self, key: ObjectKey, size: int) -> None:
         metrics.replicated_bytes.labels(NAME).inc(size)
         self._written(NAME, [key])
+        self.unsettled.keys.discard(key)
+
+    def _settle(self) -> None:
+        """Tell of those that failed: the place that was made for them may be there."""
+        if self.unsettled.keys:
+            self._written(NAME, sorted(self.unsettled.keys))
+            self.unsettled.keys.clear()
 
 
 def _why_no_json(text: str) -> str | None:

@@ -192,6 +192,17 @@ def held(gate: asyncio.Event) -> Handler:
     return handle
 
 
+def answered_late(gate: asyncio.Event) -> Handler:
+    """Do what was asked at once, and answer when `gate` is set."""
+
+    async def handle(_request: web.Request, proceed: Proceed) -> web.StreamResponse:
+        response = await proceed()
+        await gate.wait()
+        return response
+
+    return handle
+
+
 def lose_answer() -> Handler:
     """Do what was asked, then break the connection in place of an answer."""
 

@@ -129,6 +129,53 @@ async def test_a_note_in_between_ends_nothing_early() -> None:
     assert status == StatusRecord((), "me", ("wrong",), (Stale("clusters", 0.0, "503"),))
 
 
+async def test_a_source_that_begins_ends_no_other_early() -> None:
+    hub = DecisionHub("me", clock=lambda: 0.0)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.currency.tell("clusters", "503")
+        await _read(subscription)
+        _decide(hub, "a", "b")
+        hub.currency.tell("clusters", None)
+        hub.currency.tell("nodes", "refused")
+        first, second = await _read(subscription, 1), await _read(subscription, 1)
+    nodes = Stale("nodes", 0.0, "refused")
+    assert first[0] == StatusRecord((), "me", (), (Stale("clusters", 0.0, "503"), nodes))
+    assert [type(record) for record in first[1:]] == [DecisionRecord]
+    assert second[1:] == [StatusRecord((), "me", (), (nodes,)), BookmarkRecord(2, "me")]
+
+
+async def test_where_there_is_nothing_to_read_one_status_tells_of_an_end_and_a_beginning() -> None:
+    hub = DecisionHub("me", clock=lambda: 0.0)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.currency.tell("clusters", "503")
+        await _read(subscription)
+        hub.currency.tell("clusters", None)
+        hub.currency.tell("nodes", "refused")
+        nodes = Stale("nodes", 0.0, "refused")
+        assert await _read(subscription) == [StatusRecord((), "me", (), (nodes,))]
+
+
+async def test_a_source_that_was_current_meanwhile_is_late_all_along_until_that_is_read() -> None:
+    """Or a reader would take its oldest data for new before it has what was decided since."""
+    now = [0.0]
+    hub = DecisionHub("me", clock=lambda: now[0])
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.currency.tell("clusters", "503")
+        await _read(subscription)
+        _decide(hub, "a", "b")
+        now[0] = 5.0
+        hub.currency.tell("clusters", None)
+        hub.currency.tell("clusters", "refused")
+        first, second = await _read(subscription, 1), await _read(subscription, 1)
+    assert first[0] == StatusRecord((), "me", (), (Stale("clusters", 5.0, "refused"),))
+    assert [type(record) for record in first[1:]] == [DecisionRecord]
+    anew = StatusRecord((), "me", (), (Stale("clusters", 0.0, "refused"),))
+    assert second[1:] == [anew, BookmarkRecord(2, "me")]
+
+
 def test_a_status_of_before_and_one_of_later_are_read() -> None:
     """Readers and writers of one version are not replaced in the same moment."""
     before = b'{"type":"status","held":[],"instance":"me","notes":[],"v":1}\n'

@@ -54,7 +54,9 @@ class World(Opa):
         self.took = FAST
         self.questions: list[str] = []
         self.hub = DecisionHub("me")
-        self.limiting = Limiting(self, "e", self.hub, checked, clock=lambda: self.clock)
+        self.beside = Collection("data-configmaps")
+        beside, clock = [self.beside], lambda: self.clock
+        self.limiting = Limiting(self, "e", self.hub, checked, beside=beside, clock=clock)
         self.waits = Waits()
         self.policies = asyncio.Event()
         self.tracker = Tracker(
@@ -199,6 +201,39 @@ async def test_data_that_comes_while_opa_decides_limits_what_it_decided() -> Non
         world.tracker.written("replicasets", [_key("a")])
         await until(lambda: budgets)
     assert budgets == [Budget({"moves_burst": 1})]
+
+
+async def test_what_is_written_beside_while_opa_decides_limits_what_it_decided() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.text, world.document = "two", {"moves_burst": 1}
+        world.beside.pending = 1
+        budgets: list[Budget | None] = []
+        world.hub.update = _noting(world, budgets)  # type: ignore[method-assign]
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: budgets)
+        assert budgets == [Budget({"moves_burst": 1})]
+        assert world.questions == [DECISIONS, LIMITS]
+
+
+async def test_a_collection_that_is_being_withdrawn_limits_what_is_decided_meanwhile() -> None:
+    world = World("a")
+    async with world.loaded():
+        world.tracker.forget("clusters")
+        await world.idle()
+        world.questions.clear()
+        world.text, world.document = "two", {"moves_burst": 1}
+        budgets: list[Budget | None] = []
+        world.hub.update = _noting(world, budgets)  # type: ignore[method-assign]
+        world.tracker.written("replicasets", [_key("a")])
+        await until(lambda: budgets)
+        assert budgets == [Budget({"moves_burst": 1})]
+        world.tracker.written("clusters", ())
+        await world.idle()
+        world.questions.clear()
+        world.tracker.written("replicasets", [_key("a")])
+        await world.idle()
+        assert world.questions == [DECISIONS]
 
 
 async def test_data_that_limits_do_not_look_at_asks_for_none() -> None:
@@ -406,6 +441,9 @@ class Racing(World):
             case "data":  # a write is under way, and may be there
                 self.clusters.pending = 1
                 self.version += 1
+            case "configmap":
+                self.beside.pending = 1
+                self.version += 1
             case "policies":
                 self.tracker.policies_changing()
                 self.changing = True
@@ -414,16 +452,23 @@ class Racing(World):
                 if self.clusters.pending:
                     self.clusters.pending = 0
                     self.tracker.written("clusters", [ObjectKey("", "c1")])
+                if self.beside.pending:
+                    self.beside.pending = 0
+                    self.tracker.written("data-configmaps", [_key("data")])
                 if self.changing:
                     self.changing = False
                     self.policies_changed()
+            case "idle":
+                await self.idle()
             case _:
                 await asyncio.sleep(0)
 
     changing = False
 
 
-_steps = st.sampled_from(["object", "data", "policies", "end", "", "", "", ""])
+_steps = st.sampled_from(
+    ["object", "data", "configmap", "policies", "end", "idle", "idle", "", "", ""]
+)
 
 
 @settings(deadline=None)

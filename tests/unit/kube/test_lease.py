@@ -180,6 +180,31 @@ async def test_unreachable_api_server_changes_nothing_until_expiry(world: World)
     assert world.a.news == 2
 
 
+async def test_lease_that_ran_out_between_two_turns_and_is_renewed_is_news(world: World) -> None:
+    """Who was turned away in between waits for nothing else."""
+    await world.a.turn()
+    world.clock.seconds += 10
+    assert not world.a.lease.held
+    with capture_logs() as logs:
+        assert await world.a.turn()
+    assert world.a.news == 2
+    assert [line["event"] for line in logs] == ["lease_lost", "lease_held"]
+
+
+async def test_lease_that_runs_out_while_it_is_renewed_is_news(world: World) -> None:
+    await world.a.turn()
+    world.clock.seconds += 9
+
+    async def late(_request: web.Request, proceed: Proceed) -> web.StreamResponse:
+        world.clock.seconds += 1
+        assert not world.a.lease.held
+        return await proceed()
+
+    world.api.http.fault(lambda r: r.method == "PUT", late)
+    assert await world.a.turn()
+    assert world.a.news == 2
+
+
 async def test_api_server_that_does_not_answer_is_not_waited_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +212,7 @@ async def test_api_server_that_does_not_answer_is_not_waited_for(
     world.api.http.fault(lambda _r: True, hang())
     assert not await world.a.turn()
     monkeypatch.undo()
+    world.api.http.faults.clear()  # where the request was given up before it arrived
     assert await world.a.turn()
 
 

@@ -398,6 +398,7 @@ async def test_a_failed_patch_is_tried_again_when_the_server_asks_for_it(
         (seconds,) = timers.seconds
         assert at_least <= seconds <= at_most
         assert world.server.patched == ["a"]
+        world.now += seconds
         timers.fire()
         await world.idle()
     assert world.server.places() == {"a": "eu"}
@@ -764,6 +765,91 @@ async def test_what_was_refused_is_no_part_of_a_mass() -> None:
         world.take(BOOKMARK)
         await world.idle()
     assert world.waits() == {}
+
+
+async def test_what_is_forbidden_is_no_part_of_a_mass_until_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = Timers(monkeypatch)
+    world = World(ApiServer(**dict.fromkeys("abcd", "us")), limits=Limits(mass_share=0.5))
+    world.server.failures = [Refused("403"), Refused("403")]
+    async with world.running():
+        world.stream(_decision("a", "eu"), _decision("b", "eu"))
+        await world.idle()
+        assert world.waits() == {"a": "forbidden", "b": "forbidden"}
+        for name in "cd":
+            world.take(_decision(name, "eu"))
+        world.take(BOOKMARK)
+        await world.idle()
+        assert sorted(world.server.patched) == ["a", "b", "c", "d"]
+        world.relist()
+        await world.idle()
+        assert world.waits() == {"a": "forbidden", "b": "forbidden"}
+        world.now += 60.0
+        world.take(_decision("c", "us"))
+        world.take(BOOKMARK)
+        timers.fire()
+        await world.idle()
+        assert world.waits() == {"a": "mass", "b": "mass", "c": "mass"}
+
+
+async def test_what_stays_forbidden_is_tried_once_a_minute_and_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = Timers(monkeypatch)
+    world = World(ApiServer(a="us", b="us"), limits=Limits(mass_floor=1, mass_share=0))
+    world.server.failures = [Refused("403")] * 3
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        for tries in (1, 2, 3):
+            await world.idle()
+            assert (world.server.patched, world.waits()) == (["a"] * tries, {"a": "forbidden"})
+            assert not world.reconciler._brakes.waiting
+            world.now += 59.0
+            world.relist()  # somebody writes its status
+            await world.idle()
+            timers.fire()  # too early, by the clock of another
+            await world.idle()
+            assert len(world.server.patched) == tries
+            world.now += 1.0
+            timers.fire()
+        await world.idle()
+        assert world.server.places() == {"a": "eu", "b": "us"}
+    assert (world.told, world.waits()) == (["a"], {})
+    assert not world.reconciler._forbidden
+
+
+async def test_another_decision_on_what_is_forbidden_is_tried_at_once() -> None:
+    """What forbids a PATCH may look at what it says."""
+    world = World(ApiServer(a="us"))
+    world.server.failures = [Refused("403")]
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.take(_decision("a", "asia"))
+        world.take(BOOKMARK)
+    assert world.server.places() == {"a": "asia"}
+
+
+async def test_who_may_write_again_tries_what_was_forbidden_at_once() -> None:
+    world = World(ApiServer(a="us"))
+    world.server.failures = [Refused("403")]
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.reconciler.lead()
+    assert world.server.places() == {"a": "eu"}
+
+
+async def test_a_forbidden_object_that_is_gone_is_forgotten() -> None:
+    world = World(ApiServer(a="us"))
+    world.server.failures = [Refused("403")]
+    async with world.running():
+        world.stream(_decision("a", "eu"))
+        await world.idle()
+        world.server.objects = {}
+        world.relist()
+    assert not world.reconciler._forbidden
 
 
 async def test_what_a_rival_keeps_is_no_part_of_a_mass_until_it_may_be_written_again(

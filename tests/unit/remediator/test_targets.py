@@ -83,6 +83,13 @@ def test_objects_are_counted_by_namespace() -> None:
     assert store.namespaces == {"other": 1}
 
 
+def test_a_namespace_that_is_empty_by_now_is_forgotten() -> None:
+    store = Store(_item("a"))
+    store.apply(Event("DELETED", VERSION, _item("a")))
+    store.apply(Event("DELETED", VERSION, _item("never-seen")))
+    assert list(store.namespaces) == []  # a Counter equals one without its zeros
+
+
 def test_a_bookmark_tells_nothing() -> None:
     store = Store(_item("a"))
     store.told.clear()

@@ -17,7 +17,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.datamaps import NAME, DataMaps, LastGood
 from kube_sync.replicator.ledger import Ledger
 from kube_sync.replicator.writer import Writer
-from tests.fakes.http import Recorded, answer, lose_answer
+from tests.fakes.http import Recorded, answer, answered_late, lose_answer
 from tests.fakes.listing import Listing, listed
 from tests.fakes.opa import FakeOpa, patched, puts
 from tests.unit.async_tools import Waits, running, until
@@ -309,6 +309,44 @@ async def test_what_opa_refuses_delays_no_other_and_says_why(bench: Bench) -> No
         bench.opa.owned = []
         bench.put("bundled", x="2")
         await until(lambda: bench.statuses["shop/bundled"] == {"status": "ok"})
+
+
+async def test_what_opa_refuses_is_told_since_a_place_was_made_for_it(bench: Bench) -> None:
+    def refusal(recorded: Recorded) -> bool:
+        return patched(recorded) and b'"/shop/limits"' in recorded.body
+
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+        error = b'{"code": "invalid_parameter", "message": "no"}'
+        bench.opa.http.fault(refusal, answer(400, error, kind="application/json"))
+        bench.put("limits", a="1")
+        await until(lambda: bench.statuses)
+        await bench.settled()
+        assert bench.held == {"limits": {}}
+    assert bench.told == [{"shop/limits"}]
+    assert bench.maps.unsettled.pending == 0
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_what_is_under_way_is_unsettled_until_it_is_told(bench: Bench, method: str) -> None:
+    """OPA may decide on it before its answer is here."""
+    bench.put("same", a="1")
+    bench.put("limits", a="1")
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+        for change in (partial(bench.put, "limits", a="2"), partial(bench.delete, "limits")):
+            bench.told.clear()
+            answered = asyncio.Event()
+            fault = bench.opa.http.fault(lambda r: r.method == method, answered_late(answered))
+            change()
+            await fault.met.wait()
+            assert (bench.maps.unsettled.keys, bench.told) == ({ObjectKey("shop", "limits")}, [])
+            answered.set()
+            await until(lambda: bench.told)
+            assert bench.maps.unsettled.pending == 0
+            await bench.settled()
 
 
 async def test_namespace_that_is_no_object_in_opa_is_told(bench: Bench) -> None:
