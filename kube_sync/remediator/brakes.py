@@ -198,6 +198,6 @@ def _id(key: Key, current: Current) -> str:
     return f"{key[0]}/{key[1]}/{current.uid}"
 
 
-def _same(held: Held) -> tuple[str, str | None]:
+def _same(held: Held) -> tuple[str, str, str | None]:
     """Return what tells holds apart: how many seconds or moves it is about does not."""
-    return (held.kind, held.approve)
+    return (held.kind, held.release, held.approve)

@@ -14,7 +14,7 @@ from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.plan import Current, Write, plan
 from kube_sync.remediator.plan import Wanted as Decided
 from kube_sync.remediator.tightening import InForce
-from kube_sync.safety import Guard, Held, Limits, Tightening
+from kube_sync.safety import Guard, Held, Limits, Stale, Tightening
 from kube_sync.safety.limits import Rate
 from tests.unit.async_tools import Timers
 from tests.unit.remediator.test_reconciler import (
@@ -161,6 +161,11 @@ async def test_one_object_waits_by_its_name_whatever_becomes_of_it(
         world.now = until + 1
         timers.fire()
         await world.idle()
+        assert world.waits() == {"a": "unseen"}
+        world.reconciler.weigh()
+        await world.idle()
+        timers.fire()
+        await world.idle()
     assert world.server.patched == ["b", "a"]
 
 
@@ -238,6 +243,20 @@ async def test_another_leader_keeps_what_was_told_while_it_stood_by() -> None:
         world.reconciler.lead()
         await world.idle()
     assert len(world.server.patched) == 1
+
+
+async def test_the_reason_of_a_hold_is_that_of_now() -> None:
+    world = World(ApiServer(a="us"), limits=Limits(stale=60, mass_floor=9))
+    world.facts.stale = Stale("OPA", 61, "it does not answer")
+    async with world.running():
+        stream(world, says(None), _eu("a"))
+        await world.idle()
+        world.facts.stale = Stale("clusters", 400, "403")
+        world.reconciler.weigh()
+        await world.idle()
+        (wait,) = [wait for _, wait in world.reconciler.waiting]
+    assert wait.reason == "clusters: not current for 400 s (limit 60 s): 403"
+    assert wait.release == "clusters: current again"
 
 
 async def test_limits_that_are_said_again_weigh_nothing_again() -> None:
