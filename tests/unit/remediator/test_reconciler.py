@@ -30,6 +30,7 @@ from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.plan import Write
 from kube_sync.remediator.reconciler import Reconciler
+from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.remediator.writer import Writer
 from kube_sync.safety import HISTORY, Fleet, Guard, Limits, Placements, Stale
 from kube_sync.safety.limits import Rate
@@ -173,6 +174,13 @@ class World:
         """Wait until every worker waits."""
         for _ in range(50):
             await asyncio.sleep(0)
+
+    async def steady(self) -> None:
+        """Wait until what limited a moment ago does no more."""
+        await self.idle()
+        self.now += STEADY_SECONDS
+        self.reconciler.weigh()
+        await self.idle()
 
     def stream(self, *decisions: DecisionRecord) -> None:
         """Take in a whole new stream, as the hub sends it."""
