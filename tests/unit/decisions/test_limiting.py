@@ -233,6 +233,7 @@ async def test_the_end_of_a_limit_is_told_after_the_decisions_of_the_same_polici
         world.tracker.written("replicasets", [_key("a")])
         await world.idle()
         world.clock += 99
+        assert world.limiting.seconds is None, "only the news of the policies ends it"
         world.tracker.wake()
         await world.idle()
         assert world.hub.budget == Budget({"moves_burst": 1})

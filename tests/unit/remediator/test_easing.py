@@ -43,6 +43,6 @@ def test_what_is_replaced_again_and_again_ends_one_by_one() -> None:
 def test_what_ends_in_one_moment_is_remembered_once() -> None:
     easing = Easing()
     for step in range(100):
-        easing.end(_burst(100 - step), 100 + step / 50)
+        easing.end(_burst(1 + step), 100 + step / 50)
     assert len(easing._ended) <= 3
-    assert easing.with_(NONE, 101.99 + STEADY_SECONDS - 0.1) == _burst(1)
+    assert easing.with_(NONE, 100.9 + STEADY_SECONDS) == _burst(1)
