@@ -18,6 +18,7 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.safety import stricter
 from kube_sync.settings import Source, check_stream, parse_listen
 
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
@@ -28,7 +29,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     """Return what replicates into OPA and follows `source` when it changes."""
     settings = context.settings
     opa = await _opa(context)
-    hub = DecisionHub(secrets.token_hex(8))
+    hub = DecisionHub(secrets.token_hex(8), stricter=stricter)
     for condition in ("data", "policies"):  # or it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
     shelf, compiler = Shelf(), ScratchOpa(settings.opa.binary)

@@ -5,7 +5,7 @@ the latest record of each resource, so memory is bounded by the number of resour
 readers do, and no reader slows another or the writer. A decision that cannot be made any more
 stands until another one is made. The hub outlives the epochs of OPA's data: decisions of the last
 one stand until the next one says otherwise. How much may move is told before every decision that
-came later.
+came later, and that more may, after every decision that came before.
 """
 
 from __future__ import annotations
@@ -39,13 +39,21 @@ class DecisionHub:
         *,
         ended: int = ENDED,
         clock: Callable[[], float] = time.monotonic,
+        stricter: Callable[[Any, Any], Any] = lambda _, later: later,
     ) -> None:
-        """Remember `ended` objects that nothing is decided of any more, for readers behind."""
+        """Remember `ended` objects that nothing is decided of any more, for readers behind.
+
+        `stricter` returns what limits as much as either of two documents of limits, None is one
+        that limits nothing; by default the later one counts.
+        """
         self.instance = instance
         self.log = ChangeLog(ended)
         self.data = 0  # writes to OPA that decisions may look at
         self.budget: Budget | None = None
-        self._limits: tuple[Any] | None = None  # the last good document; None: none was told yet
+        self._limits: tuple[Any] | None = None  # the last good document; None: there was none yet
+        # That, and what was before it while decisions of its time are still to come.
+        self._in_force: tuple[Any] | None = None
+        self._stricter = stricter
         self.waiting: set[asyncio.Event] = set()  # of readers that have read everything
         self.currency = Currency(self._wake, clock)
         self._holds: dict[str, str] = {}
@@ -108,20 +116,43 @@ class DecisionHub:
         self._wake()
 
     def limit(self, document: Any) -> None:  # noqa: ANN401 - whatever a policy says
-        """Tell every reader what `data.kube_sync_budget` is, None: undefined."""
+        """Tell every reader what `data.kube_sync_budget` is, None: undefined.
+
+        What it was before limits as well, until `settle`.
+        """
+        before = self._in_force
         self._limits = (document,)
-        self._say(None if document is None else Budget(document))
+        self._in_force = (document if before is None else self._stricter(before[0], document),)
+        self._say(None)
 
     def not_limited(self, failure: str) -> None:
         """Tell every reader why what `data.kube_sync_budget` is now cannot be used."""
-        last, known = (self._limits or (None,))[0], self._limits is not None
-        self._say(Budget(last, failure, last_good=known))
+        self._say(failure)
 
-    def _say(self, budget: Budget | None) -> None:
+    @property
+    def settled(self) -> bool:
+        """Whether nothing limits any more but the last good document."""
+        return self._in_force == self._limits
+
+    def settle(self) -> None:
+        """Take note that every decision of the time of the last good document is told."""
+        self._in_force = self._limits
+        self._say(self.budget.failure if self.budget else None)
+
+    def both(self, told: Budget | None, now: Budget | None) -> Budget | None:
+        """Return the limits for a reader that was `told` some and has more decisions to read."""
+        if now is not None and now.failure is not None and not now.last_good:
+            return now  # there was no good document yet
+        document = self._stricter(told and told.document, now and now.document)
+        found = _budget(document, now.failure if now else None, known=True)
+        return next((same for same in (told, now) if same == found), found)
+
+    def _say(self, failure: str | None) -> None:
+        document, known = (self._in_force or (None,))[0], self._in_force is not None
+        budget = _budget(document, failure, known=known)
         if budget != self.budget:
             self.budget = budget
             self._wake()
-        failure = budget.failure if budget else None
         self.note(
             "budget", failure and f"limits of policies are not in force as they are: {failure}"
         )
@@ -230,6 +261,12 @@ class DecisionHub:
             for news in self.waiting:
                 news.set()
             self.waiting.clear()
+
+
+def _budget(document: Any, failure: str | None, *, known: bool) -> Budget | None:  # noqa: ANN401 - whatever a policy says
+    if failure is not None:
+        return Budget(document, failure, last_good=known)
+    return None if document is None else Budget(document)
 
 
 def _no_news(old: Entry | None, outcome: Outcome, uid: str) -> bool:

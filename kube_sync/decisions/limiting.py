@@ -4,8 +4,9 @@ Keeps true: when a decision is told, what limits its move was asked for at the s
 policies and data, or at a later one. So it is asked for after the answer and before that is told,
 whenever it may have changed; between two sets of policies, and while a write is under way to what
 it looks at, each time. Limits that take OPA long are asked for again at most for a tenth of the
-time: these follow the data later, but the policies at once. What cannot be used changes nothing,
-and is said in the hub.
+time: these follow the data later, but the policies at once. What limits less comes after the
+decisions that were made on what made it so. What cannot be used changes nothing, and is said in the
+hub.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _QUERY = "kube_sync/batch/budget"
 _AGAIN_SECONDS = 30.0  # where it changes by itself
 _CHEAP_SECONDS = 0.05  # of OPA's time: nobody waits for long who asks each time
 _SLOW_SECONDS = 5.0  # such an answer would not come by asking again at once
+_SETTLE_SECONDS = 10.0  # writes that are under way without end keep nothing in force for longer
 _SHARE = 10  # else it rests this many times as long as it took
 
 
@@ -80,9 +82,19 @@ class Limiting:
         self._due = True  # nothing may be told before it was asked for
         self._stale = False
         self._asked_at, self._took = 0.0, 0.0
+        self._unsettled_since: float | None = None
 
     @property
     def seconds(self) -> float | None:
+        """How long until there is something to do, None: when something changes."""
+        since, again = self._unsettled_since, self._again
+        settle = None
+        if since is not None and not self._changing:  # else the news of that is what ends it
+            settle = max(0.0, since + _SETTLE_SECONDS - self._clock())
+        return min((s for s in (settle, again) if s is not None), default=None)
+
+    @property
+    def _again(self) -> float | None:
         """How long until it is to be asked for, None: when something changes."""
         if self._stale:
             again = _SHARE * self._took
@@ -114,17 +126,38 @@ class Limiting:
     async def keep(self) -> None:
         """Ask if what is known may be out of date. Raises SyncError."""
         cheap = self._stale and self._took <= _CHEAP_SECONDS
-        if self._due or cheap or self.seconds == 0:
+        if self._due or cheap or self._again == 0:
             await self._ask()
 
     async def keep_after(self, collections: Iterable[Pending]) -> None:
         """Do so before an answer is told that OPA gave a moment ago. Raises SyncError."""
-        written = (found.name for found in (*collections, *self._beside) if found.pending)
-        if any(self._looks_at(name) for name in (*self._leaving, *written)):
+        if self._under_way(collections):
             self._stale = True
         if self._changing and self._took < _SLOW_SECONDS:
             self._due = True
         await self.keep()
+
+    def settle(self, collections: Iterable[Pending]) -> None:
+        """Let the limits alone be in force that are known, all decisions being told.
+
+        Not while OPA may hold something already on which there is still to be decided.
+        """
+        if self._hub.settled:
+            self._unsettled_since = None
+            return
+        now = self._clock()
+        since = self._unsettled_since = (
+            now if self._unsettled_since is None else self._unsettled_since
+        )
+        if self._changing or (self._under_way(collections) and now < since + _SETTLE_SECONDS):
+            return
+        self._unsettled_since = None
+        self._hub.settle()
+
+    def _under_way(self, collections: Iterable[Pending]) -> bool:
+        """Tell whether OPA may hold something that the limits look at, and that is not told yet."""
+        written = (found.name for found in (*collections, *self._beside) if found.pending)
+        return any(self._looks_at(name) for name in (*self._leaving, *written))
 
     def _looks_at(self, name: str) -> bool:
         read = self._reads.resources.get(name) if self._reads is not None else None

@@ -1,9 +1,9 @@
 """One reader of the hub: how far it has read, and what it was told of holds and notes.
 
 Keeps true: a hold is told before anything else, its end only after all decisions that came before
-it, and so is what is not current; how much may move, before all decisions that came after it. A
-reader has no queue: what it has not read is in the ChangeLog, once for all readers, and coalesced
-to the latest of each object.
+it, and so is what is not current; how much may move, before all decisions that came after it, and
+that more may, after all that came before. A reader has no queue: what it has not read is in the
+ChangeLog, once for all readers, and coalesced to the latest of each object.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ class Feed(Protocol):
         """What else is wrong."""
         ...
 
+    def both(self, told: Budget | None, now: Budget | None) -> Budget | None:
+        """Return the limits for a reader that was `told` some and has more decisions to read."""
+        ...
+
 
 class Subscription:
     """What one reader has read."""
@@ -58,7 +62,8 @@ class Subscription:
         self._held: tuple[str, ...] | None = None  # what the reader was told, None: nothing yet
         self._notes: tuple[str, ...] = ()
         self._late: tuple[Late, ...] = ()
-        self._budget: Budget | None = None
+        self._budget: Budget | None = None  # what the reader was told
+        self._looked_at: Budget | None = None  # what the hub had then
         self._marked: int | None = None
         self._check()
 
@@ -110,28 +115,43 @@ class Subscription:
         held, notes, late = self._hub.held, self._hub.notes, self._hub.currency.late
         lines: list[Line] = []
         news = held != self._held and (held or self._held is None)
+        budget = self._limits_ahead()
         page = self._hub.log.after(self._read, self._known, limit)
         self._read = page.upto
         so_far = self._not_current(late)
         # The hub keeps an equal budget: to compare large ones at each turn would be slow.
-        said = notes == self._notes and self._hub.budget is self._budget
+        said = notes == self._notes and budget is self._budget
         if news or so_far != self._late or not said:
             begins = held or self._held is None
             now = (held or (SENDING,)) if begins else self._held
-            # Where there is nothing to read, an end overtakes nothing.
-            lines.append(self._status(now, notes, so_far if page.entries else late))
+            if not page.entries:  # then an end overtakes nothing
+                so_far, budget = late, self._hub.budget
+            lines.append(self._status(now, notes, so_far, budget))
         lines += page.entries
-        if page.complete and (self._held, self._late) != (held, late):
-            lines.append(self._status(held, notes, late))
+        known = (self._held, self._late) == (held, late) and self._budget is self._hub.budget
+        if page.complete and not known:
+            lines.append(self._status(held, notes, late, self._hub.budget))
         if page.complete and self._marked != self._hub.log.seq:
             lines.append(self._bookmark())
         return lines
 
+    def _limits_ahead(self) -> Budget | None:
+        """Return what limits until the reader has read all decisions that came before."""
+        budget, before = self._hub.budget, self._looked_at
+        self._looked_at = budget
+        if self._held is None:  # it may not act on any before the end
+            return budget
+        return self._budget if budget is before else self._hub.both(self._budget, budget)
+
     def _status(
-        self, held: tuple[str, ...] | None, notes: tuple[str, ...], late: tuple[Late, ...]
+        self,
+        held: tuple[str, ...] | None,
+        notes: tuple[str, ...],
+        late: tuple[Late, ...],
+        budget: Budget | None,
     ) -> StatusRecord:
         self._held, self._notes, self._late = held or (), notes, late
-        self._budget = self._hub.budget
+        self._budget = budget
         stale = self._hub.currency.told(late)
         return StatusRecord(self._held, self._hub.instance, notes, stale, self._budget)
 

@@ -202,6 +202,7 @@ class Tracker:
                 await self._next_news()
             else:
                 await self._insist(self._keep_limits)
+                self._settle_limits()
                 self._release_what_came()
                 break
         if started is not None:
@@ -249,6 +250,12 @@ class Tracker:
     async def _keep_limits(self) -> None:
         if self._limiting is not None:
             await self._limiting.keep()
+
+    def _settle_limits(self) -> None:
+        # What came while OPA was asked for limits may be why these are higher now.
+        queued = self._changed or self._sweep or self._sweep_cause
+        if self._limiting is not None and not queued:
+            self._limiting.settle(self._collections.values())
 
     async def _turn(self) -> None:
         await self._keep_limits()  # some decisions are known, and told at once

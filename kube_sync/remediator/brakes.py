@@ -2,7 +2,8 @@
 
 It keeps which changes of placements are wanted, since the guard has to weigh all of them before it
 lets the first one go, and asks it about each. Other annotations and labels are not its business.
-What policies tighten comes from the decision stream, by names of objects.
+What policies tighten comes from the decision stream, by names of objects; at once, while its end
+takes a few seconds (`easing`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import structlog
 from kube_sync.decisions.records import Budget
 from kube_sync.observability import metrics
 from kube_sync.remediator.decided import Key
+from kube_sync.remediator.easing import Easing
 from kube_sync.remediator.plan import Current, Write, after, with_history
 from kube_sync.remediator.tightening import InForce
 from kube_sync.safety import (
@@ -69,6 +71,8 @@ class Brakes:
         """
         self.holds: tuple[Held, ...] = ()
         self.tightened = InForce()
+        self._by: Tightening | None = None  # in force: what was told, and until lately
+        self._easing = Easing()
         self._not_before: dict[str, float] = {}
         self._guard = guard
         self._placements = placements
@@ -139,15 +143,15 @@ class Brakes:
         elif by != before.by:
             if not self._rehearsed and (before.by is not None or by != Tightening()):
                 log.info("limits_tightened", by=by.named(), objects=len(by.not_before))
-            self._not_before = {}
-            for key, name in self._ids.items():
-                self._wait_for(key, name)
-            self._guard.tighten(by, self._not_before, self._now())
+            if before.by is not None:
+                self._easing.end(before.by, self._now())
+        self._ease()
         self._last = None
         return True
 
     def weigh(self, workloads: int) -> bool:
         """Weigh all changes together; tell whether it holds others than before."""
+        self._ease()
         now, approved = self._now(), self._approved()
         fleet = self._facts.fleet(now)
         found = self._guard.consider(self._pending, fleet, workloads, approved, now)
@@ -179,8 +183,21 @@ class Brakes:
         """Return when to ask again, None: when something else differs."""
         return None if held.until is None else max(0.0, held.until - self._now())
 
+    def _ease(self) -> None:
+        """Let be in force what was told, and what that replaced only a moment ago."""
+        if (by := self.tightened.by) is None:
+            return
+        now = self._now()
+        before, self._by = self._by, self._easing.with_(by, now)
+        if self._by == before:
+            return
+        self._not_before, self._last = {}, None
+        for key, name in self._ids.items():
+            self._wait_for(key, name)
+        self._guard.tighten(self._by, self._not_before, now)
+
     def _wait_for(self, key: Key, name: str) -> None:
-        until = self.tightened.by.not_before.get(str(key[1])) if self.tightened.by else None
+        until = self._by.not_before.get(str(key[1])) if self._by else None
         if until is not None:
             self._not_before[name] = until
 
@@ -198,6 +215,6 @@ def _id(key: Key, current: Current) -> str:
     return f"{key[0]}/{key[1]}/{current.uid}"
 
 
-def _same(held: Held) -> tuple[str, str | None]:
+def _same(held: Held) -> tuple[str, str, str | None]:
     """Return what tells holds apart: how many seconds or moves it is about does not."""
-    return (held.kind, held.approve)
+    return (held.kind, held.release, held.approve)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from kube_sync.safety.assessment import Assessment, Fleet, Stale
 from kube_sync.safety.guard import Guard
 from kube_sync.safety.history import HISTORY, read_history
-from kube_sync.safety.limits import Limits, Tightening, limits_of, parse_tightening
+from kube_sync.safety.limits import Limits, Tightening, limits_of, parse_tightening, stricter
 from kube_sync.safety.moves import Change, compare
 from kube_sync.safety.placements import Placements
 from kube_sync.safety.verdicts import Go, Held, Holding
@@ -33,4 +33,5 @@ __all__ = [
     "limits_of",
     "parse_tightening",
     "read_history",
+    "stricter",
 ]

@@ -5,9 +5,12 @@ placement before and after, and since when it has had the one before; one for a 
 names how many clusters are left as well. So it lets each of these moves through once, and no other,
 the same move at another time least of all; what has not gone when it is taken back stays. The set
 that is asked for stays the same while only a few more moves come, or some go, so that there is time
-to read and to answer; those few count by themselves. After a restart the set is put together again
-from what is left of it and from the objects whose history says that this approval moved them; where
-that does not give the same set any more, the approval says nothing and another is asked for.
+to read and to answer; those few count by themselves. Where it changes nevertheless, an answer to
+what was asked a moment ago still lets the moves through that it named.
+
+After a restart the set is put together again from what is left of it and from the objects whose
+history says that this approval moved them; where that does not give the same set any more, the
+approval says nothing and another is asked for.
 """
 
 from __future__ import annotations
@@ -23,13 +26,15 @@ K = TypeVar("K", bound=Hashable)
 Step = tuple[str, str, int]
 
 _MOVES, _FLEET = "moves-", "fleet-"
+# What was asked lately and may be answered yet: so many sets, and of so many moves in all.
+_OFFERS, _OFFERED = 32, 100_000
 
 
 class Approvals(Generic[K]):
     """What is asked for, what was let through, and what that has moved in earlier processes."""
 
     def __init__(self) -> None:
-        self._offer: tuple[str, frozenset[tuple[K, Step]]] = ("", frozenset())
+        self._offers: dict[str, frozenset[tuple[K, Step]]] = {}  # the one that stands is the last
         self._approved: dict[K, tuple[Step, str]] = {}
         self._moved: dict[str, dict[K, Step]] = {}
         self._on_fewer: set[K] = set()  # approved on as few clusters as there are now
@@ -38,6 +43,10 @@ class Approvals(Generic[K]):
         """Return the approval that lets this move through."""
         known = self._approved.get(key)
         return known[1] if known and known[0] == step else None
+
+    def is_on_fewer(self, key: K) -> bool:
+        """Tell whether its move was approved on a fleet as small as it is."""
+        return key in self._on_fewer
 
     def recall(self, histories: Iterable[tuple[K, History]]) -> None:
         """Take in what the histories of objects tell of earlier processes."""
@@ -73,19 +82,28 @@ class Approvals(Generic[K]):
 
     def offer(self, waiting: Collection[K], asked: Mapping[K, Step], few: float) -> str:
         """Return the name of the approval that `waiting` need."""
-        name, known = self._offer
+        name, known = next(reversed(self._offers.items()), ("", frozenset()))
         new = sum((key, asked[key]) not in known for key in waiting)
         if not name or not _are_few(new, len(waiting), few):
             steps = {key: asked[key] for key in waiting}
-            self._offer = (_name(steps), frozenset(steps.items()))
-        return self._offer[0]
+            name = _name(steps)
+            self._offers.pop(name, None)
+            self._offers[name] = frozenset(steps.items())
+            self._prune()
+        return name
+
+    def _prune(self) -> None:
+        while len(self._offers) > 1 and (
+            len(self._offers) > _OFFERS or sum(map(len, self._offers.values())) > _OFFERED
+        ):
+            del self._offers[next(iter(self._offers))]
 
     def _covered(self, name: str, asked: Mapping[K, Step], clusters: int) -> list[K]:
         if not name.startswith((_MOVES, _FLEET)):
             return []
-        offered, known = self._offer
-        if _names(name, offered, clusters):
-            return [key for key, step in asked.items() if (key, step) in known]
+        for offered, known in self._offers.items():
+            if _names(name, offered, clusters):
+                return [key for key, step in asked.items() if (key, step) in known]
         whole = _name({**self._moved.get(name, {}), **asked})
         return list(asked) if _names(name, whole, clusters) else []
 
@@ -96,7 +114,7 @@ def on_fewer(moves: str, clusters: int) -> str:
 
 
 def _names(name: str, moves: str, clusters: int) -> bool:
-    return name in (moves, on_fewer(moves, clusters))
+    return name == (on_fewer(moves, clusters) if name.startswith(_FLEET) else moves)
 
 
 def _are_few(new: int, of: int, few: float) -> bool:

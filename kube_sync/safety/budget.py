@@ -35,6 +35,7 @@ class Budget:
 
     def __init__(self, limits: Limits) -> None:
         self._rates: dict[str, Rate | None] = {}
+        self._first = _rates(limits)
         self._used: dict[Scope, tuple[float, float]] = {}  # tokens, at
         self._exhausted_at: float | None = None
         self._many = _MANY
@@ -44,11 +45,7 @@ class Budget:
         """Let other limits be in force from `now` on; what is spent stays spent."""
         # What came back until now came back at the old rate.
         self._used = {scope: (self._used_of(scope, now), now) for scope in self._used}
-        self._rates = {
-            "moves": limits.moves,
-            "namespace": limits.namespace,
-            "cluster": limits.cluster,
-        }
+        self._rates = _rates(limits)
 
     def interval(self, scope: Scope) -> float:
         """Return after how many seconds a token comes back, 0 where there is no limit."""
@@ -86,6 +83,12 @@ class Budget:
                 back = max(0.0, 1 - (now - at) * rate.per_second)
                 self._used[scope] = (max(0.0, self._used_of(scope, now) - back), now)
 
+    def at_least(self, other: Budget, now: float) -> None:
+        """Count as spent what `other` does, where that is more."""
+        for scope in {*self._used, *other._used}:
+            spent = max(self._used_of(scope, now), other._used_of(scope, now))
+            self._used[scope] = (spent, now)
+
     def exhaust(self, at: float) -> None:
         """Count every scope as used up `at` this time: nobody knows what was spent before."""
         self._used.clear()
@@ -105,10 +108,12 @@ class Budget:
         rate = self._rates[scope[0]]
         if rate is None:
             return 0
-        used, at = self._used.get(scope, (0.0, now))
         if scope not in self._used and self._exhausted_at is not None:
-            used, at = rate.burst, self._exhausted_at
-        return max(0.0, used - max(0.0, now - at) * rate.per_second)
+            # Also by the limits it began with: lower ones that end must not have filled it.
+            rates = (rate, self._first[scope[0]] or rate)
+            return max(_left(one, one.burst, self._exhausted_at, now) for one in rates)
+        used, at = self._used.get(scope, (0.0, now))
+        return _left(rate, used, at, now)
 
     def _prune(self, now: float) -> None:
         """Forget what is full again: namespaces and clusters come and go."""
@@ -116,3 +121,12 @@ class Budget:
             used = {scope: (self._used_of(scope, now), now) for scope in self._used}
             self._used = {scope: spent for scope, spent in used.items() if spent[0]}
             self._many = max(_MANY, 2 * len(self._used))
+
+
+def _rates(limits: Limits) -> dict[str, Rate | None]:
+    return {"moves": limits.moves, "namespace": limits.namespace, "cluster": limits.cluster}
+
+
+def _left(rate: Rate, used: float, at: float, now: float) -> float:
+    """Return what has not come back of what was used `at`."""
+    return max(0.0, used - max(0.0, now - at) * rate.per_second)

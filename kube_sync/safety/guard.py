@@ -15,9 +15,8 @@ placement waits for no budget, and not for a stale fleet, as it takes nothing aw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Generic, TypeVar
 
 from kube_sync.safety.approvals import Approvals, Step, on_fewer
@@ -116,13 +115,11 @@ class Guard(Generic[K]):
 
     def recall(self, histories: Mapping[K, tuple[str, History]], now: float) -> None:
         """Begin with what all objects tell: namespace and history of each, by its key."""
-        self._budget = Budget(self._limits)
+        self._budget = self._replayed(histories, now)
         self._turns = Turns()
         self._approvals = Approvals()
         self._approvals.recall((key, history) for key, (_, history) in histories.items())
         self._wanted, self._written, self._flights, self._held = {}, {}, {}, {}
-        for at, _, replay in sorted(self._replays(histories, now), key=lambda r: r[:2]):
-            replay(at)
 
     def consider(
         self,
@@ -137,7 +134,12 @@ class Guard(Generic[K]):
         `workloads`: how many objects there are; `approved`: the names that operators approved.
         """
         self._approved = frozenset(approved)
-        self._wanted = {key: (change.before, change.after) for key, (change, _) in wanted.items()}
+        # What waits for its time is weighed when that has come, and does not go before it is.
+        self._wanted = {
+            key: (change.before, change.after)
+            for key, (change, _) in wanted.items()
+            if not self._is_early(key, now)
+        }
         self._drop([key for key in self._held if key not in wanted])
         asked = self._asked(wanted, now)
         waiting = self._approvals.weigh(asked, self._approved, fleet.clusters)
@@ -228,6 +230,7 @@ class Guard(Generic[K]):
             newest = self._newest(key, change, history)
             stuck = (
                 change.is_forbidden
+                or self._is_early(key, now)
                 or self._is_stale(key, history, now)
                 or self._oscillation(key, change, newest, now)
             )
@@ -242,10 +245,25 @@ class Guard(Generic[K]):
             return held
         if self._unknown is not None:
             return self._unknown
+        if self._is_early(key, now):
+            return self._too_early(key, history, now)
         if self._wanted.get(key) != (change.before, change.after):
             reason, until = "not yet weighed together with all others", now + _LOOKS_SECONDS
             return Held("unseen", reason, "the next look at all of them", until)
-        return next(iter(self._holds), None) or self._too_early(key, history, now)
+        step = _step(change, history)
+        return self._held_with_others(key, step) or self._too_early(key, history, now)
+
+    def _is_early(self, key: K, now: float) -> bool:
+        return self._not_before.get(key, 0) > now
+
+    def _held_with_others(self, key: K, step: Step) -> Held | None:
+        """Return what holds all moves, but for those that were approved in spite of it."""
+        approved = self._approvals.of(key, step) is not None
+        on_fewer = approved and self._approvals.is_on_fewer(key)
+        for hold in self._holds:
+            if hold.approve is None or not (approved if hold.kind == "mass" else on_fewer):
+                return hold
+        return None
 
     def _oscillation(self, key: K, change: Change, history: History, now: float) -> Held | None:
         until = oscillates_until(history, change.after, self._limits.oscillation)
@@ -275,21 +293,35 @@ class Guard(Generic[K]):
         where = {"moves": "", "namespace": f" in namespace {name}", "cluster": f" away from {name}"}
         return Held("budget", f"enough moves{where[scope]} for now", _in(until, now), until)
 
-    def _replays(
-        self, histories: Mapping[K, tuple[str, History]], now: float
-    ) -> list[tuple[float, int, Callable[[float], None]]]:
-        """Return what was spent, as when and what to do; the oldest is not always the first."""
-        found: list[tuple[float, int, Callable[[float], None]]] = []
-        for namespace, history in histories.values():
-            for entry in history:
-                if entry.left:
-                    spent = scopes(namespace, entry.left)
-                    spend = partial(self._budget.replay, spent)
-                    found.append((min(entry.at, now), 1, spend))
-            if len(history) == LENGTH and history[0].at:
-                # It may have moved before that too, from which clusters nobody knows.
-                found.append((min(history[0].at, now), 0, self._budget.exhaust))
-        return found
+    def _replayed(self, histories: Mapping[K, tuple[str, History]], now: float) -> Budget:
+        """Return what is spent by both limits, since nobody knows which of them were in force.
+
+        By the lower ones alone no more than their burst would be, and the rest free once they end;
+        by the configured ones alone, what has not come back at the lower rate.
+        """
+        budget, lower = Budget(self._base), Budget(self._limits)
+        for at, _, spent in sorted(_spent(histories, now), key=lambda found: found[:2]):
+            for one in (budget, lower):
+                if spent:
+                    one.replay(spent, at)
+                else:
+                    one.exhaust(at)
+        budget.limit(self._limits, now)
+        budget.at_least(lower, now)
+        return budget
+
+
+def _spent(
+    histories: Mapping[K, tuple[str, History]], now: float
+) -> Iterator[tuple[float, int, tuple[Scope, ...]]]:
+    """Yield when what was spent, all of it where no scope is named; in no order."""
+    for namespace, history in histories.values():
+        for entry in history:
+            if entry.left:
+                yield min(entry.at, now), 1, scopes(namespace, entry.left)
+        if len(history) == LENGTH and history[0].at:
+            # It may have moved before that too, from which clusters nobody knows.
+            yield min(history[0].at, now), 0, ()
 
 
 def _step(change: Change, history: History) -> Step:

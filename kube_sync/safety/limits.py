@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,6 +22,11 @@ _Time = Annotated[float, msgspec.Meta(ge=0, le=100_000_000_000)]
 _PerMinute = Annotated[float, msgspec.Meta(ge=0.000001, le=1_000_000_000)]
 _Burst = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+_LONGER = ("dwell_seconds", "cooldown_seconds", "oscillation_seconds")
+_BUCKETS = tuple(
+    (f"{of}moves_per_minute", f"{of}moves_burst") for of in ("", "namespace_", "cluster_")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,24 @@ class Tightening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the limits that it sets, by their names."""
         found = {name: getattr(self, name) for name in self.__struct_fields__[:-1]}
         return {name: value for name, value in found.items() if value is not None}
+
+    def stricter(self, other: Tightening) -> Tightening:
+        """Return what limits all that either does, and at least as much."""
+        if self == other:
+            return self
+        found: dict[str, Any] = {}
+        for name in self.__struct_fields__[:-1]:
+            pick = max if name in _LONGER else min
+            values = [getattr(one, name) for one in (self, other)]
+            found[name] = pick((v for v in values if v is not None), default=None)
+        for rate, burst in _BUCKETS:
+            # A rate alone has a burst of 1 where nothing is configured: no other one is lower.
+            alone = any(getattr(t, rate) and not getattr(t, burst) for t in (self, other))
+            if alone and found[burst]:
+                found[burst] = 1
+        both = {**self.not_before, **other.not_before}
+        times = {name: max(time, self.not_before.get(name, 0)) for name, time in both.items()}
+        return Tightening(**found, not_before=times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +141,18 @@ def parse_tightening(document: object) -> Tightening:
     except msgspec.ValidationError as error:
         msg = f"data.kube_sync_budget: {error}"
         raise Undecided(msg) from error
+
+
+def stricter(one: object, other: object) -> object:
+    """Return a document that limits all that either of these does, None where neither does.
+
+    Raises Undecided where one cannot be read.
+    """
+    if one is None or other is None or one == other:
+        return one if other is None else other
+    both = parse_tightening(one).stricter(parse_tightening(other))
+    named: dict[str, Any] = both.named()
+    return named | ({"not_before": dict(both.not_before)} if both.not_before else {})
 
 
 def _rate(per_minute: float, burst: int) -> Rate | None:

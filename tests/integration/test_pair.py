@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from kube_sync.decisions.records import DecisionRecord, Record, StatusRecord
+from kube_sync.decisions.streamclient import stream_client
 from kube_sync.safety import HISTORY
+from kube_sync.settings import Decisions
 from tools.demo.components import Components, start_components
 from tools.demo.fleet import FLEET, LEVEL, POLICIES, PREFERENCES, cluster, namespace, replica_set
 from tools.demo.webhook import register_webhook
@@ -104,6 +108,21 @@ class Pair:
         url = f"{endpoint.url}/v1/decisions/io/k8s/federation/admission"
         token = endpoint.token_file.read_text(encoding="utf-8")
         return get(url, ca_file=endpoint.ca_file, token=token).body.decode()
+
+    async def stream(self) -> AsyncGenerator[Record | None]:
+        """Yield what a reader of the decision stream is told."""
+        endpoint = self.stack.endpoint
+        settings = Decisions(
+            url=f"{endpoint.url}/v1/decisions",
+            token_file=str(endpoint.token_file),
+            ca_file=str(endpoint.ca_file),
+        )
+        async with (
+            stream_client(settings, lambda _: None) as client,
+            aclosing(client.records()) as records,
+        ):
+            async for record in records:
+                yield record
 
     def sample(self, command: str, name: str) -> float | None:
         """Return a metric of a service."""
@@ -372,6 +391,44 @@ async def test_policy_lets_a_move_wait_until_its_limits_are_gone(pair: Pair) -> 
     pair.label("east", "false")
     await eventually(lambda: pair.placement(name), ["east", "west"])
     assert pair.waiting("not_before") == 0
+
+
+WHILE = """
+package kube_sync_budget
+
+moves_burst := 1 if {
+	some found in data.kubernetes.clusters.fleet
+	found.metadata.labels.maintenance == "true"
+}
+"""
+
+
+async def test_the_end_of_limits_is_told_after_what_is_decided_by_their_end(pair: Pair) -> None:
+    pair.label("east", "true")
+    in_use = "some name, found in data.kubernetes.clusters.fleet\n"
+    in_use += '\t\tfound.metadata.labels.maintenance == "false"'
+    pair.label("west", "false")
+    pair.policy("limits", limits=WHILE)
+    placed = PLACED.replace("some name, _ in data.kubernetes.clusters.fleet", in_use)
+    pair.policy("placed", placed=placed)
+    await eventually(lambda: len(pair.modules()), 2)
+    manifest = replica_set(name := fresh())
+    manifest["metadata"]["namespace"] = "shop"
+    pair.apply(manifest)
+    await eventually(lambda: pair.placement(name), ["west"])
+    told: list[str] = []
+    async with asyncio.timeout(20), aclosing(pair.stream()) as records:
+        async for record in records:
+            if isinstance(record, DecisionRecord) and record.object.name == name:
+                told.append("decision")
+            elif isinstance(record, StatusRecord) and not record.held:
+                limited = record.budget is not None and record.budget.document
+                told.append("limit" if limited else "end")
+            if told == ["decision", "limit"]:
+                pair.label("east", "false")
+            if "end" in told:
+                break
+    assert told == ["decision", "limit", "decision", "end"]
 
 
 async def test_limits_that_cannot_be_used_are_told_and_hold_nothing_else(pair: Pair) -> None:

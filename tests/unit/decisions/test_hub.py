@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -667,3 +668,101 @@ async def test_the_last_good_limits_stand_and_what_is_wrong_is_noted() -> None:
     hub.limit(None)
     hub.not_limited("a conflict")
     assert hub.budget == Budget(None, "a conflict", last_good=True)
+
+
+def _lower(one: Any, other: Any) -> Any:
+    """Return the lower burst: what a reader of limits knows of them."""
+    bursts = [found["moves_burst"] for found in (one, other) if found is not None]
+    return {"moves_burst": min(bursts)} if bursts else None
+
+
+def _limited(burst: int | None) -> DecisionHub:
+    hub = DecisionHub("me", stricter=_lower)
+    hub.limit(None if burst is None else {"moves_burst": burst})
+    hub.settle()
+    return hub
+
+
+async def test_what_limits_less_is_told_when_it_is_settled_and_after_what_was_decided() -> None:
+    hub = _limited(1)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.limit(None)
+        assert not hub.settled
+        assert await _read(subscription) == [BookmarkRecord(0, "me")]
+        hub.update(_target("a"), _outcome("1"), "data", "p1")
+        hub.update(_target("b"), _outcome("1"), "data", "p1")
+        hub.settle()
+        assert hub.settled
+        (first,) = await subscription.read(1, 0.0)
+        assert _names([first]) == ["a"]
+        second, status, bookmark = await subscription.read(1, 0.0)
+        assert _names([second]) == ["b"]
+    assert status == StatusRecord((), "me", budget=None)
+    assert bookmark == BookmarkRecord(2, "me")
+
+
+async def test_what_limits_more_is_told_at_once_and_what_was_before_still_does() -> None:
+    hub = _limited(5)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        for burst, told in ((3, [3]), (4, []), (2, [2]), (9, [])):
+            hub.limit({"moves_burst": burst})
+            records = await _read(subscription)
+            assert _budgets(records) == [Budget({"moves_burst": number}) for number in told]
+        hub.settle()
+        assert _budgets(await _read(subscription)) == [Budget({"moves_burst": 9})]
+
+
+async def test_a_reader_that_is_behind_is_told_of_no_end_before_what_it_has_not_read() -> None:
+    """Whatever was settled meanwhile."""
+    hub = _limited(1)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        for name in "abcd":
+            hub.update(_target(name), _outcome("1"), "data", "p1")
+        hub.limit(None)
+        hub.settle()
+        assert _budgets(await subscription.read(1, 0.0)) == []
+        hub.limit({"moves_burst": 3})
+        hub.settle()
+        assert _budgets(await subscription.read(1, 0.0)) == []
+        hub.limit({"moves_burst": 2})
+        hub.settle()
+        assert _budgets(await subscription.read(1, 0.0)) == []
+        change, status, _ = await subscription.read(1, 0.0)
+        assert _names([change]) == ["d"]
+        assert status == StatusRecord((), "me", budget=Budget({"moves_burst": 2}))
+
+
+async def test_a_reader_that_is_behind_is_told_of_a_lower_limit_before_what_it_has_not_read() -> (
+    None
+):
+    hub = _limited(3)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.update(_target("a"), _outcome("1"), "data", "p1")
+        hub.limit({"moves_burst": 2})
+        hub.settle()
+        status, change, bookmark = await _read(subscription)
+    assert status == StatusRecord((), "me", budget=Budget({"moves_burst": 2}))
+    assert (_names([change]), bookmark) == (["a"], BookmarkRecord(1, "me"))
+
+
+async def test_limits_that_cannot_be_used_leave_in_force_what_was_not_settled() -> None:
+    hub = _limited(1)
+    hub.limit(None)
+    hub.not_limited("a conflict")
+    assert hub.budget == Budget({"moves_burst": 1}, "a conflict", last_good=True)
+    hub.settle()
+    assert hub.budget == Budget(None, "a conflict", last_good=True)
+
+
+async def test_before_any_good_limits_a_reader_is_told_that_nobody_knows() -> None:
+    hub = DecisionHub("me", stricter=_lower)
+    with hub.subscribe() as subscription:
+        await _read(subscription)
+        hub.not_limited("a conflict")
+        assert _budgets(await _read(subscription)) == [Budget(None, "a conflict")]
+        hub.limit({"moves_burst": 1})
+        assert _budgets(await _read(subscription)) == [Budget({"moves_burst": 1})]

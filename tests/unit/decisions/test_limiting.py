@@ -16,10 +16,11 @@ from kube_sync.analysis.reads import Ask, Document, Reads
 from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import LONGEST, Limiting
-from kube_sync.decisions.records import Budget, Record, StatusRecord
+from kube_sync.decisions.records import Budget, DecisionRecord, Record, StatusRecord
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.objects import ObjectKey
+from kube_sync.safety import stricter
 from tests.unit.async_tools import Waits, running, until
 from tests.unit.decisions.test_tracker import REPLICASETS, Collection, Opa, _key
 
@@ -53,7 +54,7 @@ class World(Opa):
         self.broken: Exception | None = None
         self.took = FAST
         self.questions: list[str] = []
-        self.hub = DecisionHub("me")
+        self.hub = DecisionHub("me", stricter=self.stricter)
         self.beside = Collection("data-configmaps")
         beside, clock = [self.beside], lambda: self.clock
         self.limiting = Limiting(self, "e", self.hub, checked, beside=beside, clock=clock)
@@ -70,6 +71,10 @@ class World(Opa):
             clock=lambda: self.clock,
         )
         self.policies_changed(policies)
+
+    @staticmethod
+    def stricter(one: Any, other: Any) -> Any:
+        return stricter(one, other)
 
     def policies_changed(self, policies: int = 1, **used: bool) -> None:
         both = replace(reads(clusters=True), beside=reads(**{"clusters": True} | used))
@@ -234,6 +239,101 @@ async def test_a_collection_that_is_being_withdrawn_limits_what_is_decided_meanw
         world.tracker.written("replicasets", [_key("a")])
         await world.idle()
         assert world.questions == [DECISIONS]
+
+
+async def test_the_end_of_a_limit_is_told_after_the_decisions_of_the_same_data() -> None:
+    """As when maintenance ends: else what they take back would go without it."""
+    world = World("a", "b", "c")
+    world.document = {"moves_burst": 1}
+    async with world.loaded():
+        world.text, world.document = "two", None
+        budgets: list[Budget | None] = []
+        world.hub.update = _noting(world, budgets)  # type: ignore[method-assign]
+        with world.hub.subscribe() as reader:
+            await reader.read(100, 0.0)
+            world.tracker.written("clusters", [ObjectKey("", "c1")])
+            await until(lambda: world.hub.budget is None)
+            *decided, status, _ = await reader.read(100, 0.0)
+    assert budgets == [Budget({"moves_burst": 1})] * 3
+    assert [type(record) for record in decided] == [DecisionRecord] * 3
+    assert status == StatusRecord((), "me")
+
+
+async def test_the_end_of_a_limit_is_told_after_the_decisions_of_the_same_policies() -> None:
+    world = World("a")
+    world.document = {"moves_burst": 1}
+    async with world.loaded():
+        world.text, world.document = "two", None
+        world.tracker.policies_changing()
+        world.tracker.written("replicasets", [_key("a")])
+        await world.idle()
+        world.clock += 99
+        assert world.limiting.seconds is None, "only the news of the policies ends it"
+        world.tracker.wake()
+        await world.idle()
+        assert world.hub.budget == Budget({"moves_burst": 1})
+        world.policies_changed()
+        await until(lambda: world.hub.budget is None)
+
+
+async def test_the_end_of_a_limit_waits_for_what_opa_may_hold_already() -> None:
+    """Nobody knows yet that there is to be decided on it."""
+    world = World("a")
+    world.document = {"moves_burst": 1}
+    async with world.loaded():
+        world.document = None
+        world.clusters.pending = 1
+        world.tracker.written("replicasets", [_key("a")])
+        await world.idle()
+        assert world.asked_limits
+        assert world.hub.budget == Budget({"moves_burst": 1})
+        world.text, world.clusters.pending = "two", 0
+        budgets: list[Budget | None] = []
+        world.hub.update = _noting(world, budgets)  # type: ignore[method-assign]
+        world.tracker.written("clusters", [ObjectKey("", "c1")])
+        await until(lambda: world.hub.budget is None)
+    assert budgets == [Budget({"moves_burst": 1})]
+
+
+async def test_writes_without_end_keep_no_limit_for_ever() -> None:
+    world = World("a")
+    world.document = {"moves_burst": 1}
+    async with world.loaded():
+        world.document = None
+        world.clusters.pending = 1
+        world.tracker.written("replicasets", [_key("a")])
+        await world.idle()
+        assert world.limiting.seconds == pytest.approx(10.0, abs=0.1)
+        world.clock += 9.9
+        world.tracker.wake()
+        await world.idle()
+        assert world.hub.budget == Budget({"moves_burst": 1})
+        world.clock += 0.2
+        world.tracker.wake()
+        await until(lambda: world.hub.budget is None)
+        assert world.limiting.seconds is None
+
+
+async def test_what_is_queued_while_opa_is_asked_for_limits_is_decided_before_they_end() -> None:
+    world = World("a")
+    world.document = {"moves_burst": 1}
+    async with world.loaded():
+        world.document = None
+        keep = world.limiting.keep
+
+        async def kept() -> None:
+            await keep()
+            world.limiting.keep = keep  # type: ignore[method-assign]
+            world.text = "two"
+            world.tracker.written("replicasets", [_key("a")])
+
+        budgets: list[Budget | None] = []
+        world.hub.update = _noting(world, budgets)  # type: ignore[method-assign]
+        world.limiting.keep = kept  # type: ignore[method-assign]
+        world.limiting.written("clusters")
+        world.tracker.wake()
+        await until(lambda: world.hub.budget is None)
+    assert budgets == [Budget({"moves_burst": 1})]
 
 
 async def test_data_that_limits_do_not_look_at_asks_for_none() -> None:
@@ -405,7 +505,17 @@ async def test_limits_that_are_too_slow_delay_no_decision() -> None:
 
 
 class Racing(World):
-    """Decisions and limits of one version, which changes while OPA is asked for either."""
+    """Decisions and limits of one version, which changes while OPA is asked for either.
+
+    Each version limits more than the one before.
+    """
+
+    _stricter = max
+
+    @classmethod
+    def stricter(cls, one: Any, other: Any) -> Any:
+        found = [document["version"] for document in (one, other) if document is not None]
+        return {"version": cls._stricter(found)}
 
     def __init__(self) -> None:
         super().__init__("a", "b")
@@ -423,6 +533,20 @@ class Racing(World):
             update(target, outcome, *arguments, **also)
 
         self.hub.update = noted  # type: ignore[method-assign]
+        self.settled: list[tuple[int, int]] = []  # the version in force, the oldest decision
+        settle = self.hub.settle
+
+        def settling() -> None:
+            settle()
+            places = [
+                int(record.decision.annotations["place"])
+                for record in self.hub.records.values()
+                if record.decision is not None
+            ]
+            assert self.hub.budget is not None
+            self.settled.append((self.hub.budget.document["version"], min(places)))
+
+        self.hub.settle = settling  # type: ignore[method-assign]
 
     async def query(self, path: str, body: bytes) -> bytes | None:
         for _ in range(3):
@@ -481,3 +605,23 @@ async def test_no_decision_is_told_before_the_limits_of_its_time(steps: list[str
         await world.do("end")
         await world.idle()
     assert [pair for pair in world.versions if pair[1] < pair[0]] == []
+
+
+class Easing(Racing):
+    """As that, where each version limits less than the one before."""
+
+    _stricter = min
+
+
+@settings(deadline=None)
+@given(st.lists(_steps, min_size=5, max_size=60))
+async def test_no_limit_ends_before_the_decisions_of_that_time_are_told(steps: list[str]) -> None:
+    world = Easing()
+    async with world.loaded():
+        for step in steps:
+            await world.do(step)
+        await world.do("end")
+        await until(lambda: world.hub.settled)
+        await world.idle()
+        assert world.hub.budget == Budget({"version": world.version})
+    assert [pair for pair in world.settled if pair[0] > pair[1]] == []

@@ -30,8 +30,9 @@ from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.plan import Write
 from kube_sync.remediator.reconciler import Reconciler
+from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.remediator.writer import Writer
-from kube_sync.safety import HISTORY, Fleet, Guard, Limits, Placements
+from kube_sync.safety import HISTORY, Fleet, Guard, Limits, Placements, Stale
 from kube_sync.safety.limits import Rate
 from kube_sync.settings import Remediate
 from tests.fakes.listing import Listing, listed
@@ -97,13 +98,14 @@ class Facts:
 
     def __init__(self) -> None:
         self.clusters = self.best = 10
+        self.stale: Stale | None = None
 
     def begin(self) -> None:
         pass
 
     def fleet(self, now: float) -> Fleet:
         assert now
-        return Fleet(0.0, self.clusters, self.best, epoch_matches=True)
+        return Fleet(0.0, self.clusters, self.best, epoch_matches=True, stale=self.stale)
 
     def accept(self, clusters: int) -> None:
         self.best = clusters
@@ -172,6 +174,13 @@ class World:
         """Wait until every worker waits."""
         for _ in range(50):
             await asyncio.sleep(0)
+
+    async def steady(self) -> None:
+        """Wait until what limited a moment ago does no more."""
+        await self.idle()
+        self.now += STEADY_SECONDS
+        self.reconciler.weigh()
+        await self.idle()
 
     def stream(self, *decisions: DecisionRecord) -> None:
         """Take in a whole new stream, as the hub sends it."""

@@ -13,8 +13,9 @@ from kube_sync.objects import ObjectKey
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.plan import Current, Write, plan
 from kube_sync.remediator.plan import Wanted as Decided
+from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.remediator.tightening import InForce
-from kube_sync.safety import Guard, Held, Limits, Tightening
+from kube_sync.safety import Guard, Held, Limits, Stale, Tightening
 from kube_sync.safety.limits import Rate
 from tests.unit.async_tools import Timers
 from tests.unit.remediator.test_reconciler import (
@@ -136,8 +137,39 @@ async def test_a_policy_slows_moves_and_lets_them_go_when_it_is_taken_away() -> 
         assert len(world.server.patched) == 1
         assert {*world.waits().values()} == {"budget"}
         world.take(says(None))
-        await world.idle()
+        await world.steady()
     assert sorted(world.server.patched) == ["a", "b", "c"]
+
+
+async def test_the_end_of_a_limit_lets_nothing_go_that_decisions_take_back_a_moment_later() -> None:
+    """As when maintenance ends: our replicator tells the decisions first, others may not."""
+    world = World(ApiServer(a="us", b="us", c="us"), limits=LOOSE)
+    async with world.running():
+        stream(world, says(ONE), *(_decision(name, "eu") for name in "abc"))
+        await world.idle()
+        (gone,) = world.server.patched
+        world.take(says(None))
+        world.reconciler.weigh()
+        await world.idle()
+        for name in {*"abc"} - {gone}:
+            world.take(_decision(name, "us"))
+        world.take(BOOKMARK)
+        await world.steady()
+    assert (world.server.patched, world.waits()) == ([gone], {})
+
+
+async def test_a_lower_limit_after_a_higher_one_counts_at_once() -> None:
+    world = World(ApiServer(a="us", b="us"), limits=LOOSE)
+    async with world.running():
+        stream(world, says(ONE), _eu("a"))
+        await world.idle()
+        world.take(says(None))
+        await world.steady()
+        world.take(says({"mass_share": 0, "mass_floor": 0}))
+        world.take(_eu("b"))
+        world.take(BOOKMARK)
+        await world.steady()
+    assert (world.server.patched, world.waits()) == (["a"], {"b": "mass"})
 
 
 async def test_one_object_waits_by_its_name_whatever_becomes_of_it(
@@ -161,6 +193,11 @@ async def test_one_object_waits_by_its_name_whatever_becomes_of_it(
         world.now = until + 1
         timers.fire()
         await world.idle()
+        assert world.waits() == {"a": "unseen"}
+        world.reconciler.weigh()
+        await world.idle()
+        timers.fire()
+        await world.idle()
     assert world.server.patched == ["b", "a"]
 
 
@@ -180,7 +217,7 @@ async def test_an_object_that_is_wanted_already_waits_from_then_on() -> None:
         await world.idle()
         assert (world.server.patched, world.waits()) == ([], {"a": "not_before"})
         world.take(says({"not_before": {"ns/b": world.now + 100}}))
-        await world.idle()
+        await world.steady()
     assert world.server.patched == ["a"]
 
 
@@ -240,6 +277,20 @@ async def test_another_leader_keeps_what_was_told_while_it_stood_by() -> None:
     assert len(world.server.patched) == 1
 
 
+async def test_the_reason_of_a_hold_is_that_of_now() -> None:
+    world = World(ApiServer(a="us"), limits=Limits(stale=60, mass_floor=9))
+    world.facts.stale = Stale("OPA", 61, "it does not answer")
+    async with world.running():
+        stream(world, says(None), _eu("a"))
+        await world.idle()
+        world.facts.stale = Stale("clusters", 400, "403")
+        world.reconciler.weigh()
+        await world.idle()
+        (wait,) = [wait for _, wait in world.reconciler.waiting]
+    assert wait.reason == "clusters: not current for 400 s (limit 60 s): 403"
+    assert wait.release == "clusters: current again"
+
+
 async def test_limits_that_are_said_again_weigh_nothing_again() -> None:
     world = World(ApiServer(a="us"))
     async with world.running():
@@ -254,7 +305,8 @@ async def test_limits_that_are_said_again_weigh_nothing_again() -> None:
 
 def test_what_is_wanted_already_is_asked_for_again_by_other_limits() -> None:
     """Whoever calls the brakes need not say again what is wanted."""
-    brakes = Brakes(Guard(LOOSE), PLACEMENTS, Facts(), frozenset, lambda: 1.0)
+    now = [1.0]
+    brakes = Brakes(Guard(LOOSE), PLACEMENTS, Facts(), frozenset, lambda: now[0])
     key = (REPLICASETS, ObjectKey("ns", "a"))
     current = Current("u", {"place": "us"}, {}, "1")
     step = plan(Decided("u", Decision({"place": "eu"}), None), current)
@@ -269,5 +321,8 @@ def test_what_is_wanted_already_is_asked_for_again_by_other_limits() -> None:
     assert isinstance(held, Held)
     assert held.kind == "not_before"
     brakes.tighten(None)
+    assert brakes.weigh(1)
+    assert not brakes.weigh(1)
+    now[0] += STEADY_SECONDS
     assert brakes.weigh(1)
     assert isinstance(brakes.take(key, current, step, evict=False), Write)

@@ -16,9 +16,10 @@ from kube_sync.safety import (
     Limits,
     Stale,
     Tightening,
+    approvals,
     read_history,
 )
-from kube_sync.safety.history import Entry, History
+from kube_sync.safety.history import LENGTH, Entry, History
 from kube_sync.safety.limits import Rate
 
 WELL = Fleet(age=1, clusters=10, best=10, epoch_matches=True)
@@ -337,6 +338,92 @@ def test_an_approval_given_before_a_restart_counts_after_it() -> None:
     assert not bench.consider(_masses(30), approved=[name]).holds
 
 
+def test_what_is_approved_goes_although_others_wait() -> None:
+    """Else whatever else is wanted meanwhile would take back what an operator said."""
+    bench = Bench(Limits(mass_share=0))
+    wanted = _masses(3)
+    name = _approve(bench, wanted)
+    (held,) = bench.consider({**wanted, "new": move()}, approved=[name]).holds
+    assert held.reason == "1 of 100 workloads would move"
+    assert bench.held("new", move()) == held
+    assert all(isinstance(bench.take(key, change), Go) for key, change in wanted.items())
+
+
+def test_what_is_approved_is_no_other_move_of_the_same_object() -> None:
+    bench = Bench(Limits(mass_share=0))
+    wanted = _masses(3)
+    name = _approve(bench, wanted)
+    wanted["o1"] = move(after="c")
+    bench.consider(wanted, approved=[name])
+    assert bench.held("o1", wanted["o1"]).kind == "mass"
+
+
+def test_an_answer_to_what_was_asked_a_moment_ago_lets_through_what_that_was() -> None:
+    """In a fleet that never rests another is asked for before anybody has read the first."""
+    bench = Bench(Limits(mass_share=0))
+    wanted = _masses(3)
+    (first,) = bench.consider(wanted).holds
+    for number in range(5):
+        wanted[f"new{number}"] = move()
+        (last,) = bench.consider(wanted).holds
+        assert last.approve != first.approve
+    assert first.approve is not None
+    bench.consider(wanted, approved=[first.approve])
+    assert [key for key in wanted if isinstance(bench.take(key, move()), Go)] == ["o0", "o1", "o2"]
+
+
+def test_what_was_asked_for_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approvals, "_OFFERED", 11)
+    bench = Bench(Limits(mass_share=0))
+    names = [held.approve for n in range(1, 6) for held in bench.consider(_masses(n)).holds]
+    assert list(bench.guard._approvals._offers) == names[-2:], "4 and 5 moves"
+    monkeypatch.setattr(approvals, "_OFFERED", 5)
+    (held,) = bench.consider(_masses(9)).holds
+    assert list(bench.guard._approvals._offers) == [held.approve], "what is asked for now stays"
+
+
+def test_no_more_is_remembered_of_what_was_asked_for_than_is_looked_at() -> None:
+    bench = Bench(Limits(mass_share=0))
+    for number in range(1, 50):
+        bench.consider(_masses(number))
+    assert len(bench.guard._approvals._offers) == 32
+
+
+def test_what_is_asked_for_again_is_what_stands() -> None:
+    bench = Bench(Limits(mass_share=0))
+    names = [
+        held.approve
+        for wanted in (_masses(2), _masses(2, after="c"), _masses(2), _masses(2))
+        for held in bench.consider(wanted).holds
+    ]
+    assert names == [names[0], names[1], names[0], names[0]]
+    assert list(bench.guard._approvals._offers) == [names[1], names[0]]
+
+
+def test_moves_approved_on_a_smaller_fleet_go_although_others_wait() -> None:
+    bench = Bench(Limits(shrink=0.3, mass_share=0))
+    wanted = _masses(3)
+    first, _ = bench.consider(wanted, SHRUNK).holds
+    assert first.approve is not None
+    more = {**wanted, "new": move()}
+    assessment = bench.consider(more, SHRUNK, [first.approve])
+    assert [held.kind for held in assessment.holds] == ["fleet", "mass"]
+    assert not assessment.accepted, "others are wanted too"
+    assert bench.held("new", move()).kind == "fleet"
+    assert isinstance(bench.take("o1", wanted["o1"]), Go)
+    bench.consider(more, replace(SHRUNK, clusters=5), [first.approve])
+    assert bench.held("o2", wanted["o2"]).kind == "fleet", "one more is gone"
+    bench.consider(more, replace(SHRUNK, age=None), [first.approve])
+    assert bench.held("o2", wanted["o2"]).kind == "fleet", "nobody knows how many there are"
+
+
+def test_an_approval_of_a_mass_lets_nothing_through_on_a_smaller_fleet() -> None:
+    bench = Bench(Limits(shrink=0.3, mass_share=0))
+    name = _approve(bench, _masses(3))
+    bench.consider({**_masses(3), "new": move()}, SHRUNK, [name])
+    assert bench.held("o1", move()).kind == "fleet"
+
+
 def test_a_move_waits_for_dwell_and_cooldown() -> None:
     bench = Bench(Limits(dwell=30, cooldown=100, mass_floor=9))
     bench.consider({"o": move()})
@@ -367,6 +454,20 @@ def test_a_policy_can_let_one_object_wait() -> None:
     bench.guard.tighten(Tightening(), {}, NOW)
     bench.consider({"o": move()})
     assert isinstance(bench.take("o", move()), Go)
+
+
+def test_what_waits_for_its_time_is_no_part_of_a_mass_before() -> None:
+    bench = Bench(Limits(mass_share=0, mass_floor=9))
+    wanted = _masses(50)
+    bench.guard.tighten(Tightening(), dict.fromkeys(wanted, NOW + 5), NOW)
+    wanted["other"] = move()
+    assert bench.consider(wanted) == Assessment((), 1, 100)
+    assert isinstance(bench.take("other", move()), Go)
+    assert bench.held("o1", move()).kind == "not_before"
+    assert bench.held("o1", move(), NOW + 5).kind == "unseen", "it is weighed before it goes"
+    (held,) = bench.consider(wanted, now=NOW + 5).holds
+    assert bench.held("o1", move(), NOW + 5) == held
+    assert held.reason == "51 of 100 workloads would move"
 
 
 def test_a_policy_can_lower_a_budget_while_moves_are_under_way() -> None:
@@ -535,6 +636,56 @@ def test_a_restart_gives_no_new_budget() -> None:
     bench.consider({"q": move(), "r": move("x", "y")})
     assert bench.held("q", move()).reason == "enough moves away from a for now"
     assert isinstance(bench.take("r", move("x", "y")), Go)
+
+
+@pytest.mark.parametrize("entries", [1, LENGTH], ids=["known", "more than is known"])
+def test_a_restart_under_lower_limits_gives_no_new_budget_when_they_end(entries: int) -> None:
+    bench = Bench(Limits(Rate(60, 20), mass_floor=99))
+    for number in range(20):
+        history = tuple(Entry(999, str(index), ("a",)) for index in range(entries))
+        bench.histories[f"o{number}"] = history
+    bench.guard.tighten(Tightening(moves_per_minute=6, moves_burst=1), {}, NOW)
+    bench.guard.recall({key: ("n", history) for key, history in bench.histories.items()}, NOW)
+    bench.guard.tighten(Tightening(), {}, NOW + 1)
+    wanted = {f"p{number}": move() for number in range(20)}
+    bench.consider(wanted, now=NOW + 1)
+    gone = [key for key in wanted if isinstance(bench.take(key, move(), NOW + 1), Go)]
+    assert len(gone) == 1, "what came back in a second at the configured rate"
+
+
+def test_a_restart_under_lower_limits_gives_no_new_budget_of_these() -> None:
+    """They may have been in force all the time."""
+    bench = Bench(Limits(Rate(60, 20), mass_floor=99))
+    bench.histories["o"] = (Entry(995, "b", ("a",)),)
+    bench.guard.tighten(Tightening(moves_per_minute=6, moves_burst=1), {}, NOW)
+    bench.guard.recall({"o": ("n", bench.histories["o"])}, NOW)
+    bench.consider({"p": move()})
+    held = bench.held("p", move())
+    assert (held.kind, held.until) == ("budget", NOW + 5)
+
+
+def test_a_restart_under_limits_that_only_a_policy_sets_gives_no_new_budget() -> None:
+    bench = Bench(Limits(mass_floor=99))
+    bench.histories["o"] = (Entry(995, "b", ("a",)),)
+    bench.guard.tighten(Tightening(moves_per_minute=6), {}, NOW)
+    bench.guard.recall({"o": ("n", bench.histories["o"])}, NOW)
+    bench.consider({"p": move()})
+    assert bench.held("p", move()).until == NOW + 5
+
+
+def test_a_history_that_hides_more_counts_by_the_limits_that_come_back() -> None:
+    """Also in what was moved from since, of which the lower burst alone would be spent."""
+    bench = Bench(Limits(cluster=Rate(60, 20), mass_floor=99))
+    bench.histories["o"] = tuple(Entry(1000, name, ("x",)) for name in "abcd")
+    bench.guard.tighten(Tightening(cluster_moves_per_minute=60, cluster_moves_burst=1), {}, NOW)
+    bench.guard.recall({"o": ("n", bench.histories["o"])}, NOW)
+    wanted = {f"p{number}": move("y", "z") for number in range(20)}
+    bench.consider(wanted, now=NOW + 5)
+    assert bench.held("p0", wanted["p0"], NOW + 5).kind == "budget", "as if it had no lower burst"
+    bench.guard.tighten(Tightening(), {}, NOW + 5)
+    bench.consider(wanted, now=NOW + 5)
+    gone = [key for key, m in wanted.items() if isinstance(bench.take(key, m, NOW + 5), Go)]
+    assert len(gone) == 5
 
 
 def test_after_a_restart_only_what_did_not_come_back_is_spent() -> None:

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.errors import Undecided
-from kube_sync.safety.limits import Limits, Rate, Tightening, limits_of, parse_tightening
+from kube_sync.safety.limits import (
+    Limits,
+    Rate,
+    Tightening,
+    limits_of,
+    parse_tightening,
+    stricter,
+)
 from kube_sync.settings import Guard as Settings
 
 
@@ -105,6 +112,47 @@ def _is_slower(one: Rate | None, other: Rate | None) -> bool:
     return other is None or (
         one is not None and one.per_minute <= other.per_minute and one.burst <= other.burst
     )
+
+
+def test_the_stricter_of_two_documents_is_one_that_policies_could_have_said() -> None:
+    one = {"moves_burst": 3, "dwell_seconds": 5, "not_before": {"n/a": 7, "n/b": 8}}
+    other = {"moves_burst": 2, "dwell_seconds": 6, "mass_floor": 0, "not_before": {"n/a": 9}}
+    both = {"moves_burst": 2, "dwell_seconds": 6, "mass_floor": 0}
+    assert stricter(one, other) == both | {"not_before": {"n/a": 9, "n/b": 8}}
+    assert stricter({"moves_burst": 3}, {"mass_share": 0}) == {"moves_burst": 3, "mass_share": 0}
+
+
+def test_no_document_limits_nothing() -> None:
+    document = {"moves_burst": 3}
+    assert stricter(None, document) is document
+    assert stricter(document, None) is document
+    assert stricter(None, None) is None
+
+
+def test_what_cannot_be_read_is_not_taken_for_none() -> None:
+    with pytest.raises(Undecided):
+        stricter({"moves": 1}, {"moves_burst": 3})
+
+
+def _is_stricter(one: Limits, other: Limits) -> bool:
+    rates = ("moves", "namespace", "cluster")
+    return (
+        all(_is_slower(getattr(one, name), getattr(other, name)) for name in rates)
+        and all(getattr(one, n) >= getattr(other, n) for n in ("dwell", "cooldown", "oscillation"))
+        and all(getattr(one, n) <= getattr(other, n) for n in ("shrink", "mass_share"))
+        and one.mass_floor <= other.mass_floor
+        and (other.stale is None or (one.stale is not None and one.stale <= other.stale))
+    )
+
+
+@given(limits_, tightenings, tightenings)
+def test_the_stricter_of_two_limits_all_that_either_does(
+    limits: Limits, one: Tightening, other: Tightening
+) -> None:
+    both = one.stricter(other)
+    for by in (one, other):
+        assert _is_stricter(limits.tightened(both), limits.tightened(by))
+    assert both.stricter(one) == both
 
 
 @given(limits_, tightenings)

@@ -1,0 +1,35 @@
+"""What limited until a moment ago: it still does, until the decisions that go with its end are in.
+
+The end of a limit and the decisions that take moves back may have one reason, as when maintenance
+ends. Our replicator tells the decisions first; another engine may not, and after the first of them
+there may be more. So what is replaced counts for a few seconds more. Pure.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from kube_sync.remediator.staleness import STEADY_SECONDS
+from kube_sync.safety import Tightening
+
+_TOGETHER_SECONDS = 1.0  # what ends within so long ends at once: there are a few of them at most
+
+
+class Easing:
+    """What was in force lately."""
+
+    def __init__(self) -> None:
+        self._ended: list[tuple[float, float, Tightening]] = []  # first and last end (Unix seconds)
+
+    def end(self, by: Tightening, now: float) -> None:
+        """Take note that another one is told in place of `by`."""
+        first = now
+        if self._ended and now < self._ended[-1][0] + _TOGETHER_SECONDS:
+            first, _, before = self._ended.pop()
+            by = by.stricter(before)
+        self._ended.append((first, now, by))
+
+    def with_(self, by: Tightening, now: float) -> Tightening:
+        """Return what is in force while `by` is what was told last."""
+        self._ended = [ended for ended in self._ended if now < ended[1] + STEADY_SECONDS]
+        return reduce(lambda tight, ended: tight.stricter(ended[2]), self._ended, by)
