@@ -25,8 +25,11 @@ def of_documents(documents: Iterable[Document], namespace: str | None) -> Polici
     for document in documents:
         if (document.api_group, document.kind) == (METADATA.gvr.group, METADATA.kind):
             own = document.metadata.get("namespace")
-            inside = found.setdefault(document.namespace(None if own else namespace), {})
-            inside[document.name()] = document.object
+            where = document.namespace(None if own else namespace)
+            # As it would be stored: what is found about one is by the others of its namespace.
+            metadata = {**document.metadata, "namespace": where}
+            stored = {**document.object, "metadata": metadata}
+            found.setdefault(where, {})[document.name()] = stored
     return found
 
 

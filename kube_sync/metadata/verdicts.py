@@ -18,6 +18,8 @@ from kube_sync.policykinds import printing
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report
 
+_UNUSED = "rules that apply to nothing, and why:"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -37,7 +39,7 @@ def answer(verdicts: Sequence[Verdict], reports: Mapping[str, Report], *, as_jso
     if as_json:
         document = {"allowed": allowed, "objects": [_entry(verdict) for verdict in verdicts]}
         return Answer(printing.as_json(document, reports), status)
-    return Answer(printing.as_text(map(_text, verdicts), reports), status)
+    return Answer(printing.as_text(map(_text, verdicts), reports, unused=_UNUSED), status)
 
 
 def _entry(verdict: Verdict) -> dict[str, Any]:

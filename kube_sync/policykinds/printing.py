@@ -22,9 +22,12 @@ class Answer:
     status: int
 
 
-def as_text(blocks: Iterable[str], reports: Mapping[str, Report]) -> str:
-    """Return these blocks, and what is said of the policies themselves, by name."""
-    return "\n\n".join(_plain(block) for block in (*blocks, *_on_policies(reports)))
+def as_text(blocks: Iterable[str], reports: Mapping[str, Report], *, unused: str) -> str:
+    """Return these blocks, and what is said of the policies themselves, by name.
+
+    `unused` is the title of what decisions do not use.
+    """
+    return "\n\n".join(_plain(block) for block in (*blocks, *_on_policies(reports, unused)))
 
 
 def as_json(document: Mapping[str, Any], reports: Mapping[str, Report]) -> str:
@@ -33,11 +36,11 @@ def as_json(document: Mapping[str, Any], reports: Mapping[str, Report]) -> str:
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
 
 
-def _on_policies(reports: Mapping[str, Report]) -> Iterable[str]:
+def _on_policies(reports: Mapping[str, Report], unused: str) -> Iterable[str]:
     problems = {name: report.problems for name, report in reports.items()}
     findings = {name: report.findings for name, report in reports.items()}
     for title, told in (
-        ("policies that are not used, and why:", problems),
+        (unused, problems),
         ("policies that may not mean what they seem to:", findings),
     ):
         if lines := [f"  {name}: {line}" for name in sorted(told) for line in told[name]]:

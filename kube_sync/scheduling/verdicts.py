@@ -17,6 +17,7 @@ from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report
 from kube_sync.scheduling.pods import Candidate
 
+_UNUSED = "policies that are not used, and why:"
 _NO_POLICY = "there is no SchedulingPolicy: every pod is admitted"
 
 
@@ -49,7 +50,7 @@ def answer(verdicts: Sequence[Verdict], reports: Mapping[str, Report], *, as_jso
     if as_json:
         document = {"allowed": status == 0, "pods": [_entry(verdict) for verdict in verdicts]}
         return Answer(printing.as_json(document, reports), status)
-    return Answer(printing.as_text(map(_text, verdicts), reports), status)
+    return Answer(printing.as_text(map(_text, verdicts), reports, unused=_UNUSED), status)
 
 
 def _entry(verdict: Verdict) -> dict[str, Any]:
