@@ -52,7 +52,10 @@ def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) ->
 def _reflector(context: Context, kind: PolicyKind, keeper: ConditionKeeper) -> Reflector:
     readiness, name = context.readiness, f"{kind.gvr} for conditions"
     readiness.noted(name, _WAITING)
-    source = KubeCollection(context.kube, kind.gvr)
-    return Reflector(
-        name, source, keeper.store, lambda reason: readiness.noted(name, reason or "ok")
-    )
+
+    def report(reason: str | None) -> None:
+        readiness.noted(name, reason or "ok")
+        if reason is None:
+            keeper.listed()
+
+    return Reflector(name, KubeCollection(context.kube, kind.gvr), keeper.store, report)

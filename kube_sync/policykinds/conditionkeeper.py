@@ -86,6 +86,11 @@ class ConditionKeeper:
         for key in self.store:
             self._told(key)
 
+    def listed(self) -> None:
+        """Take note that all policies are known, of which there may be none to say anything of."""
+        if not any(True for _ in self.store):
+            self._tell()
+
     async def run(self) -> NoReturn:
         """Judge what is new until cancelled."""
         try:

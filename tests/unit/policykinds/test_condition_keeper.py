@@ -94,7 +94,8 @@ class World:
             note = self.told.append
             self.keeper = ConditionKeeper(self.kind, client, self, self, note, now=lambda: now)
             source = KubeCollection(client, self.kind.gvr)
-            reflector = Reflector("policies", source, self.keeper.store, lambda _reason: None)
+            listed = self.keeper.listed
+            reflector = Reflector("policies", source, self.keeper.store, lambda _reason: listed())
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one.run()) for one in (reflector, self.keeper)]
                 await self.api.watched(self.kind.gvr)
@@ -116,6 +117,12 @@ async def shop(tmp_path: Path) -> AsyncGenerator[World]:
     async with fake_apiserver() as api:
         api.define(METADATA_POLICIES, "MetadataPolicy", builtin=False)
         yield World(api, tmp_path, METADATA)
+
+
+async def test_where_there_is_no_policy_all_is_done(world: World) -> None:
+    async with world.running():
+        await world.settled()
+        assert set(world.told) == {"ok"}
 
 
 async def test_policies_that_are_there_and_that_come_get_conditions(world: World) -> None:
