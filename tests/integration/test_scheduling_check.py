@@ -152,7 +152,7 @@ def test_earlier_policy_replaces_a_later_requirement_but_under_option_4(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As docs/scheduling.md warns."""
-    schedulers = {"allowed": {"schedulerNames": []}}
+    schedulers: dict[str, Any] = {"allowed": {"schedulerNames": []}}
     policy(tmp_path, "m", schedulers | {"required": {"nodeSelectors": {"team": ["a"]}}})
     asked = ("--policies", str(tmp_path))
     assert check(*asked, nodeSelector={"team": "b"})[0] == 1
