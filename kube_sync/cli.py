@@ -11,21 +11,26 @@ import asyncio
 import os
 import sys
 import urllib.request
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
 from kube_sync import __version__
 from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
+from kube_sync.metadata import arguments as metadata
 from kube_sync.observability.logs import configure_logs
 from kube_sync.remediator import arguments as remediation
 from kube_sync.scheduling import arguments as scheduling
 from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
 from kube_sync.survey.arguments import WHAT, declare, requested
 from kube_sync.survey.topology import arguments as charting
+
+if TYPE_CHECKING:  # slow: see below
+    from kube_sync.policykinds.printing import Answer
 
 _DESCRIPTION = """\
 Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
@@ -38,6 +43,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   decisions  prints what is decided now, and what changes
   analyze    tells which fields a policy reads, and what replicating only these saves
   scheduling tells whether SchedulingPolicies admit a pod, and why
+  metadata   tells what MetadataPolicies would do to an object, and by which rule
   topology   shows, from manifests, what policies attach to and what applies on each path
 """
 
@@ -90,6 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
     scheduling.declare(asked, _scheduling)
+    asked = _command(commands, "metadata", metadata.WHAT, _metadata)
+    metadata.declare(asked, _metadata)
     charting.declare(_command(commands, "topology", charting.WHAT, _topology))
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
@@ -233,8 +241,22 @@ def _scheduling(arguments: argparse.Namespace) -> int:
     configure_logs("warning")
     from kube_sync.scheduling import check  # noqa: PLC0415 - slow, as `app` is
 
+    return _checked(check.run(request, settings))
+
+
+def _metadata(arguments: argparse.Namespace) -> int:
+    request = metadata.requested(arguments)
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync.metadata import check  # noqa: PLC0415 - slow, as `app` is
+
+    return _checked(check.run(request, settings))
+
+
+def _checked(check: Coroutine[Any, Any, Answer]) -> int:
+    """Print the answer of a `check` command."""
     try:
-        answer = asyncio.run(check.run(request, settings))
+        answer = asyncio.run(check)
     except Misconfigured:
         raise
     except SyncError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
+from kube_sync.app.conditions import keep_conditions
 from kube_sync.app.context import Context
-from kube_sync.app.scheduling import scheduling
+from kube_sync.app.scheduling import install_defaults
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.opa.client import OpaClient, opa_client
@@ -38,9 +39,9 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     check_stream(decisions)
     token = TokenFile(decisions.token_file)
     token.current()
-    services: list[Service] = [replicator.run]
+    services: list[Service] = [replicator.run, *keep_conditions(context, opa)]
     if "scheduling" in settings.builtin:
-        services += scheduling(context, opa)
+        services.append(install_defaults(context, opa))
     tls = None
     if decisions.cert_file and decisions.key_file:
         files = TlsFiles(decisions.cert_file, decisions.key_file)

@@ -206,8 +206,8 @@ placement_decision_writes = Counter(
     "PlacementDecisions that were written or deleted, or were to be, by outcome",
     ["outcome"],
 )
-scheduling_conditions = Counter(
-    "kube_sync_scheduling_conditions_total",
-    "Times that the conditions of a SchedulingPolicy were looked at, by outcome",
-    ["outcome"],
+policy_conditions = Counter(
+    "kube_sync_policy_conditions_total",
+    "Times that the conditions of a policy were looked at, by its kind and by outcome",
+    ["kind", "outcome"],
 )

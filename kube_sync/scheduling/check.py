@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -17,12 +17,15 @@ from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
 from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import Modules, ScratchOpa
+from kube_sync.policykinds.documents import read_files
+from kube_sync.policykinds.evaluator import Evaluator
+from kube_sync.policykinds.kinds import SCHEDULING
+from kube_sync.policykinds.printing import Answer
+from kube_sync.policykinds.reports import Report, report_of
 from kube_sync.scheduling.arguments import Request
-from kube_sync.scheduling.conditions import Report
-from kube_sync.scheduling.documents import read_files
 from kube_sync.scheduling.evidence import Evidence, of_cluster, of_documents
 from kube_sync.scheduling.pods import Candidate, candidates, namespaces
-from kube_sync.scheduling.verdicts import Answer, Decision, Verdict, answer
+from kube_sync.scheduling.verdicts import Decision, Verdict, answer
 from kube_sync.settings import Settings
 
 # One process for all pods. `merged` is in a list, since a decision may do without it.
@@ -39,20 +42,6 @@ _QUERY: Final = """{
 }"""
 
 
-class Evaluator(Protocol):
-    """The scratch OPA."""
-
-    async def evaluated(
-        self,
-        modules: Modules,
-        data: Mapping[str, Any],
-        asked: Any,  # noqa: ANN401 - any JSON
-        query: str,
-    ) -> Any:  # noqa: ANN401 - any JSON
-        """Return the value of a query."""
-        ...
-
-
 class _Found(msgspec.Struct):
     decision: Decision
     merged: list[dict[str, Any]]
@@ -60,7 +49,7 @@ class _Found(msgspec.Struct):
 
 class _Result(msgspec.Struct):
     decisions: list[_Found]
-    reports: dict[str, Report]
+    reports: dict[str, Any]
 
 
 async def run(request: Request, settings: Settings) -> Answer:
@@ -98,7 +87,8 @@ async def judged(
         raise Undecided(msg)
     pairs = zip(pods, result.decisions, strict=True)
     verdicts = [Verdict(pod, found.decision, _only(found.merged)) for pod, found in pairs]
-    return verdicts, result.reports
+    reports = result.reports.items()
+    return verdicts, {name: report_of(said, SCHEDULING.rule) for name, said in reports}
 
 
 def _only(merged: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

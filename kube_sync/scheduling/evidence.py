@@ -7,16 +7,12 @@ namespaces that are asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import aclosing
 from typing import Any, Final
 
-import msgspec
-
-from kube_sync.errors import Misconfigured, NotFound, Terminal
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import KubeCollection
-from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.scheduling.documents import Document
+from kube_sync.objects import ObjectKey
+from kube_sync.policykinds.documents import Document
+from kube_sync.policykinds.listing import listed
 from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
 
 _IN_NAMESPACES: Final = frozenset({"Role", "RoleBinding"})
@@ -59,34 +55,13 @@ async def of_cluster(client: KubeClient, namespaces: Iterable[str]) -> Evidence:
     wanted = list(namespaces)
     for kind, gvr in COLLECTIONS.items():
         for namespace in wanted if kind in _IN_NAMESPACES else (None,):
-            await _list(client, kind, gvr, namespace, found)
+            for key, value in await listed(client, gvr, namespace):
+                found.add(kind, key, value)
     return found
 
 
-async def _list(
-    client: KubeClient,
-    kind: str,
-    gvr: GroupVersionResource,
-    namespace: str | None,
-    found: Evidence,
-) -> None:
-    try:
-        async with aclosing(KubeCollection(client, gvr, namespace=namespace).list()) as pages:
-            async for page in pages:
-                for item in page.items:
-                    found.add(kind, item.key, msgspec.json.decode(item.body))
-    except NotFound as error:
-        msg = f"{client.server} does not know {gvr} (is manifests/crds installed?)"
-        raise Terminal(msg) from error
-
-
 def _key(document: Document) -> ObjectKey:
-    metadata = document.metadata
-    name = metadata.get("name")
-    if not isinstance(name, str) or not name:
-        msg = f"{document.file}: a {document.kind} without metadata.name"
-        raise Misconfigured(msg)
     if document.kind not in _IN_NAMESPACES:
-        return ObjectKey("", name)
+        return ObjectKey("", document.name())
     # Where `kubectl apply` would put it.
-    return ObjectKey(str(metadata.get("namespace") or "default"), name)
+    return ObjectKey(document.namespace(None), document.name())

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Final
 
 from kube_sync.objects import GroupVersionResource
+from kube_sync.policykinds.kinds import SCHEDULING
 
-GROUP: Final = "policy.kube-sync.io"
-KIND: Final = "SchedulingPolicy"
-SCHEDULING_POLICIES: Final = GroupVersionResource(GROUP, "v1alpha1", "schedulingpolicies")
+KIND: Final = SCHEDULING.kind
+SCHEDULING_POLICIES: Final = SCHEDULING.gvr
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 # Each lies below the name of its collection in OPA, too.

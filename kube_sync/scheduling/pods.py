@@ -6,30 +6,16 @@ the command line gives it; its shape is for the Rego to judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 from kube_sync.errors import Misconfigured
+from kube_sync.policykinds.documents import Document
+from kube_sync.policykinds.templates import is_pod, pod_made_by
 from kube_sync.scheduling.arguments import Account, Request
-from kube_sync.scheduling.documents import Document
 
 _DEFAULT: Final = "default"
-# Where each kind keeps its template (the API reference's "Workloads").
-_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
-    {
-        ("apps", "Deployment"): ("spec", "template"),
-        ("apps", "ReplicaSet"): ("spec", "template"),
-        ("apps", "StatefulSet"): ("spec", "template"),
-        ("apps", "DaemonSet"): ("spec", "template"),
-        ("batch", "Job"): ("spec", "template"),
-        ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
-        ("", "ReplicationController"): ("spec", "template"),
-        ("", "PodTemplate"): ("template",),
-    }
-)
-
 Json = dict[str, Any]
 
 
@@ -58,41 +44,15 @@ def namespaces(found: Iterable[Candidate]) -> list[str]:
 
 
 def _candidate(document: Document, request: Request) -> Candidate | None:
-    pod = _pod(document)
+    pod = document.object if is_pod(document) else pod_made_by(document)
     if pod is None:
         return None
-    namespace = _namespace(document, request)
+    asked = request.account.namespace if request.account else request.namespace
+    namespace = document.namespace(asked)
     pod = {**pod, "metadata": {**_mapping(pod.get("metadata")), "namespace": namespace}}
     pod, account = _running_as(pod, namespace, request)
     name = str(document.metadata.get("name") or document.metadata.get("generateName") or "")
     return Candidate(document.kind, name, account, _review(pod, name, account, request))
-
-
-def _pod(document: Document) -> Json | None:
-    """Return the pod that an object is or makes, None for others. Raises Misconfigured."""
-    if (document.api_group, document.kind) == ("", "Pod"):
-        return document.object
-    way = _TEMPLATES.get((document.api_group, document.kind))
-    if way is None:
-        return None
-    found: Any = document.object
-    for name in way:
-        found = _mapping(found).get(name)
-    if not isinstance(found, dict):
-        msg = f"{document.file}: {document.kind} without {'.'.join(way)}"
-        raise Misconfigured(msg)
-    return {"apiVersion": "v1", "kind": "Pod", **found}
-
-
-def _namespace(document: Document, request: Request) -> str:
-    """Return where the pod would be, as kubectl finds it. Raises Misconfigured."""
-    own = document.metadata.get("namespace")
-    asked = request.account.namespace if request.account else request.namespace
-    if own and asked and own != asked:
-        name = document.metadata.get("name", "")
-        msg = f"{document.file}: {document.kind} {name} is in namespace {own}, not in {asked}"
-        raise Misconfigured(msg)
-    return str(own or asked or _DEFAULT)
 
 
 def _running_as(pod: Json, namespace: str, request: Request) -> tuple[Json, Account]:

@@ -1,21 +1,23 @@
 """What became of each pod, for people and for programs.
 
-Keeps true: text is of one voice with the reasons of the decision, which it repeats as they are;
-nothing in it can move a terminal's cursor.
+Keeps true: text is of one voice with the reasons of the decision, which it repeats as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import yaml
 
-from kube_sync.scheduling.conditions import Report
+from kube_sync.policykinds import printing
+from kube_sync.policykinds.printing import Answer
+from kube_sync.policykinds.reports import Report
 from kube_sync.scheduling.pods import Candidate
 
+_UNUSED = "policies that are not used, and why:"
 _NO_POLICY = "there is no SchedulingPolicy: every pod is admitted"
 
 
@@ -42,30 +44,13 @@ class Verdict:
         return self.decision is None or self.decision.allowed
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What to print, and the exit status: 0 where all pods are admitted, else 1."""
-
-    text: str
-    status: int
-
-
 def answer(verdicts: Sequence[Verdict], reports: Mapping[str, Report], *, as_json: bool) -> Answer:
     """Return the verdicts with what is said of the policies themselves."""
     status = 0 if all(verdict.allowed for verdict in verdicts) else 1
     if as_json:
-        return Answer(_json(verdicts, reports), status)
-    blocks = [*map(_text, verdicts), *_on_policies(reports)]
-    return Answer("\n\n".join(map(_plain, blocks)), status)
-
-
-def _json(verdicts: Sequence[Verdict], reports: Mapping[str, Report]) -> str:
-    document = {
-        "allowed": all(verdict.allowed for verdict in verdicts),
-        "pods": [_entry(verdict) for verdict in verdicts],
-        "reports": dict(sorted(reports.items())),
-    }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+        document = {"allowed": status == 0, "pods": [_entry(verdict) for verdict in verdicts]}
+        return Answer(printing.as_json(document, reports), status)
+    return Answer(printing.as_text(map(_text, verdicts), reports, unused=_UNUSED), status)
 
 
 def _entry(verdict: Verdict) -> dict[str, Any]:
@@ -98,21 +83,6 @@ def _text(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
-def _on_policies(reports: Mapping[str, Report]) -> Iterator[str]:
-    problems = {name: report.problems for name, report in reports.items()}
-    findings = {name: report.findings for name, report in reports.items()}
-    for title, told in (
-        ("policies that are not used, and why:", problems),
-        ("policies that may not mean what they seem to:", findings),
-    ):
-        if lines := [f"  {name}: {line}" for name in sorted(told) for line in told[name]]:
-            yield "\n".join([title, *lines])
-
-
 def _indented(value: Any) -> Iterable[str]:  # noqa: ANN401 - any JSON
     text = yaml.safe_dump(value, sort_keys=True, allow_unicode=True, width=100)
     return [f"  {line}" for line in text.splitlines()]
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

@@ -49,6 +49,7 @@ def _rbac(resource: str, *fields: str) -> Resource:
 
 
 _SCHEDULING = GroupVersionResource("policy.kube-sync.io", "v1alpha1", "schedulingpolicies")
+_METADATA = GroupVersionResource("policy.kube-sync.io", "v1alpha1", "metadatapolicies")
 
 SYSTEMS: Mapping[str, System] = {
     system.name: system
@@ -65,6 +66,7 @@ SYSTEMS: Mapping[str, System] = {
                 _rbac("clusterrolebindings", "roleRef", "subjects"),
             ),
         ),
+        System("metadata", "MetadataPolicy", _METADATA, (_whole(_METADATA, "spec"),)),
     )
 }
 

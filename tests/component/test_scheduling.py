@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from kube_sync.app.conditions import LEASE, keep_conditions
 from kube_sync.app.context import Context
-from kube_sync.app.scheduling import LEASE, scheduling
+from kube_sync.app.scheduling import install_defaults
 from kube_sync.kube.lease import LEASES
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
@@ -30,9 +31,10 @@ async def running(api: FakeApiServer, opa: FakeOpa, folder: Path) -> AsyncGenera
     readiness = Readiness()
     async with AsyncExitStack() as stack, kube_of(api, folder) as kube, opa_of(opa) as client:
         drain = Drain(1.0, readiness.waiting)
-        context = Context(Settings(), readiness, stack, kube, drain)
+        context = Context(Settings(builtin=("scheduling",)), readiness, stack, kube, drain)
+        services = [*keep_conditions(context, client), install_defaults(context, client)]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_run(one)) for one in scheduling(context, client)]
+            tasks = [group.create_task(_run(one)) for one in services]
             yield readiness
             for task in tasks:
                 task.cancel()

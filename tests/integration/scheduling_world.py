@@ -60,6 +60,12 @@ class World:
         folder = str(ROOT / "manifests/webhook-scheduling")
         return [*yaml.safe_load_all(self.stack.kubectl("kustomize", folder))]
 
+    def rights(self) -> list[Any]:
+        """Return the replicator's roles, without those by which policies come by themselves."""
+        folder = str(ROOT / "manifests/scheduling-rbac")
+        found = yaml.safe_load_all(self.stack.kubectl("kustomize", folder))
+        return [one for one in found if not one["metadata"]["name"].endswith("-defaults")]
+
     def defaults(self) -> None:
         """Let there be the policies and the rights that every cluster begins with."""
         self.stack.apply(ROOT / "manifests/scheduling")
@@ -148,7 +154,7 @@ def scheduling_world(launcher: Launcher, folder: Path) -> Iterator[World]:
         write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
         ca_file = write_file(folder / "ca.crt", authority.cert_pem)
         world = World(stack, {}, port, authority.cert_pem)
-        for document in world.manifests():
+        for document in (*world.manifests(), *world.rights()):
             if document["kind"].startswith("ClusterRole"):
                 world.apply(document)
         for command, configuration in _configurations(stack, folder, port, ca_file).items():

@@ -238,7 +238,7 @@ async def test_what_says_so_is_left_alone(world: World) -> None:
 
 async def test_conditions_are_written_by_who_holds_the_lease(world: World) -> None:
     def holder() -> bool:
-        spec = world.get("lease", "kube-sync-scheduling", "--namespace=kube-sync")["spec"]
+        spec = world.get("lease", "kube-sync-conditions", "--namespace=kube-sync")["spec"]
         return bool(spec.get("holderIdentity"))
 
     await eventually(holder, expected=True)
@@ -279,7 +279,7 @@ async def test_role_is_for_the_default_objects_and_grants_what_it_holds(
 
 async def test_role_without_use_could_not_grant_it(world: World) -> None:
     """So it is needed; `escalate` or `bind` would do as well, and give far more."""
-    role = world.get("clusterrole", "kube-sync-replicator-schedulingpolicies")
+    role = world.get("clusterrole", "kube-sync-replicator-scheduling-defaults")
     rules = [rule for rule in role["rules"] if "use" not in rule["verbs"]]
     assert len(rules) == len(role["rules"]) - 1
     world.apply({**role, "metadata": {"name": "without-use"}, "rules": rules})

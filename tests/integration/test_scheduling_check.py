@@ -148,6 +148,21 @@ def test_merge_option_of_the_configuration_counts(
     assert check("--policies", str(tmp_path), **TOLERANT)[0] == 1
 
 
+def test_earlier_policy_replaces_a_later_requirement_but_under_option_4(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/scheduling.md warns."""
+    schedulers: dict[str, Any] = {"allowed": {"schedulerNames": []}}
+    policy(tmp_path, "m", schedulers | {"required": {"nodeSelectors": {"team": ["a"]}}})
+    asked = ("--policies", str(tmp_path))
+    assert check(*asked, nodeSelector={"team": "b"})[0] == 1
+    policy(tmp_path, "b", schedulers | {"required": {"nodeSelectors": {"team": ["b"]}}})
+    assert check(*asked, nodeSelector={"team": "b"})[0] == 0
+    assert check(*asked, nodeSelector={"team": "a"})[0] == 1
+    monkeypatch.setenv("KUBE_SYNC_SCHEDULING_MERGE_OPTION", "4")
+    assert check(*asked, nodeSelector={"team": "b"})[0] == 1
+
+
 def test_user_counts_only_where_the_configuration_says_so(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from kube_sync import __version__, app, cli
 from kube_sync.cli import main
 from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Misconfigured, Undecided
+from kube_sync.metadata import check as metadata_check
 from kube_sync.scheduling import check
 from kube_sync.settings import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.survey import command
@@ -63,6 +64,7 @@ def test_help_tells_what_the_commands_do_and_where_the_configuration_is(
         "decisions",
         "analyze",
         "scheduling",
+        "metadata",
         "topology",
         "config",
         "certs",
@@ -271,6 +273,24 @@ def test_scheduling_check_teaches_with_examples(capsys: pytest.CaptureFixture[st
     run = Run(capsys, "scheduling", "check", "--help")
     assert (run.status, run.out.count("| kube-sync scheduling check ")) == (0, 1)
     assert run.out.count("\n  kube-sync scheduling check ") == 2
+
+
+def test_metadata_check_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "metadata", "check", "--help")
+    assert (run.status, run.out.count("| kube-sync metadata check ")) == (0, 1)
+    assert run.out.count("\n  kube-sync metadata check ") == 2
+
+
+def test_metadata_check_that_cannot_say_is_neither_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def undecided(*_: object) -> None:
+        reason = "no decision"
+        raise Undecided(reason)
+
+    monkeypatch.setattr(metadata_check, "run", undecided)
+    run = Run(capsys, "metadata", "check", "-f", "pod.yaml")
+    assert (run.status, run.out, run.complaint) == (2, "", "kube-sync: no decision")
 
 
 def test_scheduling_check_that_is_interrupted_says_nothing(

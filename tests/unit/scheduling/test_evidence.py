@@ -9,7 +9,7 @@ import pytest
 
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.objects import ObjectKey
-from kube_sync.scheduling.documents import Document
+from kube_sync.policykinds.documents import Document
 from kube_sync.scheduling.evidence import of_cluster, of_documents
 from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists

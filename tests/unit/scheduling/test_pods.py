@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Misconfigured
+from kube_sync.policykinds.documents import Document
 from kube_sync.scheduling.arguments import Account, Request
-from kube_sync.scheduling.documents import Document
 from kube_sync.scheduling.pods import candidates, namespaces
 
 BUILDER = Account("team-a", "builder")

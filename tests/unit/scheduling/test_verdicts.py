@@ -10,10 +10,10 @@ import pytest
 
 from kube_sync.errors import Undecided
 from kube_sync.opa.scratch import Modules
+from kube_sync.policykinds.documents import Document
+from kube_sync.policykinds.reports import Report
 from kube_sync.scheduling.arguments import Account, Request
 from kube_sync.scheduling.check import judged
-from kube_sync.scheduling.conditions import Report
-from kube_sync.scheduling.documents import Document
 from kube_sync.scheduling.evidence import Evidence
 from kube_sync.scheduling.pods import Candidate, candidates
 from kube_sync.scheduling.verdicts import Decision, Verdict, answer

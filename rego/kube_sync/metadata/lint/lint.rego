@@ -16,19 +16,53 @@ import data.kube_sync.metadata.selector
 findings(policy) := sort(((_never(own) | _conflicts(own, all)) | _forbidden(own, all))) if {
 	name := object.get(policy, ["metadata", "name"], "")
 	own := _sound(name, policy)
+	sets := {key | some found in own; some key, _ in _sets(found.rule)}
+	asks := {asked.key | some found in own; some asked in found.asks}
 	all := array.concat(own, [found |
-		some other, stored in data.kubernetes.metadatapolicies[policy.metadata.namespace]
+		some other, i
+		rule := data.kubernetes.metadatapolicies[policy.metadata.namespace][other].spec.rules[i]
 		other != name
-		some found in _sound(other, stored)
+
+		# Of the hundreds that a namespace may have, most end here; to look for faults takes longer.
+		_concerns(rule, sets, sets | asks)
+		some found in _sound_rule(other, i, rule)
 	])
 } else := []
+
+_fields := {
+	"labels": {"updates": "updatedLabels", "selector": "labelSelector"},
+	"annotations": {"updates": "updatedAnnotations", "selector": "annotationSelector"},
+}
+
+# A rule that sets one of these keys, or rejects by one that is set.
+_concerns(rule, _, keys) if {
+	some [field, key] in keys
+	_ = rule.policyAction[_fields[field].updates][key]
+}
+
+_concerns(rule, sets, _) if {
+	_ = rule.policyAction.reject
+	some [field, key] in sets
+	_names(rule.policyPredicate[_fields[field].selector], key)
+}
+
+_names(given, key) if _ = given.matchLabels[key]
+
+_names(given, key) if {
+	some expression in given.matchExpressions
+	expression.key == key
+}
 
 # The rules without faults, each with what it asks for, of which its words are made.
 _sound(name, policy) := [found |
 	some i, rule in policy.spec.rules
+	some found in _sound_rule(name, i, rule)
+]
+
+_sound_rule(name, i, rule) := {found |
 	count(rules.faults(rule)) == 0
 	found := {"policy": name, "index": i, "rule": rule, "asks": _asks(rule.policyPredicate)}
-]
+}
 
 # Labels and annotations are different keys.
 _asks(predicate) := [object.union(expression, {"key": [field, expression.key]}) |

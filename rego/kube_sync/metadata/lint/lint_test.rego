@@ -100,3 +100,10 @@ test_what_is_no_policy_has_no_findings if {
 	lint.findings(1) == []
 	lint.findings({"spec": 1}) == []
 }
+
+test_rejection_by_a_plain_label_is_found_beside_rules_of_no_concern if {
+	rejecting := {"policyPredicate": {"labelSelector": {"matchLabels": {"x": "1"}}}, "policyAction": {"reject": true}}
+	others := [null, {"policyAction": {"reject": true}}, rule([], set_label({"y": "2"})), rejecting]
+	reasons([rule([absent], set_label({"x": "1"}))], others) == ["DefaultRejected"]
+	reasons([rule([absent], set_label({"z": "1"}))], others) == []
+}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -13,18 +12,20 @@ from typing import Any
 
 import pytest
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import Retriable, Undecided
 from kube_sync.kube.collection import Event, Item, KubeCollection, ResourceVersion
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
-from kube_sync.scheduling.conditionkeeper import ConditionKeeper
-from kube_sync.scheduling.kinds import SCHEDULING_POLICIES
-from kube_sync.scheduling.policies import HeldPolicies
+from kube_sync.policykinds.conditionkeeper import ConditionKeeper
+from kube_sync.policykinds.held import HeldPolicies, HeldPolicy
+from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
+from kube_sync.policykinds.reports import Report
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of
 from tests.fakes.http import answer
 
 Json = dict[str, Any]
+SCHEDULING_POLICIES, METADATA_POLICIES = SCHEDULING.gvr, METADATA.gvr
 
 
 @dataclass
@@ -33,27 +34,40 @@ class World:
 
     api: FakeApiServer
     folder: Path
+    kind: PolicyKind = SCHEDULING
     held: bool = True
     answers: bool = True
-    asked: list[Json] = field(default_factory=list)
+    behind: bool = False
+    asked: list[ObjectKey] = field(default_factory=list)
+    compared: list[tuple[str, set[str]]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     keeper: ConditionKeeper | None = None
 
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        assert path == "kube_sync/scheduling/validation/report"
-        self.asked.append(json.loads(body)["input"]["object"])
+    async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
+        self.compared.append((namespace, {policy.key.name for policy in policies}))
+        if self.behind:
+            reason = f"{namespace} is behind"
+            raise Retriable(reason)
+
+    async def judged(self, policy: HeldPolicy) -> Report:
+        self.asked.append(policy.key)
         if not self.answers:
             reason = "OPA is away"
             raise Retriable(reason)
-        wrong = "wrong" in self.asked[-1]["spec"]
-        return json.dumps({"problems": ["wrong"] if wrong else [], "findings": []}).encode()
+        if "fails" in policy.spec:
+            reason = "the rules fail"
+            raise Undecided(reason)
+        return Report(("wrong",) if "wrong" in policy.spec else (), ())
+
+    def key(self, name: str) -> ObjectKey:
+        return ObjectKey("shop" if self.kind.together else "", name)
 
     def put(self, name: str, generation: int = 1, **content: Any) -> None:
         metadata = {"generation": generation}
-        self.api.put(SCHEDULING_POLICIES, ObjectKey("", name), metadata=metadata, **content)
+        self.api.put(self.kind.gvr, self.key(name), metadata=metadata, **content)
 
     def accepted(self, name: str) -> Any:
-        found = self.api.get(SCHEDULING_POLICIES, ObjectKey("", name)).get("status", {})
+        found = self.api.get(self.kind.gvr, self.key(name)).get("status", {})
         return {c["type"]: c for c in found.get("conditions", [])}.get("Accepted", {})
 
     async def until_accepted(self, name: str, status: str, generation: int = 1) -> None:
@@ -64,7 +78,7 @@ class World:
         await self.api.http.until(right)
 
     def writes(self) -> int:
-        return sum(map(patches(SCHEDULING_POLICIES), self.api.http.requests))
+        return sum(map(patches(self.kind.gvr), self.api.http.requests))
 
     async def settled(self) -> None:
         """Wait until all that was ever told has been judged."""
@@ -77,12 +91,14 @@ class World:
     async def running(self) -> AsyncGenerator[None]:
         async with kube_of(self.api, self.folder) as client:
             now = datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=2)))
-            self.keeper = ConditionKeeper(client, self, self, self.told.append, now=lambda: now)
-            source = KubeCollection(client, SCHEDULING_POLICIES)
-            reflector = Reflector("policies", source, self.keeper.store, lambda _reason: None)
+            note = self.told.append
+            self.keeper = ConditionKeeper(self.kind, client, self, self, note, now=lambda: now)
+            source = KubeCollection(client, self.kind.gvr)
+            listed = self.keeper.listed
+            reflector = Reflector("policies", source, self.keeper.store, lambda _reason: listed())
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one.run()) for one in (reflector, self.keeper)]
-                await self.api.watched(SCHEDULING_POLICIES)
+                await self.api.watched(self.kind.gvr)
                 yield
                 for task in tasks:
                     task.cancel()
@@ -93,6 +109,20 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
     async with fake_apiserver() as api:
         api.define(SCHEDULING_POLICIES, "SchedulingPolicy", builtin=False, namespaced=False)
         yield World(api, tmp_path)
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncGenerator[World]:
+    """A namespace, whose policies are judged together."""
+    async with fake_apiserver() as api:
+        api.define(METADATA_POLICIES, "MetadataPolicy", builtin=False)
+        yield World(api, tmp_path, METADATA)
+
+
+async def test_where_there_is_no_policy_all_is_done(world: World) -> None:
+    async with world.running():
+        await world.settled()
+        assert set(world.told) == {"ok"}
 
 
 async def test_policies_that_are_there_and_that_come_get_conditions(world: World) -> None:
@@ -196,6 +226,73 @@ async def test_policy_that_goes_meanwhile_is_no_trouble(world: World) -> None:
     assert set(world.told) == {"ok"}
 
 
+async def test_policy_on_which_the_rules_fail_is_neither_accepted_nor_not(world: World) -> None:
+    world.put("it", spec={"fails": 1})
+    world.put("next", spec={})
+    async with world.running():
+        await world.until_accepted("it", "Unknown")
+        await world.until_accepted("next", "True")
+        assert world.told[-1] == "it: the rules fail"
+        world.put("it", 2, spec={})
+        await world.until_accepted("it", "True", 2)
+        await world.settled()
+    assert world.accepted("it")["reason"] == "Valid"
+    assert world.told[-1] == "ok"
+
+
+async def test_change_of_one_has_all_of_its_namespace_judged_again(shop: World) -> None:
+    other = ObjectKey("other", "it")
+    shop.api.put(METADATA_POLICIES, other, spec={})
+    for name in ("a", "b"):
+        shop.put(name, spec={})
+    async with shop.running():
+        await shop.until_accepted("a", "True")
+        await shop.until_accepted("b", "True")
+        await shop.settled()
+        shop.asked.clear()
+        shop.put("b", 2, spec={"wrong": 1})
+        await shop.until_accepted("b", "False", 2)
+        await shop.settled()
+    assert {str(key) for key in shop.asked} == {"shop/a", "shop/b"}
+    assert shop.compared[-1] == ("shop", {"a", "b"})
+
+
+async def test_policy_that_goes_has_the_others_judged_again(shop: World) -> None:
+    for name in ("a", "b"):
+        shop.put(name, spec={})
+    async with shop.running():
+        await shop.settled()
+        shop.api.delete(METADATA_POLICIES, shop.key("b"))
+        while shop.compared[-1] != ("shop", {"a"}):  # noqa: ASYNC110 - nothing is requested
+            await asyncio.sleep(0.01)
+        shop.api.delete(METADATA_POLICIES, shop.key("a"))
+        while list(shop.keeper.store if shop.keeper else ()):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        await shop.settled()
+    assert shop.told[-1] == "ok"
+
+
+async def test_nothing_is_judged_until_opa_has_the_same_policies(shop: World) -> None:
+    shop.behind = True
+    shop.put("a", spec={})
+    async with shop.running():
+        while len(shop.compared) < 2:  # noqa: ASYNC110 - nothing is requested of the API server
+            await asyncio.sleep(0.01)
+        assert shop.asked == []
+        assert shop.told[-1] == "shop: shop is behind"
+        shop.behind = False
+        await shop.until_accepted("a", "True")
+
+
+async def test_one_policy_that_cannot_be_judged_keeps_no_other_from_it(shop: World) -> None:
+    shop.put("a", spec={"fails": 1})
+    shop.put("b", spec={})
+    async with shop.running():
+        await shop.until_accepted("b", "True")
+        await shop.until_accepted("a", "Unknown")
+    assert shop.writes() == 2
+
+
 def item(name: str, body: bytes = b'{"metadata":{"generation":4}}') -> Item:
     return Item(ObjectKey("", name), "u", ResourceVersion("1"), body)
 
@@ -227,3 +324,17 @@ def test_bookmark_tells_nothing_and_an_odd_status_counts_as_none() -> None:
     held = store.get(ObjectKey("", "a"))
     assert held is not None
     assert (held.generation, held.conditions) == (0, ())
+    assert held.spec is None
+
+
+def test_deleted_policy_is_gone_however_often_that_is_told() -> None:
+    told: list[ObjectKey] = []
+    store = HeldPolicies(told.append)
+    for name in ("a", "b"):
+        store.apply(Event("ADDED", ResourceVersion("1"), item(name)))
+    for _ in range(2):
+        store.apply(Event("DELETED", ResourceVersion("2"), item("a")))
+        assert list(store.within("")) == ["b"]
+    store.apply(Event("DELETED", ResourceVersion("3"), item("b")))
+    assert list(store) == []
+    assert len(told) == 5

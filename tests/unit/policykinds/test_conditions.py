@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kube_sync.errors import Undecided
-from kube_sync.scheduling.conditions import Report, are_right, conditions, read_report
+from kube_sync.policykinds.conditions import Unjudged, are_right, conditions
+from kube_sync.policykinds.reports import Report
 
 EARLY = "2026-01-01T12:00:00Z"
 LATE = "2026-01-02T12:00:00Z"
@@ -15,7 +15,7 @@ FINE = Report((), ())
 WRONG = Report(("spec.x: unknown", "spec.y: empty"), ("terms are ORed",))
 
 
-def of(report: Report, found: Any = (), *, generation: int = 1, now: str = EARLY) -> Any:
+def of(report: Report | Unjudged, found: Any = (), *, generation: int = 1, now: str = EARLY) -> Any:
     return conditions(report, generation, found, now)
 
 
@@ -83,20 +83,11 @@ def test_message_is_no_longer_than_the_api_server_takes() -> None:
     assert exact["message"] == "x" * 32768
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (None, "OPA does not know data.kube_sync.scheduling.validation.report"),
-        (b"[]", "is no report"),
-        (b'{"problems": []}', "is no report"),
-        (b'{"problems": [1], "findings": []}', "is no report"),
-        (b"{", "is no report"),
-    ],
-)
-def test_answer_that_is_no_report_decides_nothing(answer: bytes | None, said: str) -> None:
-    with pytest.raises(Undecided, match=said):
-        read_report(answer)
-
-
-def test_report_is_read() -> None:
-    assert read_report(b'{"problems": ["a"], "findings": ["b"]}') == Report(("a",), ("b",))
+def test_what_cannot_be_judged_is_neither_accepted_nor_refused() -> None:
+    unknown = of(Unjudged("division by zero"), of(WRONG), generation=2, now=LATE)
+    assert [(c["type"], c["status"], c["reason"]) for c in unknown] == [
+        ("Accepted", "Unknown", "NotJudged"),
+        ("Findings", "Unknown", "NotJudged"),
+    ]
+    assert unknown[0]["message"] == "it cannot be judged: division by zero"
+    assert {c["lastTransitionTime"] for c in unknown} == {LATE}

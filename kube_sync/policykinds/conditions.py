@@ -1,4 +1,4 @@
-"""What is found out about a SchedulingPolicy, as the conditions of its status.
+"""What is found out about a policy, as the conditions of its status.
 
 Keeps true: two reports that say the same make the same conditions, but for the time of the last
 transition, which is kept as long as a condition's status is (meta/v1 Condition). So a policy whose
@@ -8,13 +8,11 @@ conditions are right already is not written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
+from kube_sync.policykinds.reports import Report
 
-from kube_sync.errors import Undecided
-
-REPORT: Final = "kube_sync/scheduling/validation/report"
 ACCEPTED: Final = "Accepted"
 FINDINGS: Final = "Findings"
 _MESSAGE: Final = 32768  # characters: the most that meta/v1 allows in a condition's message
@@ -23,36 +21,18 @@ _TIME: Final = "lastTransitionTime"
 Json = dict[str, Any]
 
 
-class Report(msgspec.Struct, frozen=True):
-    """Why decisions do not use a policy, and what in it may not mean what it seems to."""
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """There is no report, since the Rego itself fails on the policy."""
 
-    problems: tuple[str, ...]
-    findings: tuple[str, ...]
-
-
-def read_report(answer: bytes | None) -> Report:
-    """Return what OPA answered. Raises Undecided when that is no report."""
-    if answer is None:
-        msg = f"OPA does not know data.{REPORT.replace('/', '.')}"
-        raise Undecided(msg)
-    try:
-        return msgspec.json.decode(answer, type=Report)
-    except (msgspec.DecodeError, RecursionError) as error:
-        msg = f"data.{REPORT.replace('/', '.')} is no report: {error}"
-        raise Undecided(msg) from error
+    reason: str
 
 
 def conditions(
-    report: Report, generation: int, found: Sequence[Mapping[str, Any]], now: str
+    report: Report | Unjudged, generation: int, found: Sequence[Mapping[str, Any]], now: str
 ) -> list[Json]:
     """Return the conditions of a policy that has `found`; `now` is as in RFC 3339."""
-    accepted = not report.problems
-    told = report.problems or ("decisions use this policy",)
-    wanted = [_condition(ACCEPTED, accepted, "Valid" if accepted else "Invalid", told)]
-    told = report.findings or ("nothing was found",)
-    questionable = bool(report.findings)
-    reason = "Questionable" if questionable else "Clear"
-    wanted.append(_condition(FINDINGS, questionable, reason, told))
+    wanted = _unknown(report) if isinstance(report, Unjudged) else _known(report)
     known = {one.get("type"): one for one in found}
     return [_dated(one, known.get(one["type"]), generation, now) for one in wanted]
 
@@ -63,11 +43,29 @@ def are_right(found: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, 
     return all(known.get(one["type"]) == one for one in wanted)
 
 
-def _condition(kind: str, holds: bool, reason: str, told: Iterable[str]) -> Json:  # noqa: FBT001
+def _known(report: Report) -> list[Json]:
+    accepted, questionable = not report.problems, bool(report.findings)
+    told = report.problems or ("decisions use this policy",)
+    found = report.findings or ("nothing was found",)
+    return [
+        _condition(ACCEPTED, str(accepted), "Valid" if accepted else "Invalid", told),
+        _condition(FINDINGS, str(questionable), "Questionable" if questionable else "Clear", found),
+    ]
+
+
+def _unknown(report: Unjudged) -> list[Json]:
+    # Neither answer is known to be true, and the one of an earlier generation may be wrong by now.
+    return [
+        _condition(kind, "Unknown", "NotJudged", [f"it cannot be judged: {report.reason}"])
+        for kind in (ACCEPTED, FINDINGS)
+    ]
+
+
+def _condition(kind: str, status: str, reason: str, told: Iterable[str]) -> Json:
     message = "\n".join(told)
     if len(message) > _MESSAGE:
         message = message[: _MESSAGE - 2] + " …"
-    return {"type": kind, "status": str(holds), "reason": reason, "message": message}
+    return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
 def _dated(wanted: Json, found: Mapping[str, Any] | None, generation: int, now: str) -> Json:

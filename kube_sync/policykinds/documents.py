@@ -17,6 +17,7 @@ import yaml
 
 from kube_sync.errors import Misconfigured
 
+_DEFAULT: Final = "default"  # the namespace of what names none
 _ENDINGS: Final = frozenset({".yaml", ".yml", ".json"})
 
 # The same in C, where PyYAML was built with it.
@@ -48,6 +49,23 @@ class Document:
         """Its metadata, empty if it has none."""
         found = self.object.get("metadata")
         return found if isinstance(found, dict) else {}
+
+    def namespace(self, asked: str | None) -> str:
+        """Return where it would be, as kubectl finds it. Raises Misconfigured."""
+        own = self.metadata.get("namespace")
+        if own and asked and own != asked:
+            name = self.metadata.get("name", "")
+            msg = f"{self.file}: {self.kind} {name} is in namespace {own}, not in {asked}"
+            raise Misconfigured(msg)
+        return str(own or asked or _DEFAULT)
+
+    def name(self) -> str:
+        """Return its name. Raises Misconfigured where it has none."""
+        found = self.metadata.get("name")
+        if not isinstance(found, str) or not found:
+            msg = f"{self.file}: a {self.kind} without metadata.name"
+            raise Misconfigured(msg)
+        return found
 
 
 def read_files(paths: Iterable[str], option: str) -> list[Document]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Misconfigured
-from kube_sync.scheduling.documents import read_files
+from kube_sync.policykinds.documents import read_files
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 

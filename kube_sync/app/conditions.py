@@ -1,0 +1,61 @@
+"""What the replicator says of the policies of built-in systems, in their status."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from typing import Final
+
+from kube_sync.app.context import Context
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.lease import Lease
+from kube_sync.kube.reflector import Reflector
+from kube_sync.opa.client import OpaClient
+from kube_sync.policykinds.conditionkeeper import ConditionKeeper
+from kube_sync.policykinds.judge import EngineJudge
+from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
+from kube_sync.runtime.services import Service
+
+LEASE: Final = "kube-sync-conditions"  # one for all kinds
+_WAITING: Final = "not done yet"
+
+
+def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
+    """Return what keeps the conditions of all kinds that are built in; nothing without any."""
+    kinds = [kind for kind in (SCHEDULING, METADATA) if kind.system in context.settings.builtin]
+    keepers: list[ConditionKeeper] = []
+
+    def held() -> None:
+        for keeper in keepers:
+            keeper.wake()
+
+    identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+    lease = Lease(context.kube, context.settings.coordination.namespace, LEASE, identity, news=held)
+    services: list[Service] = [lease.run] if kinds else []
+    for kind in kinds:
+        keeper = _keeper(context, opa, kind, lease)
+        keepers.append(keeper)
+        services += [_reflector(context, kind, keeper).run, keeper.run]
+    return services
+
+
+def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) -> ConditionKeeper:
+    readiness, condition = context.readiness, f"{kind.system} conditions"
+    # A note: it delays no decision, so the process is ready without it.
+    readiness.noted(condition, _WAITING)
+    judge = EngineJudge(kind, opa, context.settings.replicate.root)
+    return ConditionKeeper(
+        kind, context.kube, judge, lease, lambda detail: readiness.noted(condition, detail)
+    )
+
+
+def _reflector(context: Context, kind: PolicyKind, keeper: ConditionKeeper) -> Reflector:
+    readiness, name = context.readiness, f"{kind.gvr} for conditions"
+    readiness.noted(name, _WAITING)
+
+    def report(reason: str | None) -> None:
+        readiness.noted(name, reason or "ok")
+        if reason is None:
+            keeper.listed()
+
+    return Reflector(name, KubeCollection(context.kube, kind.gvr), keeper.store, report)

@@ -1,0 +1,127 @@
+"""The command line of `kube-sync metadata`: what can be asked for, and what cannot be meant.
+
+Keeps true: a Request can be carried out, so nothing else looks at the arguments again. It imports
+nothing that talks to servers, since every other command pays for it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kube_sync.errors import Misconfigured
+
+WHAT: Final = "tell what MetadataPolicies would do to an object, and by which rule"
+_CHECK: Final = "say whether objects are admitted, and which labels and annotations they get"
+
+_DESCRIPTION: Final = """\
+Says what would happen to objects in their namespace, before anything is created: which are
+rejected and by which rule, or which labels and annotations they get, and where rules disagree.
+Pods get their quality of service first, which policies see. Of what makes pods, the pods that it
+would make are judged too. Policies come from the cluster (reading only), or from files. It is
+judged by the Rego that comes with kube-sync, in an OPA of its own (opa.binary): nothing that runs
+is asked or changed.
+
+An object is judged as it is written: what the API server, or another webhook before this one, would
+fill in is not there. Objects of the cluster, and MetadataPolicies themselves, are judged by no
+policy; of custom resources only those are known to be of the cluster whose definition is among the
+files.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  kube-sync metadata check -f pod.yaml -n shop
+      what do the policies of the namespace shop make of this pod?
+  kube-sync metadata check -f new.yaml --old stored.yaml
+      may this object replace the one that is stored?
+  helm template ./chart | kube-sync metadata check -f - -n shop --policies policies/ -o json
+      in CI, without a cluster: policies are the files of a folder
+
+exit status: 0 if every object is admitted; 1 if one is rejected; 2 if it cannot be said: the
+command line, the configuration or a file is wrong, or a server or OPA does not answer.
+"""
+
+Operation = Literal["CREATE", "UPDATE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which objects to judge, by what, and how to print it."""
+
+    files: tuple[str, ...]  # "-" for standard input
+    namespace: str | None = None
+    policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
+    operation: Operation = "CREATE"
+    old: tuple[str, ...] = ()  # of an update: files of the objects as they are stored
+    json: bool = False
+
+
+def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
+    """Teach a parser the commands below `metadata`."""
+    asks = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    check = asks.add_parser(
+        "check",
+        help=_CHECK,
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.set_defaults(command=function)
+    # Suppressed, or what was said before the word would be forgotten.
+    check.add_argument(
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
+    )
+    check.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="objects of any kind, several in a file or a List of them; YAML or JSON, - for"
+        " standard input (repeatable)",
+    )
+    check.add_argument(
+        "-n", "--namespace", metavar="NS", help="of objects, and of policies, that name none"
+    )
+    check.add_argument(
+        "--policies",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder of MetadataPolicies, instead of the cluster's (repeatable; other"
+        " kinds in it do not count)",
+    )
+    check.add_argument(
+        "--operation",
+        choices=["CREATE", "UPDATE"],
+        help="what is done with the objects (default: CREATE, UPDATE with --old)",
+    )
+    check.add_argument(
+        "--old",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="of an update: the objects as they are stored, by which one tells what is being"
+        " deleted, and so let go (repeatable)",
+    )
+    check.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
+    )
+
+
+def requested(arguments: argparse.Namespace) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    old = tuple(arguments.old)
+    if old and arguments.operation == "CREATE":
+        msg = "--old: what is created was not stored before; leave out one of the two"
+        raise Misconfigured(msg)
+    return Request(
+        files=tuple(arguments.filename),
+        namespace=arguments.namespace,
+        policies=tuple(arguments.policies),
+        operation=arguments.operation or ("UPDATE" if old else "CREATE"),
+        old=old,
+        json=arguments.output == "json",
+    )

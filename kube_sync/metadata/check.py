@@ -1,0 +1,119 @@
+"""`kube-sync metadata check`, from what is asked for to what is printed.
+
+Keeps true: nothing is written but the answer, to whoever prints it; the Rego that judges is the
+one of decisions. It is wired here and not in `app`, since it has nothing of what runs there, and
+must not need it to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.errors import Undecided
+from kube_sync.kube.client import kube_client
+from kube_sync.metadata.arguments import Request
+from kube_sync.metadata.effects import Decision, Rule, changes, disagreements, in_force
+from kube_sync.metadata.evidence import Policies, of_cluster, of_documents
+from kube_sync.metadata.objects import Candidate, candidates, namespaces
+from kube_sync.metadata.verdicts import Verdict, answer
+from kube_sync.opa.builtin import builtin_modules
+from kube_sync.opa.scratch import Modules, ScratchOpa
+from kube_sync.policykinds.documents import read_files
+from kube_sync.policykinds.evaluator import Evaluator
+from kube_sync.policykinds.kinds import METADATA
+from kube_sync.policykinds.printing import Answer
+from kube_sync.policykinds.reports import Report, report_of
+from kube_sync.settings import Settings
+
+# One process for all objects.
+_QUERY: Final = """{
+    "decisions": [{"decision": decision, "after": after, "qos": qos, "rules": rules} |
+        some request in input.requests
+        decision := data.kube_sync.metadata.pipeline with input as request
+        after := json.patch(request.object, decision.patch)
+        qos := data.kube_sync.qos.annotations with input as request
+        labels := data.kube_sync.metadata.scope.map_of(request.object, "labels")
+        own := data.kube_sync.metadata.scope.map_of(request.object, "annotations")
+        annotations := object.union(own, qos)
+        rules := data.kube_sync.metadata.rules.matching(request.namespace, labels, annotations)
+    ],
+    "reports": {name: report |
+        some namespace, policies in data.kubernetes.metadatapolicies
+        some own, policy in policies
+        name := sprintf("%s/%s", [namespace, own])
+        report := data.kube_sync.metadata.validation.report with input as {"object": policy}
+    },
+}"""
+
+
+class _Found(msgspec.Struct):
+    decision: Decision
+    after: dict[str, Any]
+    qos: dict[str, str]
+    rules: list[Rule]
+
+
+class _Result(msgspec.Struct):
+    decisions: list[_Found]
+    reports: dict[str, Any]
+
+
+async def run(request: Request, settings: Settings) -> Answer:
+    """Judge the objects and return what to print, and with which status to exit.
+
+    Raises SyncError.
+    """
+    scratch = ScratchOpa(settings.opa.binary)
+    modules = builtin_modules([METADATA.system])
+    documents = await asyncio.to_thread(read_files, request.files, "--filename")
+    old = await asyncio.to_thread(read_files, request.old, "--old")
+    found = candidates(documents, old, request)
+    policies = await _policies(request, settings, found)
+    verdicts, reports = await judged(found, policies, modules, scratch)
+    return answer(verdicts, reports, as_json=request.json)
+
+
+async def judged(
+    found: Sequence[Candidate], policies: Policies, modules: Modules, evaluator: Evaluator
+) -> tuple[list[Verdict], Mapping[str, Report]]:
+    """Return a verdict for each object and a report on each policy. Raises SyncError."""
+    data = {"kubernetes": {METADATA.gvr.resource: policies}}
+    asked = {"requests": [one.request for one in found]}
+    value = await evaluator.evaluated(modules, data, asked, _QUERY)
+    try:
+        result = msgspec.convert(value, _Result)
+    except msgspec.ValidationError as error:
+        msg = f"data.kube_sync.metadata gives no decision: {error}"
+        raise Undecided(msg) from error
+    if len(result.decisions) != len(found):
+        msg = "data.kube_sync.metadata.pipeline is undefined"
+        raise Undecided(msg)
+    pairs = zip(found, result.decisions, strict=True)
+    reports = result.reports.items()
+    return [_verdict(one, what) for one, what in pairs], {
+        name: report_of(said, METADATA.rule) for name, said in reports
+    }
+
+
+def _verdict(candidate: Candidate, found: _Found) -> Verdict:
+    rules = in_force(found.rules, found.decision)
+    qos = found.qos if found.decision.allowed else {}
+    return Verdict(
+        candidate,
+        found.decision,
+        tuple(rules),
+        tuple(changes(candidate.request["object"], found.after, rules, qos)),
+        tuple(disagreements(rules, qos)),
+    )
+
+
+async def _policies(request: Request, settings: Settings, found: Sequence[Candidate]) -> Policies:
+    if request.policies:
+        documents = await asyncio.to_thread(read_files, request.policies, "--policies")
+        return of_documents(documents, request.namespace)
+    async with kube_client(settings.kubernetes) as client:
+        return await of_cluster(client, namespaces(found))

@@ -1,0 +1,132 @@
+"""What a decision does to the labels and annotations of one object, and who does it.
+
+Keeps true: what is shown as changed is what the decision's patch changes; the rules only tell who
+asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+QOS: Final = "quality of service"
+_NOBODY: Final = "nobody says why"
+_FIELDS: Final = (("annotations", "updatedAnnotations"), ("labels", "updatedLabels"))
+
+Json = Mapping[str, Any]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What `data.kube_sync.metadata.pipeline` says."""
+
+    allowed: bool
+    reasons: tuple[str, ...]
+    patch: tuple[dict[str, Any], ...]
+    policies: tuple[str, ...]
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A rule that matches, by the name of its policy and its place in it."""
+
+    policy: str
+    index: int
+    rule: dict[str, Any]
+
+    @property
+    def rejects(self) -> bool:
+        """Tell whether objects that match are rejected."""
+        return self.rule.get("policyAction", {}).get("reject") is True
+
+    def __str__(self) -> str:
+        """Its name, as the reasons of decisions give it."""
+        return f'metadata policy "{self.policy}", rule {self.index}'
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value that somebody gives to a key, the last one of several being the one that counts."""
+
+    value: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A label or an annotation that is not what it was."""
+
+    what: str  # label or annotation
+    key: str
+    before: Any  # None: there was none
+    after: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A key to which rules give different values, in the order in which they come."""
+
+    what: str
+    key: str
+    settings: tuple[Setting, ...]
+
+
+def in_force(rules: Sequence[Rule], decision: Decision) -> list[Rule]:
+    """Return the matching rules that had a say: where one rejects, those that do."""
+    # Of what no policy judges none is named.
+    heard = [rule for rule in rules if rule.policy in decision.policies]
+    return heard if decision.allowed else [rule for rule in heard if rule.rejects]
+
+
+def changes(
+    before: Json, after: Json, rules: Sequence[Rule], qos: Mapping[str, str]
+) -> list[Change]:
+    """Return what is different of an object's metadata, sorted."""
+    asked = _settings(rules, qos)
+    return [
+        Change(field[:-1], key, _map(before, field).get(key), value, _last(asked, (field, key)))
+        for field, _ in _FIELDS
+        for key, value in sorted(_map(after, field).items())
+        if key not in (old := _map(before, field)) or old[key] != value
+    ]
+
+
+def disagreements(rules: Sequence[Rule], qos: Mapping[str, str]) -> list[Disagreement]:
+    """Return the keys on which these do not agree, sorted."""
+    return [
+        Disagreement(field[:-1], key, tuple(settings))
+        for (field, key), settings in sorted(_settings(rules, qos).items())
+        if len({setting.value for setting in settings}) > 1
+    ]
+
+
+def _settings(
+    rules: Sequence[Rule], qos: Mapping[str, str]
+) -> dict[tuple[str, str], list[Setting]]:
+    found: dict[tuple[str, str], list[Setting]] = {}
+    for key, value in qos.items():  # which comes before any policy
+        found[_FIELDS[0][0], key] = [Setting(value, QOS)]
+    for rule in rules:
+        for field, key, value in _updates(rule):
+            found.setdefault((field, key), []).append(Setting(value, str(rule)))
+    return found
+
+
+def _last(asked: Mapping[tuple[str, str], Sequence[Setting]], key: tuple[str, str]) -> str:
+    settings = asked.get(key)
+    return settings[-1].by if settings else _NOBODY
+
+
+def _updates(rule: Rule) -> Iterator[tuple[str, str, str]]:
+    action = rule.rule.get("policyAction") or {}
+    for field, updates in _FIELDS:
+        for key, value in (action.get(updates) or {}).items():
+            yield field, key, value
+
+
+def _map(whole: Json, field: str) -> Json:
+    metadata = whole.get("metadata")
+    found = metadata.get(field) if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,123 @@
+"""The objects to judge, and the requests in which they would be created or updated.
+
+Keeps true: an object is passed on as it is written, but for its namespace; its shape is for the
+Rego to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kube_sync.errors import Misconfigured
+from kube_sync.metadata.arguments import Operation, Request
+from kube_sync.metadata.scopes import Kind, of_the_cluster
+from kube_sync.policykinds.documents import Document
+from kube_sync.policykinds.templates import pod_made_by
+
+Json = dict[str, Any]
+_Id = tuple[str, str, str, str]  # API group, kind, namespace and name
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One object to judge; `name` is of what makes it where `made` is true."""
+
+    kind: str
+    name: str
+    namespace: str  # "" for what lies in none
+    request: Json  # of an AdmissionReview
+    made: bool = False  # a pod that an object of this kind would make
+
+    @property
+    def operation(self) -> str:
+        """What is done with it."""
+        return str(self.request["operation"])
+
+
+def candidates(
+    documents: Sequence[Document], old: Sequence[Document], request: Request
+) -> list[Candidate]:
+    """Return all objects, and after each the pod that it would make. Raises Misconfigured."""
+    outside = of_the_cluster(documents)
+    stored = {_id(one, outside, request): one.object for one in old}
+    found = [c for one in documents for c in _candidates(one, outside, stored, request)]
+    if not found:
+        msg = f"{', '.join(request.files)}: there is no object in it"
+        raise Misconfigured(msg)
+    return found
+
+
+def namespaces(found: Iterable[Candidate]) -> list[str]:
+    """Return where these objects would be."""
+    return sorted({one.namespace for one in found if one.namespace})
+
+
+def _candidates(
+    document: Document, outside: frozenset[Kind], stored: Mapping[_Id, Json], request: Request
+) -> Iterator[Candidate]:
+    whole, namespace = _placed(document, outside, request)
+    name = str(document.metadata.get("name") or document.metadata.get("generateName") or "")
+    before = _before(document, _id(document, outside, request), stored, request)
+    kind = {"group": document.api_group, "version": _version(document), "kind": document.kind}
+    asked = _review(kind, name, namespace, request.operation, whole, before)
+    yield Candidate(document.kind, name, namespace, asked)
+    if (pod := pod_made_by(document)) is not None:
+        made = _in(pod, namespace)
+        kind = {"group": "", "version": "v1", "kind": "Pod"}
+        # However it comes to be changed, its pods are made anew.
+        asked = _review(kind, "", namespace, "CREATE", made, None)
+        yield Candidate(document.kind, name, namespace, asked, made=True)
+
+
+def _id(document: Document, outside: frozenset[Kind], request: Request) -> _Id:
+    _, namespace = _placed(document, outside, request)
+    name = str(document.metadata.get("name") or "")
+    return document.api_group, document.kind, namespace, name
+
+
+def _placed(document: Document, outside: frozenset[Kind], request: Request) -> tuple[Json, str]:
+    if not document.kind:
+        msg = f"{document.file}: an object without a kind"
+        raise Misconfigured(msg)
+    if (document.api_group, document.kind) in outside:
+        return document.object, ""
+    namespace = document.namespace(request.namespace)
+    return _in(document.object, namespace), namespace
+
+
+def _in(whole: Json, namespace: str) -> Json:
+    metadata = whole.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        return whole  # as it is, so that it is judged as it is
+    return {**whole, "metadata": {**(metadata or {}), "namespace": namespace}}
+
+
+def _before(
+    document: Document, wanted: _Id, stored: Mapping[_Id, Json], request: Request
+) -> Json | None:
+    if request.old and wanted not in stored:
+        msg = f"--old: {document.kind} {wanted[3] or '(no name)'} of {document.file} is not in it"
+        raise Misconfigured(msg)
+    return stored.get(wanted)
+
+
+def _version(document: Document) -> str:
+    return str(document.object.get("apiVersion") or "").rpartition("/")[2]
+
+
+def _review(
+    kind: Json, name: str, namespace: str, operation: Operation, whole: Json, before: Json | None
+) -> Json:
+    return {
+        "uid": "",
+        "kind": kind,
+        "name": name,
+        "namespace": namespace,
+        "operation": operation,
+        "object": whole,
+        "oldObject": before,
+        "dryRun": True,
+        "options": {},
+    }

@@ -1,0 +1,207 @@
+"""Keeps the conditions of every policy of a kind as OPA judges it.
+
+Level-based: a key is looked up and judged anew each time, and what is right already is not
+written. Where a policy is judged beside the others of its namespace, the key is the namespace, and
+it waits until OPA has of that namespace what is seen here: so no change of one policy leaves behind
+what was true of another before. It belongs beside the replicator, whose OPA holds the Rego that
+decisions are made with: so what a condition says is what a decision does. Of several replicas the
+one that holds the Lease writes; without any right to a Lease all do, which comes to the same. A
+condition is news for people: no decision waits for it, or reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, NoReturn, Protocol
+
+import structlog
+
+from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Undecided
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.patch import apply_status
+from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
+from kube_sync.policykinds.conditions import Unjudged, are_right, conditions
+from kube_sync.policykinds.held import HeldPolicies, HeldPolicy
+from kube_sync.policykinds.kinds import PolicyKind
+from kube_sync.policykinds.reports import Report
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.workqueue import WorkQueue
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_LONGEST: Final = 5.0  # seconds between two tries: OPA loads meanwhile, or the API server is away
+_UNDECIDED: Final = 60.0  # seconds: asking again gives the same until somebody changes something
+
+
+class Judge(Protocol):
+    """Who knows what to say about policies."""
+
+    async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
+        """Make sure that these are judged as they are, all there are in a namespace."""
+        ...
+
+    async def judged(self, policy: HeldPolicy) -> Report:
+        """Return what there is to say about one policy. Raises Undecided where that fails."""
+        ...
+
+
+class Leadership(Protocol):
+    """Whether this process is the one that writes."""
+
+    @property
+    def held(self) -> bool:
+        """True as long as nobody else writes."""
+        ...
+
+
+class ConditionKeeper:
+    """Brings the conditions of all policies of a kind up to date while the Lease is held."""
+
+    def __init__(
+        self,
+        kind: PolicyKind,
+        client: KubeClient,
+        judge: Judge,
+        leadership: Leadership,
+        note: Callable[[str], None],
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`note` is told how it goes, in words."""
+        self._kind = kind
+        self._client = client
+        self._judge = judge
+        self._leadership = leadership
+        self._note = note
+        self._now = now
+        self._queue = WorkQueue[ObjectKey]()
+        self._backoffs: dict[ObjectKey, Backoff] = {}
+        self._troubles: dict[ObjectKey, str] = {}
+        self.store = HeldPolicies(self._told)
+
+    def wake(self) -> None:
+        """Look at every policy again: the Lease is held now, or the Rego is another."""
+        for key in self.store:
+            self._told(key)
+
+    def listed(self) -> None:
+        """Take note that all policies are known, of which there may be none to say anything of."""
+        if not any(True for _ in self.store):
+            self._tell()
+
+    async def run(self) -> NoReturn:
+        """Judge what is new until cancelled."""
+        try:
+            while True:
+                key = await self._queue.get()
+                try:
+                    await self._reconcile(key)
+                finally:
+                    self._queue.done(key)
+        finally:
+            self._queue.close()
+
+    def _told(self, key: ObjectKey) -> None:
+        # The nameless key of a namespace stands for all in it.
+        self._queue.add(ObjectKey(key.namespace, "") if self._kind.together else key)
+
+    def _policies(self, key: ObjectKey) -> list[HeldPolicy]:
+        if self._kind.together:
+            return list(self.store.within(key.namespace).values())
+        policy = self.store.get(key)
+        return [] if policy is None else [policy]
+
+    async def _reconcile(self, key: ObjectKey) -> None:
+        policies = self._policies(key)
+        if not policies or not self._leadership.held:
+            self._settled(key)
+            return
+        try:
+            if self._kind.together:
+                await self._judge.ready(key.namespace, policies)
+            failed = [error for one in policies if (error := await self._brought_up(one))]
+        except SyncError as error:
+            self._failed(key, error)
+        else:
+            self._failed(key, failed[0]) if failed else self._settled(key)
+
+    async def _brought_up(self, policy: HeldPolicy) -> SyncError | None:
+        """Return what is the matter with this one policy; what concerns them all is raised."""
+        try:
+            await self._bring_up(policy)
+        except NotFound:
+            return None  # it went meanwhile: its event is on the way
+        except (Retriable, Refused):
+            raise
+        except SyncError as error:
+            return error
+        return None
+
+    async def _bring_up(self, policy: HeldPolicy) -> None:
+        try:
+            report = await self._judge.judged(policy)
+        except Undecided as error:
+            await self._write(policy, Unjudged(str(error)))
+            raise
+        await self._write(policy, report)
+
+    async def _write(self, policy: HeldPolicy, report: Report | Unjudged) -> None:
+        # For people only: nothing goes by it.
+        now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        wanted = conditions(report, policy.generation, policy.conditions, now)
+        if are_right(policy.conditions, wanted):
+            self._counted("unchanged")
+            return
+        await apply_status(
+            self._client,
+            self._kind.gvr,
+            self._kind.kind,
+            policy.key,
+            policy.uid,
+            {"conditions": wanted},
+            self._kind.manager,
+        )
+        self._counted("written")
+        statuses = {one["type"]: one["status"] for one in wanted}
+        log.info(
+            "conditions_written",
+            gvk=self._kind.kind,
+            key=str(policy.key),
+            accepted=statuses["Accepted"],
+            findings=statuses["Findings"],
+        )
+
+    def _failed(self, key: ObjectKey, error: SyncError) -> None:
+        self._counted("failed")
+        if self._troubles.get(key) != str(error):
+            log.warning(
+                "conditions_not_written", gvk=self._kind.kind, key=_named(key), error=str(error)
+            )
+        self._troubles[key] = str(error)
+        self._queue.add_after(key, self._delay(key, error))
+        self._tell()
+
+    def _delay(self, key: ObjectKey, error: SyncError) -> float:
+        if isinstance(error, Undecided):
+            return _UNDECIDED
+        delay = self._backoffs.setdefault(key, Backoff(longest=_LONGEST)).next_delay()
+        asked = error.retry_after if isinstance(error, Retriable) else None
+        return max(delay, asked or 0.0)
+
+    def _settled(self, key: ObjectKey) -> None:
+        self._backoffs.pop(key, None)
+        self._troubles.pop(key, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        key = min(self._troubles, default=None)
+        self._note("ok" if key is None else f"{_named(key)}: {self._troubles[key]}")
+
+    def _counted(self, outcome: str) -> None:
+        metrics.policy_conditions.labels(self._kind.kind, outcome).inc()
+
+
+def _named(key: ObjectKey) -> str:
+    return str(key) if key.name else key.namespace

@@ -1,0 +1,61 @@
+"""What the Rego has to say about one policy, as lines for people.
+
+Keeps true: whoever reads a report has one; what OPA gives that is none raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kube_sync.errors import Undecided
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Why decisions do not use a policy or a part of it, and what may not mean what it seems to."""
+
+    problems: tuple[str, ...]
+    findings: tuple[str, ...]
+
+
+class _Said(msgspec.Struct):
+    """One thing to say, with where it is and, of what was found, a word for what it is."""
+
+    message: str
+    path: str = ""
+    reason: str = ""
+
+
+class _Answer(msgspec.Struct):
+    problems: list[str | _Said]
+    findings: list[str | _Said]
+
+
+def report_of(answer: Any, rule: str) -> Report:  # noqa: ANN401 - any JSON
+    """Return what a rule of OPA's answered. Raises Undecided when that is no report."""
+    try:
+        found = msgspec.convert(answer, _Answer)
+    except msgspec.ValidationError as error:
+        msg = f"{rule} is no report: {error}"
+        raise Undecided(msg) from error
+    return Report(_lines(found.problems), _lines(found.findings))
+
+
+def read_report(answer: bytes, rule: str) -> Report:
+    """Return the same of JSON. Raises Undecided."""
+    try:
+        found = msgspec.json.decode(answer)
+    except (msgspec.DecodeError, RecursionError) as error:
+        msg = f"{rule} is no report: {error}"
+        raise Undecided(msg) from error
+    return report_of(found, rule)
+
+
+def _lines(said: Iterable[str | _Said]) -> tuple[str, ...]:
+    return tuple(one if isinstance(one, str) else _line(one) for one in said)
+
+
+def _line(said: _Said) -> str:
+    return ": ".join(part for part in (said.path, said.reason, said.message) if part)

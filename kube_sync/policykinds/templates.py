@@ -1,0 +1,45 @@
+"""The pods that workloads make, as their templates say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from kube_sync.errors import Misconfigured
+from kube_sync.policykinds.documents import Document
+
+# Where each kind keeps its template (the API reference's "Workloads").
+_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
+    {
+        ("apps", "Deployment"): ("spec", "template"),
+        ("apps", "ReplicaSet"): ("spec", "template"),
+        ("apps", "StatefulSet"): ("spec", "template"),
+        ("apps", "DaemonSet"): ("spec", "template"),
+        ("batch", "Job"): ("spec", "template"),
+        ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
+        ("", "ReplicationController"): ("spec", "template"),
+        ("", "PodTemplate"): ("template",),
+    }
+)
+
+Json = dict[str, Any]
+
+
+def is_pod(document: Document) -> bool:
+    """Tell whether an object is a pod itself."""
+    return (document.api_group, document.kind) == ("", "Pod")
+
+
+def pod_made_by(document: Document) -> Json | None:
+    """Return the pod that an object makes, None where it makes none. Raises Misconfigured."""
+    way = _TEMPLATES.get((document.api_group, document.kind))
+    if way is None:
+        return None
+    found: Any = document.object
+    for name in way:
+        found = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        msg = f"{document.file}: {document.kind} without {'.'.join(way)}"
+        raise Misconfigured(msg)
+    return {"apiVersion": "v1", "kind": "Pod", **found}
