@@ -263,7 +263,7 @@ class Admission(Section, frozen=True):
     registration: Registration = Registration()
 
 
-SystemName = Literal["scheduling"]
+SystemName = Literal["scheduling", "metadata"]
 
 
 class Scheduling(Section, frozen=True):
@@ -281,6 +281,12 @@ class Scheduling(Section, frozen=True):
     trust_daemonset_controller: bool = True  # with the tolerations that it adds to its pods
     injected_toleration_seconds: Annotated[int, msgspec.Meta(ge=0)] = 300  # as the API server adds
     global_default_priority_class: str = ""  # which the API server fills in, where there is one
+
+
+class Metadata(Section, frozen=True):
+    """How MetadataPolicies are judged by, as `data.kube_sync.config.metadata`."""
+
+    qos: bool = True  # pods are annotated with their quality of service, in every namespace
 
 
 class EnforceSchedulingPolicy(Section, frozen=True):
@@ -323,6 +329,7 @@ class Settings(
     observe: Observe = Observe()
     builtin: tuple[SystemName, ...] = ()  # policy systems to load and to answer for
     scheduling: Scheduling = Scheduling()
+    metadata: Metadata = Metadata()
     enforce_scheduling_policy: EnforceSchedulingPolicy = EnforceSchedulingPolicy()
 
     def targets(self) -> tuple[Resource, ...]:

@@ -27,11 +27,23 @@ class System:
     kind: str  # of its policies, for people
     policies: GroupVersionResource
     resources: tuple[Resource, ...]  # what its rules read, and no more of it
+    admits: str = "decision"  # its decision on what may still be changed, in its package
+    checks: str = "decision"  # and on what became of it
+    # What it decides depends on an object's spec and on nothing else of it.
+    by_spec: bool = True
+    # Its policies are for what is in their own namespace, of whatever kind.
+    by_namespace: bool = False
+    explains: bool = False  # gives reasons where it admits, too
 
     @property
     def decision(self) -> str:
-        """The path of its decision in OPA."""
-        return f"kube_sync/{self.name}/decision"
+        """The path in OPA of its decision on what may still be changed."""
+        return f"kube_sync/{self.name}/{self.admits}"
+
+    @property
+    def check(self) -> str:
+        """The path in OPA of its decision on what nobody changes any more."""
+        return f"kube_sync/{self.name}/{self.checks}"
 
     def section(self, settings: Settings) -> Section:
         """Return what the configuration says for its rules."""
@@ -49,6 +61,7 @@ def _rbac(resource: str, *fields: str) -> Resource:
 
 
 _SCHEDULING = GroupVersionResource("policy.kube-sync.io", "v1alpha1", "schedulingpolicies")
+_METADATA = GroupVersionResource("policy.kube-sync.io", "v1alpha1", "metadatapolicies")
 
 SYSTEMS: Mapping[str, System] = {
     system.name: system
@@ -64,6 +77,18 @@ SYSTEMS: Mapping[str, System] = {
                 _rbac("clusterroles", "rules"),
                 _rbac("clusterrolebindings", "roleRef", "subjects"),
             ),
+        ),
+        # With the quality of service of pods, which policies look at in the same review.
+        System(
+            "metadata",
+            "MetadataPolicy",
+            _METADATA,
+            (_whole(_METADATA, "spec"),),
+            admits="pipeline",
+            checks="checked",
+            by_spec=False,
+            by_namespace=True,
+            explains=True,
         ),
     )
 }

@@ -236,7 +236,7 @@ def test_opa_itself_is_asked_whatever_decides_on_placement() -> None:
         opa=Opa("https://opa:1/", token_file="/token", ca_file="/ca"),
         admission=Admission(engine=Engine(url="https://other:1", timeout_seconds=3.0)),
     )
-    target = system_target(settings, SYSTEM)
+    target = system_target(settings, SYSTEM.decision)
     assert (target.url, target.token_file, target.ca_file, target.timeout_seconds) == (
         "https://opa:1/v1/data/kube_sync/scheduling/decision",
         "/token",
