@@ -176,7 +176,7 @@ admission_system_down = Gauge(
 admission_system_closed = Gauge(
     "kube_sync_admission_system_closed",
     "As kube_sync_admission_registration_closed, of a path of a built-in policy system",
-    ["path"],
+    ["way"],
 )
 
 remediation_held = Gauge(
