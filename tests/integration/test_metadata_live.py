@@ -44,7 +44,7 @@ async def world(ready: World) -> World:
     ready.register()
     ready.stack.kubectl("delete", POLICIES, "--all", "--all-namespaces")
     await eventually(ready.failure_policies, {"Ignore"})
-    await eventually(lambda: QOS in annotations(ready, pod("probe", namespace_of(ready))), True)
+    await eventually(partial(_annotated, ready, namespace_of(ready)), expected=True)
     return ready
 
 
