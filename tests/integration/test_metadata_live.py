@@ -182,6 +182,69 @@ def _scheduler(world: World, manifest: dict[str, Any]) -> Any:
     return world.create(manifest, "--dry-run=server")["spec"]["schedulerName"]
 
 
+async def test_what_others_change_afterwards_is_seen_again(world: World, shop: str) -> None:
+    """Called anew, the webhook finds another class, and the policies see that one."""
+    for name in CLASSES:
+        world.apply(choosing(shop, name))
+    world.apply(_REQUESTING)
+    world.apply(_binding("requesting"))
+    try:
+        await eventually(lambda: _class_stored(world, of_class("BestEffort", shop)), "Burstable")
+        stored = world.create(of_class("BestEffort", shop))
+        assert stored["status"]["qosClass"] == "Burstable"
+        assert stored["metadata"]["annotations"][SCHEDULER] == "burstable-scheduler"
+    finally:
+        for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy"):
+            world.stack.kubectl("delete", kind, "requesting")
+
+
+# Gives what has no amounts some, once it is annotated as such: after our webhook's first call.
+_REQUESTING = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "MutatingAdmissionPolicy",
+    "metadata": {"name": "requesting"},
+    "spec": {
+        "reinvocationPolicy": "IfNeeded",
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "resources": ["pods"],
+                    "operations": ["CREATE"],
+                }
+            ]
+        },
+        "mutations": [
+            {
+                "patchType": "JSONPatch",
+                "jsonPatch": {
+                    "expression": f"has(object.metadata.annotations)"
+                    f" && '{QOS}' in object.metadata.annotations"
+                    f" && object.metadata.annotations['{QOS}'] == 'BestEffort'"
+                    " ? [JSONPatch{op: 'add', path: '/spec/containers/0/resources/requests',"
+                    " value: {'cpu': '100m'}}] : []"
+                },
+            }
+        ],
+    },
+}
+
+
+def _binding(policy: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": policy},
+        "spec": {"policyName": policy},
+    }
+
+
+def _class_stored(world: World, manifest: dict[str, Any]) -> str | None:
+    return noted(world, manifest).get(QOS)
+
+
 async def test_objects_of_every_kind_are_labelled_and_rejected(world: World, shop: str) -> None:
     world.apply(policy("p", shop, default("team", "a"), forbid("bad")))
     template = {
