@@ -21,6 +21,7 @@ from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
 from benchmarks.remediation import measure_remediation
 from benchmarks.scheduling import measure_scheduling
+from benchmarks.topology import measure_topology
 from benchmarks.world import medians
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import faulty_world, until
@@ -229,6 +230,7 @@ def main() -> None:
     parser.add_argument(
         "--scheduling", action="store_true", help="measure decisions on pods' scheduling alone"
     )
+    parser.add_argument("--topology", action="store_true", help="measure topologies alone")
     parser.add_argument(
         "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
     )
@@ -242,6 +244,8 @@ def main() -> None:
     elif chosen.metadata:
         with step(f"an object against many policies and few, {chosen.runs} times"):
             found = measure_metadata(chosen.runs)
+    elif chosen.topology:
+        found = measure_topology(chosen.runs)
     elif chosen.remediation:
         found = asyncio.run(measure_only_remediation(chosen.objects, chosen.runs))
     elif chosen.decisions:

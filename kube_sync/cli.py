@@ -25,6 +25,7 @@ from kube_sync.remediator import arguments as remediation
 from kube_sync.scheduling import arguments as scheduling
 from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
 from kube_sync.survey.arguments import WHAT, declare, requested
+from kube_sync.survey.topology import arguments as charting
 
 _DESCRIPTION = """\
 Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
@@ -37,6 +38,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   decisions  prints what is decided now, and what changes
   analyze    tells which fields a policy reads, and what replicating only these saves
   scheduling tells whether SchedulingPolicies admit a pod, and why
+  topology   shows, from manifests, what policies attach to and what applies on each path
 """
 
 _EPILOG = f"""\
@@ -88,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
     scheduling.declare(asked, _scheduling)
+    charting.declare(_command(commands, "topology", charting.WHAT, _topology))
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -176,13 +179,32 @@ def _analyze(arguments: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
         return 130
+    return _answered(answer.text, answer.complaints)
+
+
+def _topology(arguments: argparse.Namespace) -> int:
+    request = charting.requested(arguments)
+    from kube_sync.survey.topology import command  # noqa: PLC0415 - only here
+
     try:
-        print(answer.text, flush=True)  # noqa: T201 - the command's output
+        answer = command.run(request, _complain)
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    return _answered(answer.text, answer.complaints)
+
+
+def _answered(text: str, complaints: Sequence[str]) -> int:
+    """Print an answer and what there is against it, and return the exit status."""
+    try:
+        print(text, flush=True)  # noqa: T201 - the command's output
     except BrokenPipeError:
         _stop_printing()
-    for complaint in answer.complaints:
+    for complaint in complaints:
         _complain(complaint)
-    return 1 if answer.complaints else 0
+    return 1 if complaints else 0
 
 
 def _decisions(arguments: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from prometheus_client import Histogram
 
+from kube_sync.admission.inflight import InFlight
 from kube_sync.admission.judge import Admitted, Asked, Denied, Verdict
 from kube_sync.admission.memo import Memo
 from kube_sync.admission.outcome import Read, placed, ruled
@@ -82,7 +83,10 @@ def system_ways(
     denied: Told = nobody,
     checking: SystemJudge | None = None,
 ) -> tuple[Way, Way]:
-    """Return the two ways of a built-in system; `checking` decides on the second, else `judge`."""
+    """Return the two ways of a built-in system.
+
+    `checking` decides on the second one, where that is another question than the first.
+    """
     seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
     changer, checker = _judges(system, judge, checking or judge)
 
@@ -104,11 +108,10 @@ def system_ways(
 
 
 def _judges(system: System, judge: SystemJudge, checking: SystemJudge) -> tuple[Judge, Judge]:
-    changer, checker = _OwnPoliciesAlways(judge, system), _OwnPoliciesAlways(checking, system)
     if not system.by_spec:  # what was decided of one spec says nothing of the next
-        return changer, checker
-    memo = Memo()
-    return _Changing(changer, memo), _Checking(checker, memo)
+        return _OwnPoliciesAlways(judge, system), _OwnPoliciesAlways(checking, system)
+    memo, asked = Memo(), InFlight(_OwnPoliciesAlways(judge, system))
+    return _Changing(asked, memo), _Checking(asked, memo)
 
 
 def _passes(system: System, review: Review) -> bool:

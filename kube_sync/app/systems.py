@@ -52,7 +52,9 @@ async def _serve(
     policies = PolicyObjects(news)
     gate = PolicyGate([policies])
     judge = await _judge(context, system, gate, system.decision)
-    checking = await _judge(context, system, gate, system.check, judge.breaker)
+    checking = judge
+    if system.check != system.decision:  # the same OPA: what one knows of it, both do
+        checking = await _judge(context, system, gate, system.check, judge.breaker)
     told = Denials(recorder, system.name.capitalize()).denied
     denied = told if settings.admission.events else nobody
     probe = partial(probing, judge, context.readiness.reporter(f"opa for {system.name}"))
@@ -93,7 +95,7 @@ def _ways(
     denied: Told,
 ) -> tuple[Way, ...]:
     if not system.by_namespace:
-        return system_ways(system, judge, denied, checking)
+        return system_ways(system, judge, denied)
     places = Places(gate, policies)
     anyway = is_pod if settings.metadata.qos else nothing
     changer = ByNamespace(judge, places, anyway)

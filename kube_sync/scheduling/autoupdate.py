@@ -100,6 +100,11 @@ def _subject(subject: Json) -> tuple[str, ...]:
 def _policy(found: Json, wanted: Json) -> Json:
     """Return a spec with every field of `wanted` allowing at least as much."""
     new = dict(found)
+    if (
+        old := new.pop("allowedAffinities", None)
+    ) is not None:  # may not be there in both spellings
+        new["allowed"] = {"affinities": old, **(new.get("allowed") or {})}
+        found = new
     for section, fields in wanted.items():
         held: Json = found.get(section) or {}
         spelt = {_ALIASES[n] if _ALIASES.get(n) in held else n: f for n, f in fields.items()}

@@ -2,7 +2,8 @@
 
 Order is all: pods are denied as soon as there is a policy. So the roles and their bindings are
 there first, OPA knows them before there is any policy, and the first policy is the one that
-kube-system's pods use. What stands in the way is said and tried again; nothing of it is undone.
+everybody may use: kube-system, which uses the other, is not asked about. What stands in the way is
+said and tried again; nothing of it is undone.
 """
 
 from __future__ import annotations

@@ -53,6 +53,10 @@ class SchedulingOpa:
         self._ask("PUT", "kubernetes", kubernetes)
         self._ask("PUT", "kube_sync/config/scheduling", config)
 
+    def asked(self, path: str) -> Any:
+        """Return a document."""
+        return self._ask("POST", path, {"input": {}})["result"]
+
     def decision(self, request: Any) -> Any:
         """Return the decision about the `request` of an AdmissionReview."""
         return self._ask("POST", "kube_sync/scheduling/decision", {"input": request})["result"]

@@ -95,7 +95,7 @@ test_policy_is_judged_by_what_it_says if {
 }
 
 test_invalid_policy_allows_nothing_and_is_named if {
-	specs := object.union(restricted, {"bad": {"allowed": {"schedulerNames": []}, "required": {"schedulerNames": []}}})
+	specs := object.union(restricted, {"bad": {"allowed": {"schedulerNames": []}, "required": {"priorityClasseNames": []}}})
 	answer := world.decision(specs, {"schedulerName": "red"})
 	answer.policies == ["restricted"]
 	answer.reasons == [`spec.schedulerName: "red" is not allowed (policies considered: restricted; ignored as invalid: bad)`]

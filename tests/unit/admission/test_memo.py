@@ -12,6 +12,7 @@ from kube_sync.admission.ruling import Operation
 from tests.fakes.reviews import body
 
 SPEC: dict[str, Any] = {"schedulerName": "a", "tolerations": [{"key": "x"}], "priority": 0}
+POD = {"group": "", "version": "v1", "kind": "Pod"}
 USER = {"username": "alice", "groups": ["g"]}
 
 
@@ -33,8 +34,10 @@ def memo(clock: Clock) -> Memo:
 
 
 def _review(spec: Any = SPEC, /, **request: Any) -> Review:
-    document = {"metadata": {"name": "web"}, "spec": spec}
-    return parse_review(body(document, **{"userInfo": USER, "namespace": "shop", **request}))
+    metadata = {"name": "web", "labels": request.pop("labels", {"app": "web"})}
+    document = {"metadata": metadata, "spec": spec}
+    defaults = {"userInfo": USER, "namespace": "shop", "kind": POD}
+    return parse_review(body(document, **(defaults | request)))
 
 
 def _add(path: str, value: Any, op: Any = "add") -> Operation:
@@ -78,8 +81,9 @@ def test_it_is_known_with_what_was_patched_and_the_priority_that_follows(memo: M
     ("spec", "request_of_it"),
     [
         (SPEC | {"schedulerName": "b"}, {}),
-        (SPEC | {"containers": []}, {}),
+        (SPEC | {"serviceAccountName": "other"}, {}),
         (SPEC, {"namespace": "other"}),
+        (SPEC, {"labels": {"app": "other"}}),
         (SPEC, {"userInfo": USER | {"username": "bob"}}),
         (SPEC, {"userInfo": USER | {"groups": []}}),
         (SPEC, {"kind": {"group": "", "version": "v1", "kind": "Other"}}),

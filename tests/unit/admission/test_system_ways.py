@@ -30,6 +30,7 @@ from tests.fakes.reviews import body as review_body
 
 SYSTEM = SYSTEMS["scheduling"]
 POD: dict[str, Any] = {"metadata": {"name": "web"}, "spec": {"schedulerName": "default-scheduler"}}
+POD_KIND = {"group": "", "version": "v1", "kind": "Pod"}
 PODS = {"group": "", "version": "v1", "resource": "pods"}
 POLICIES = {"group": "policy.kube-sync.io", "version": "v1alpha1", "resource": "schedulingpolicies"}
 ADMITS = {"allowed": True, "reasons": [], "patch": [], "policies": ["restricted"]}
@@ -59,7 +60,7 @@ class World:
         self.opa.decide = lambda _: self.answer
         url = self.server.url.rpartition("/admit/")[0] + path
         server = Webhook(self.server.session, url, self.server.port)
-        body = review_body(document, **{"resource": PODS, **request})
+        body = review_body(document, **{"resource": PODS, "kind": POD_KIND, **request})
         status, text = await server.post(body, timeout="5s")
         assert status == 200
         found = json.loads(text)["response"]
@@ -109,6 +110,7 @@ async def test_the_request_is_asked_about_as_it_was_sent(world: World) -> None:
     assert found == {
         "uid": "r1",
         "operation": "UPDATE",
+        "kind": POD_KIND,
         "object": POD,
         "oldObject": old,
         "namespace": "shop",

@@ -151,6 +151,15 @@ def test_other_spelling_is_not_said_twice() -> None:
     assert found["spec"]["allowed"] == {"SchedulerNames": ["mine", "default-scheduler"]}
 
 
+def test_affinities_in_the_old_place_are_not_said_twice() -> None:
+    """A policy that has them in both is refused, and the next default would never come."""
+    found = changed(PRIVILEGED, spec={"allowed": {}, "allowedAffinities": {}})
+    assert brought_up(found, PRIVILEGED)["spec"] == PRIVILEGED["spec"]
+    kept = changed(RESTRICTED, spec={"allowedAffinities": {"nodeAffinities": {}}})
+    spec = {"allowed": {"affinities": {"nodeAffinities": {}}, **RESTRICTED["spec"]["allowed"]}}
+    assert brought_up(kept, RESTRICTED)["spec"] == spec
+
+
 def test_privileged_comes_to_allow_everything_again() -> None:
     narrow = {"schedulerNames": ["a"], "nodeSelectors": {"disk": ["ssd"]}, "affinities": {}}
     more = {"required": {"nodeSelectors": {"arch": ["amd64"]}}}

@@ -74,7 +74,7 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
         yield World(api, tmp_path)
 
 
-async def test_rights_come_before_policies_and_privileged_before_restricted(world: World) -> None:
+async def test_rights_come_before_policies_and_everybodys_policy_comes_first(world: World) -> None:
     await world.start()
     made = [r.json() for r in world.api.http.requests if r.method == "POST"]
     assert [(one["kind"], one["metadata"]["name"]) for one in made] == [
@@ -82,8 +82,8 @@ async def test_rights_come_before_policies_and_privileged_before_restricted(worl
         ("ClusterRole", "sp:privileged"),
         ("ClusterRoleBinding", "sp:restricted"),
         ("RoleBinding", "sp:kube-system-privileged"),
-        ("SchedulingPolicy", "privileged"),
         ("SchedulingPolicy", "restricted"),
+        ("SchedulingPolicy", "privileged"),
     ]
     assert made == [default.object for default in defaults()]
 

@@ -65,6 +65,12 @@ _is_open(_, spec, kind, half) if _all(spec, "required", kind, half)
 # A default is allowed as it is and whole; a part of it may mean something else.
 _is_open(pod, spec, kind, half) if pod.affinity[kind][half] == spec["default"].affinity[kind][half]
 
+_is_open(pod, spec, kind, half) if {
+	kind != "nodeAffinity"
+	given := spec["default"].affinity[kind][half]
+	peers.without_own_labels(pod, half, pod.affinity[kind][half]) == peers.without_own_labels(pod, half, given)
+}
+
 _missing(pod, spec) := {message |
 	some kind, plural in _plural
 	halves := spec.required.affinities[plural]

@@ -56,12 +56,12 @@ test_hard_permission_is_no_soft_one if {
 	world.denies(
 		allowing({"nodeAffinities": {hard: node_terms([pattern])}}),
 		preferring([expression("region", "In", ["eu"])]),
-		"preferredDuringSchedulingIgnoredDuringExecution: is not allowed",
+		`preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0]: {"key":"region","operator":"In","values":["eu"]} is not allowed`,
 	)
 	world.denies(
 		allowing({"nodeAffinities": {soft: node_terms([pattern])}}),
 		one(expression("region", "In", ["eu"])),
-		"requiredDuringSchedulingIgnoredDuringExecution: is not allowed",
+		`requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]: {"key":"region","operator":"In","values":["eu"]} is not allowed`,
 	)
 }
 
@@ -98,7 +98,7 @@ test_pod_without_terms_needs_no_permission if {
 }
 
 test_term_without_expressions_needs_permission_all_the_same if {
-	world.denies({}, node([{}]), "requiredDuringSchedulingIgnoredDuringExecution: is not allowed")
+	world.denies({}, node([{}]), "requiredDuringSchedulingIgnoredDuringExecution: a term without expressions is not allowed")
 }
 
 test_fields_are_judged_like_labels if {
@@ -115,6 +115,12 @@ test_node_of_a_daemonsets_pod_needs_no_permission if {
 	not world.decided(specs, bound, {}).allowed
 	own := world.request("CREATE", node([{"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchFields": [expression("metadata.name", "In", ["node-1"])]}]))
 	not world.decided(specs, object.union(own, controller), {}).allowed
+
+	# Of a pod that is there, what it has already was judged then.
+	owned := {"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": true}]}}
+	update := object.union(bound, {"operation": "UPDATE"})
+	world.decided(specs, object.union(update, {"oldObject": bound.object}), {}).allowed
+	not world.decided(specs, object.union(update, {"oldObject": owned, "object": owned}), {}).allowed
 }
 
 required_arch := {"keys": ["arch"], "operators": ["In"], "values": ["amd64", "arm64"]}
@@ -152,7 +158,23 @@ test_default_is_allowed_whole_and_not_in_part if {
 	spec := {"default": {"affinity": {"nodeAffinity": {hard: {"nodeSelectorTerms": [{"matchExpressions": [arch, os]}]}}}}}
 	world.admits(spec, {})
 	world.admits(spec, node([{"matchExpressions": [arch, os]}]))
-	world.denies(spec, node([{"matchExpressions": [arch]}]), "requiredDuringSchedulingIgnoredDuringExecution: is not allowed")
+	world.denies(spec, node([{"matchExpressions": [arch]}]), "nodeSelectorTerms[0].matchExpressions[0]: ")
+}
+
+test_default_with_label_keys_is_allowed_as_the_api_server_completes_it if {
+	term := {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["hash"], "mismatchLabelKeys": ["team"]}
+	completed := [expression("hash", "In", ["h1"]), expression("team", "NotIn", [""])]
+	complete := json.patch(term, [{"op": "add", "path": "labelSelector/matchExpressions", "value": completed}])
+	other := json.patch(term, [{"op": "add", "path": "labelSelector/matchExpressions", "value": [expression("hash", "In", ["h2"])]}])
+	every half, items in {hard: [[term], [complete], [other]], soft: [[{"weight": 1, "podAffinityTerm": item}] | some item in [term, complete, other]]} {
+		specs := {"p": {"allowed": {"schedulerNames": []}, "default": {"affinity": {"podAntiAffinity": {half: items[0]}}}}}
+		found := [world.decided(specs, object.union(request, labels), {}).allowed |
+			labels := {"object": {"metadata": {"labels": {"hash": "h1"}}}}
+			some terms in items
+			request := world.request("CREATE", {"affinity": {"podAntiAffinity": {half: terms}}})
+		]
+		found == [true, true, false]
+	}
 }
 
 test_expressions_of_a_default_may_have_lists_of_one if {

@@ -42,8 +42,22 @@ _specs := [policies.specs[name] | some name in names]
 
 _from_last := array.reverse(_specs)
 
-# Of two objects, object.union_n lets the later one win, and goes deep.
-_first(section) := object.union_n([fields | fields := _from_last[_][section]])
+# Field by field, and of a field that has keys, key by key: no deeper, or an affinity would be made
+# that no policy names.
+_first(section) := {field: _keys_first([value | value := _specs[_][section][field]]) |
+	some field in {field | some field, _ in _specs[_][section]}
+}
+
+_keys_first(values) := values[0] if not is_object(values[0])
+
+# Of two objects, object.union_n lets the later one win; in lists of one it goes no deeper.
+_keys_first(values) := {key: value |
+	some key, [value] in object.union_n([{key: [value] | some key, value in keys} |
+		some keys in array.reverse(values)
+	])
+} if {
+	is_object(values[0])
+}
 
 _sections := {section | some section, _ in _specs[_]}
 

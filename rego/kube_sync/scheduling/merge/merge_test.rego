@@ -30,6 +30,24 @@ test_option_1_is_deep_first_seen_and_adds_what_is_allowed if {
 	}
 }
 
+terms_of(half, key) := {half: {"nodeSelectorTerms": [{"matchExpressions": [{"keys": [key], "operators": ["Exists"]}]}]}}
+
+# Not half of one and half of another, which would be an affinity that no policy names.
+test_option_1_takes_a_kind_of_affinity_from_one_policy if {
+	every first, second in {
+		{"nodeAffinities": {}}: {"nodeAffinities": terms_of(hard, "b")},
+		{"nodeAffinities": {hard: {}}}: {"nodeAffinities": terms_of(hard, "b")},
+		{"nodeAffinities": terms_of(soft, "a")}: {"nodeAffinities": terms_of(hard, "b")},
+		{"podAntiAffinities": {hard: {}}}: {"podAntiAffinities": {hard: [{"topologyKeys": ["zone"]}]}},
+	} {
+		specs := {"a": {"required": {"affinities": first}}, "b": {"required": {"affinities": object.union(second, {"podAffinities": {}})}}}
+		merged(1, specs).required.affinities == object.union({"podAffinities": {}}, first)
+	}
+	preferred := {soft: [{"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]}
+	halves := {"a": {"default": {"affinity": {"nodeAffinity": preferred}}}, "b": {"default": {"affinity": {"nodeAffinity": terms_of(hard, "b"), "podAffinity": {soft: []}}}}}
+	merged(1, halves)["default"].affinity == {"nodeAffinity": preferred, "podAffinity": {soft: []}}
+}
+
 test_option_2_is_the_first_policy if {
 	merged(2, {"b": b, "a": a}) == a
 }

@@ -60,10 +60,15 @@ unasked_tolerations contains {
 	some key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
 }
 
-unasked_tolerations contains {"key": key, "operator": "Exists", "effect": effect} if {
-	is_of_a_daemonset
-	some effect, keys in _of_daemonsets
-	some key in keys
+unasked_tolerations contains toleration if {
+	is_made_by_daemonset_controller
+	some toleration in _daemonset_tolerations
+}
+
+unasked_tolerations contains toleration if {
+	keeps_what_daemonset_controller_made
+	some toleration in _daemonset_tolerations
+	toleration in input.oldObject.spec.tolerations
 }
 
 # METADATA
@@ -78,21 +83,20 @@ unasked_priority_classes contains name if {
 }
 
 # METADATA
-# description: |
-#   Whether the DaemonSet controller made the pod. At creation its user says so, for owner
-#   references can be claimed; of a pod that is there already, they are what it was created with.
-is_of_a_daemonset if {
+# description: Whether the DaemonSet controller makes the pod; owner references could be claimed
+is_made_by_daemonset_controller if {
 	settings.trust_daemonset_controller
 	input.operation == "CREATE"
 	input.userInfo.username == "system:serviceaccount:kube-system:daemon-set-controller"
 }
 
-is_of_a_daemonset if {
+# METADATA
+# description: |
+#   Whether what that controller puts into its pods needs no permission where the pod that is stored
+#   has just that already: it was judged when the pod was made.
+keeps_what_daemonset_controller_made if {
 	settings.trust_daemonset_controller
 	input.operation == "UPDATE"
-	some owner in input.oldObject.metadata.ownerReferences
-	owner.kind == "DaemonSet"
-	owner.controller == true
 }
 
 # A rule of its own: `not is_object(...)` would be undefined where the spec is.
@@ -107,6 +111,12 @@ _scheduling := [
 	"serviceAccountName",
 	"tolerations",
 ]
+
+_daemonset_tolerations := {toleration |
+	some effect, keys in _of_daemonsets
+	some key in keys
+	toleration := {"key": key, "operator": "Exists", "effect": effect}
+}
 
 _of_daemonsets := {
 	"NoExecute": ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"],

@@ -22,7 +22,7 @@ ignored := sort(use.names - object.keys(specs))
 _valid(policy) := policy.spec if {
 	validation.is_plain(policy)
 } else := canonical(policy) if {
-	count(validation.problems(policy)) == 0
+	count(validation.problems(policy) - validation.tolerated) == 0
 }
 
 # METADATA
@@ -44,8 +44,12 @@ _sections(spec) := {section: fields |
 	fields := {object.get(_spelling, field, field): _canonical(field, value) |
 		some field, value in spec[section]
 		value != null
+		not _counts_as_absent(section, field, value)
 	}
 }
+
+# As the proposal says of it; elsewhere an empty list has a meaning or is refused.
+_counts_as_absent("required", field, []) if object.get(_spelling, field, field) == "schedulerNames"
 
 _spelling := {
 	"SchedulerName": "schedulerName",

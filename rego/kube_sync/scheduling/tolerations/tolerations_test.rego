@@ -104,8 +104,9 @@ test_what_the_daemonset_controller_adds_needs_no_permission_of_its_own_pods if {
 	# At creation, owners can be claimed by anybody.
 	owned := {"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": true}]}}
 	not world.decided(specs, object.union(request, {"object": owned, "oldObject": owned}), {}).allowed
-	update := object.union(request, {"operation": "UPDATE", "oldObject": owned})
+	update := object.union(request, {"operation": "UPDATE", "oldObject": object.union(request.object, {"metadata": {"labels": {"a": "b"}}})})
 	world.decided(specs, update, {}).allowed
+	not world.decided(specs, object.union(request, {"operation": "UPDATE", "oldObject": owned}), {}).allowed
 	not world.decided(specs, update, {"trust_daemonset_controller": false}).allowed
 }
 

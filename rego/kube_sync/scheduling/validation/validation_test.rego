@@ -115,7 +115,19 @@ test_lists_that_the_proposal_calls_invalid_are_refused_when_empty if {
 		["default", "schedulerName"],
 	] {
 		empty := {true: [], false: ""}[path[1] != "schedulerName"]
-		problems({path[0]: {path[1]: empty}}) == [sprintf("spec.%s.%s: must not be empty", path)]
+		sprintf("spec.%s.%s: must not be empty", path) in validation.problems({"spec": {path[0]: {path[1]: empty}}})
+	}
+}
+
+test_empty_list_of_required_schedulers_counts_as_absent if {
+	every field in ["schedulerNames", "SchedulerNames"] {
+		policy := {"spec": {"required": {field: []}, "allowed": {"schedulerNames": ["a"]}}}
+		count(validation.problems(policy)) == 1
+		report := validation.report with input as {"object": policy}
+		report.problems == []
+		sprintf("spec.required.%s: must not be empty; in decisions it counts as absent", [field]) in report.findings
+		specs := policies.specs with data.kubernetes.schedulingpolicies as {"p": policy} with data.kube_sync.scheduling.use.names as {"p"}
+		specs == {"p": {"required": {}, "allowed": {"schedulerNames": ["a"]}}}
 	}
 }
 

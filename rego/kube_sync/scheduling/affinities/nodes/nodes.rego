@@ -32,16 +32,17 @@ patterns(half) := [pattern |
 
 # METADATA
 # description: The paths, with their values, that no pattern allows
-unlisted(found, []) := {":" | count(found) > 0}
-
-unlisted(found, listed) := {message |
+unlisted(found, listed) := _empty(found, listed) | {message |
 	some term in found
 	some [path, expression] in term
 	not _is_listed(expression, listed)
 	message := sprintf("%s: %s", [path, json.marshal(expression)])
-} if {
-	listed != []
 }
+
+# A term that says nothing fits every pattern, but there has to be one.
+_empty(found, []) := {": a term without expressions" | some term in found; count(term) == 0}
+
+_empty(_, listed) := set() if listed != []
 
 # METADATA
 # description: The required patterns that no term meets or, if strict, that not every term meets
@@ -86,10 +87,19 @@ _expressions(term, path) := [[at, expression] |
 
 # The DaemonSet controller ties each of its pods to a node by the node's name, in every term.
 _is_a_daemonsets("matchFields", expression) if {
-	pods.is_of_a_daemonset
 	expression.key == "metadata.name"
 	expression.operator == "In"
 	count(expression.values) == 1
+	_was_judged(expression)
+}
+
+_was_judged(_) if pods.is_made_by_daemonset_controller
+
+_was_judged(expression) if {
+	pods.keeps_what_daemonset_controller_made
+	required := input.oldObject.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
+	some term in required.nodeSelectorTerms
+	expression in term.matchFields
 }
 
 _is_the_controllers(term, []) if {

@@ -36,6 +36,25 @@ unmet(found, wanted) := {message |
 	message := concat(" ", ["no term has the required", json.marshal(pattern)])
 }
 
+# METADATA
+# description: |
+#   The terms of a half without the pod's own labels, which the API server writes into a selector
+#   beside `matchLabelKeys` and `mismatchLabelKeys` before webhooks see the pod for the last time
+without_own_labels(pod, half, items) := [[object.get(item, "weight", null), object.union(given, {"labelSelector": selector})] |
+	some item in items
+	given := _given(half, item)
+	written := [_of_own_label(pod, key, operator) |
+		some field, operator in {"matchLabelKeys": "In", "mismatchLabelKeys": "NotIn"}
+		some key in _list(given, field)
+	]
+	asked := _filled(given, "labelSelector", {})
+	requirements := [requirement |
+		some requirement in _list(asked, "matchExpressions")
+		not requirement in written
+	]
+	selector := object.union(object.remove(asked, ["matchExpressions"]), {"matchExpressions": requirements})
+]
+
 _is_listed(term, listed) if {
 	some pattern in listed
 	_fits(term, pattern)

@@ -1,0 +1,80 @@
+"""The topology in memory: how its cost grows, what a path costs, and what one change costs.
+
+No server and no file: objects are made before the clock starts. A full build is the graph, every
+path and every effective policy. Each figure is a median; ratios are of figures of the same run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.topology import Topology
+from tests.fakes.topologies import Object, route, topology, world
+
+_ROUTES = 1000
+_LISTENERS, _UNBOUND = 64, 300
+_CHANGES = 20
+
+
+def measure_topology(runs: int) -> dict[str, float]:
+    """Measure full builds of several sizes, and changes of one route."""
+    half, whole = list(world(1, _ROUTES // 2, bound=False)), list(world(1, _ROUTES, bound=False))
+    bound = list(world(_LISTENERS, _UNBOUND, bound=True))
+    unbound = list(world(_LISTENERS, _UNBOUND, bound=False))
+    assert paths(topology(unbound)) == _LISTENERS * _UNBOUND  # noqa: S101 - what is measured
+    half_s, whole_s, bound_s, unbound_s = _together(runs, half, whole, bound, unbound)
+    moved_s, told_s = _one_change(whole)
+    return {
+        f"topology, full build, {_ROUTES // 2} routes (ms)": half_s * 1e3,
+        f"topology, full build, {_ROUTES} routes (ms)": whole_s * 1e3,
+        "topology, twice the routes, ratio": whole_s / half_s,
+        f"topology, {_UNBOUND} paths, routes bound to one of {_LISTENERS} (ms)": bound_s * 1e3,
+        f"topology, {_LISTENERS * _UNBOUND} paths, routes unbound (ms)": unbound_s * 1e3,
+        f"topology, {_LISTENERS} times the paths, ratio": unbound_s / bound_s,
+        f"topology, one of {_ROUTES} routes moves (ms)": moved_s * 1e3,
+        "topology, one route to a full build, ratio": moved_s / whole_s,
+        "topology, one route and all conditions, ratio": told_s / whole_s,
+    }
+
+
+def paths(found: Topology) -> int:
+    """Compute every effective policy, and return how many there are."""
+    return sum(1 for _ in found.effective(COLOR_POLICY.id))
+
+
+def _together(runs: int, *worlds: list[Object]) -> list[float]:
+    """Return the seconds of a full build of each world, measured in turns."""
+    found: list[list[float]] = [[] for _ in worlds]
+    for _ in range(runs):
+        for times, objects in zip(found, worlds, strict=True):
+            times.append(_seconds(lambda objects=objects: paths(topology(objects))))  # type: ignore[misc]
+    return [statistics.median(times) for times in found]
+
+
+def _one_change(objects: list[Object]) -> tuple[float, float]:
+    """Return the seconds until a route that changed its gateway is reflected, and is told."""
+    found = topology(objects)
+    paths(found)
+    found.conditions()
+    moved, told = [], []
+    for number in range(_CHANGES):
+        name = f"route-{number}"
+        elsewhere = route(name, parentRefs=[{"name": "none"}])
+        for change in (elsewhere, next(o for o in objects if o["metadata"]["name"] == name)):
+            moved.append(_seconds(lambda change=change: _take(found, change)))  # type: ignore[misc]
+            told.append(moved[-1] + _seconds(found.conditions))
+    return statistics.median(moved), statistics.median(told)
+
+
+def _take(found: Topology, change: Object) -> int:
+    found.update([change])
+    return paths(found)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.process_time()  # one thread that waits for nothing: what others do is left out
+    work()
+    return time.process_time() - begun

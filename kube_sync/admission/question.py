@@ -1,0 +1,93 @@
+"""What is asked about a pod, as a digest of all that the rules of scheduling look at. Pure.
+
+Keeps true: two pods of which the rules could say different things ask different questions: who
+sends it, its namespace, its labels, and of its spec what says how it is scheduled and which account
+runs it. Pods made of one template ask the same, although the API server gives each a volume with a
+name of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.admission.review import Review
+from kube_sync.admission.ruling import Operation
+
+# As `kube_sync.scheduling.pods` reads them.
+READ: Final = (
+    "affinity",
+    "nodeSelector",
+    "priorityClassName",
+    "schedulerName",
+    "serviceAccount",
+    "serviceAccountName",
+    "tolerations",
+)
+# Made by the API server of the class's name, between its two questions about a pod; a patch that
+# changes the name has to take them out.
+RESOLVED: Final = ("priority", "preemptionPolicy")
+
+
+class _Object(msgspec.Struct):
+    spec: dict[str, Any]
+    metadata: dict[str, Any] = {}
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    object: _Object
+    user_info: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def question(
+    review: Review, patch: Iterable[Operation] = (), *, resolved: bool = True
+) -> bytes | None:
+    """Return what stands for the question about a pod with a patch in it.
+
+    With or without what was `resolved` of its priority class. None for all but the creation of a
+    pod, and where it cannot be told.
+    """
+    kind = review.kind
+    if review.operation != "CREATE" or review.subresource or (kind.group, kind.kind) != ("", "Pod"):
+        return None
+    try:
+        request = msgspec.json.decode(review.request, type=_Request)
+        spec = request.object.spec
+        for operation in patch:
+            _apply(spec, operation)
+    except (msgspec.DecodeError, RecursionError, LookupError, TypeError, ValueError):
+        return None
+    fields = (*READ, *RESOLVED) if resolved else READ
+    read = {name: spec[name] for name in fields if name in spec}
+    labels = request.object.metadata.get("labels")
+    asked = (review.namespace, request.user_info, labels, read)
+    return hashlib.sha256(msgspec.json.encode(asked, order="sorted")).digest()
+
+
+def _apply(spec: dict[str, Any], operation: Operation) -> None:
+    """Apply one operation below /spec (RFC 6902, section 4). Raises LookupError and its like."""
+    empty, root, *parents, leaf = operation.path.split("/")
+    if (empty, root) != ("", "spec") or operation.op not in ("add", "remove", "replace"):
+        raise ValueError(operation.path)
+    below: Any = spec
+    for part in parents:
+        below = below[int(part)] if isinstance(below, list) else below[_plain(part)]
+    if operation.op == "remove":
+        del below[int(leaf) if isinstance(below, list) else _plain(leaf)]
+        return
+    if operation.value is msgspec.UNSET:
+        raise ValueError(operation.path)
+    value = msgspec.json.decode(operation.value)
+    if not isinstance(below, list):
+        below[_plain(leaf)] = value
+    elif operation.op == "replace":
+        below[int(leaf)] = value
+    else:
+        below.insert(len(below) if leaf == "-" else int(leaf), value)
+
+
+def _plain(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")

@@ -1,0 +1,1 @@
+"""`kube-sync topology`: what policies attach to and come to, from manifests."""

@@ -1,0 +1,134 @@
+"""The command line of `kube-sync topology`: what can be asked for, and what cannot go together.
+
+Keeps true: a Request can be carried out, but for what only the manifests tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Literal
+
+from kube_sync.errors import Misconfigured
+
+WHAT = "print from manifests what policies attach to, and what applies on each path"
+
+_DESCRIPTION = """\
+Builds the topology of the Gateway API objects and policies of manifests, without a cluster:
+classes, gateways, listeners, routes, their rules, services and their ports, and the policies that
+target them. A path is what a request goes through; its effective policy is what all policies on
+it come to, by defaults, overrides and merge strategies. docs/topology.md explains all of it.
+"""
+
+_EXAMPLES = """\
+examples:
+  kube-sync topology -f manifests/
+      what there is, what it is below, and what is wrong with it
+  kube-sync topology -f manifests/ --effective ColorPolicy
+      each path, each rule that applies on it, and the policy that it is from
+  kube-sync topology -f manifests/ -o json --strict
+      for CI: exit status 1 if a policy contradicts another of its target, or is not accepted
+  kube-sync topology -f manifests/ -o svg > topology.svg
+      a picture (-o dot for Graphviz)
+  kube-sync topology -f manifests/ --from gatewayclass.gateway.networking.k8s.io:lab \\
+      --to httproute.gateway.networking.k8s.io:shop/web#rule-1
+      the paths between two locators, as the JSON has them
+
+exit status: 0; 1 if a manifest cannot be read, or --strict has something against it; 2 if the
+command line is wrong.
+"""
+
+Output = Literal["table", "json", "dot", "svg"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to read, and what to print of it."""
+
+    files: tuple[str, ...]  # folders and files, "-" for standard input
+    output: Output = "table"
+    effective: str | None = None  # a kind of policies
+    start: str | None = None  # locators
+    end: str | None = None
+    plain: bool = False
+    strict: bool = False
+    namespace: str = "default"  # of objects that do not say theirs
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of the command."""
+    parser.description = _DESCRIPTION
+    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "-f",
+        "--files",
+        required=True,
+        action="append",
+        metavar="DIR",
+        help="a folder or file of YAML or JSON, - for standard input (repeatable)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["table", "json", "dot", "svg"],
+        default="table",
+        help="default: %(default)s",
+    )
+    parser.add_argument(
+        "--effective", metavar="KIND", help="the effective policies of that kind, by path"
+    )
+    parser.add_argument(
+        "--from", dest="start", metavar="LOCATOR", help="paths from there (default: every root)"
+    )
+    parser.add_argument(
+        "--to", dest="end", metavar="LOCATOR", help="paths to there (default: every leaf)"
+    )
+    parser.add_argument(
+        "--plain",
+        action="store_true",
+        help="link whatever is named: no regard to ports of parentRefs, hostnames,"
+        " allowedRoutes and ReferenceGrants",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit with 1 if policies contradict each other or one is not accepted",
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default="default",
+        metavar="NAMESPACE",
+        help="of objects that do not say theirs (default: %(default)s)",
+    )
+
+
+def requested(arguments: argparse.Namespace) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    request = Request(
+        files=tuple(arguments.files),
+        output=arguments.output,
+        effective=arguments.effective,
+        start=arguments.start,
+        end=arguments.end,
+        plain=arguments.plain,
+        strict=arguments.strict,
+        namespace=arguments.namespace,
+    )
+    _check(request)
+    return request
+
+
+def _check(request: Request) -> None:
+    picture = request.output in ("dot", "svg")
+    between = request.start is not None or request.end is not None
+    if picture and request.effective is not None:
+        msg = f"--effective: not together with -o {request.output}"
+        raise Misconfigured(msg)
+    if picture and between:
+        msg = f"--from and --to: not together with -o {request.output}"
+        raise Misconfigured(msg)
+    if between and request.effective is not None and request.output == "table":
+        msg = "--effective: not together with --from and --to but with -o json"
+        raise Misconfigured(msg)

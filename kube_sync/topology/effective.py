@@ -1,0 +1,189 @@
+"""Effective policies: what the policies of one kind come to, on each path.
+
+Keeps true: policies are taken from the top of a path to its end, and at each node in the order of
+precedence; a namespace comes before the first node in it, an object before a section of it that
+is on the path without it. Paths with the same policies share one computation. Identifiers are
+digests of names alone, so they are the same in every process and for every order of input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kube_sync.topology.graph import Path
+from kube_sync.topology.identity import GroupKind, Locator
+from kube_sync.topology.merging import Rules, atomic, settled
+from kube_sync.topology.nodes import Node
+from kube_sync.topology.policies import Policy, PolicyKind
+from kube_sync.topology.ways import Ways
+
+_DIGEST_BYTES = 10
+_SPACES = "namespace:"  # how the locators of namespaces begin
+_Stack = tuple[Policy, ...]  # least specific first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combined:
+    """Policies put together once, for every path that has just these."""
+
+    policies: tuple[Policy, ...]  # least specific first
+    rules: Rules
+    rule_ids: Mapping[str, str]  # of the rules that are one thing on all paths
+    id: str | None  # None: some rule is separate for each path, and so the whole is
+
+
+class EffectivePolicy(NamedTuple):
+    """What a kind of policies comes to on one path; `combined` is None where no policy applies."""
+
+    path_id: str  # of the kind and the path
+    kind: GroupKind
+    path: Path
+    combined: Combined | None
+
+    @property
+    def id(self) -> str | None:
+        """The identifier: the path's own, unless every rule is shared between paths."""
+        if self.combined is None:
+            return None
+        return self.combined.id or digest("effective", self.path_id)
+
+    @property
+    def rule_ids(self) -> dict[str, str]:
+        """The identifier of each rule, by name; equal ones are one thing, on whatever path."""
+        if self.combined is None:
+            return {}
+        shared = self.combined.rule_ids
+        names = self.combined.rules.values
+        return {name: shared.get(name) or digest("rule", self.path_id, name) for name in names}
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The rules by name, empty where no policy applies."""
+        return self.combined.rules.values if self.combined else {}
+
+    @property
+    def sources(self) -> Mapping[str, Locator]:
+        """The policy that each rule came from."""
+        return self.combined.rules.sources if self.combined else {}
+
+
+class EffectivePolicies:
+    """The effective policies of one kind, by the node that their paths end at."""
+
+    def __init__(self, kind: PolicyKind, nodes: Mapping[Locator, Node], ways: Ways) -> None:
+        self.kind = kind
+        self._name = str(kind.id)
+        self._nodes = nodes
+        self._ways = ways
+        self._attached: dict[Locator, _Stack] = {}
+        self._beaten: dict[Locator, _Stack] = {}  # by the one that is attached, without merges
+        self._known: dict[Locator, tuple[EffectivePolicy, ...]] = {}
+        self._combined: dict[_Stack, Combined] = {}
+        self._spaces: dict[str, Locator] = {}  # namespaces that policies are attached to
+
+    def attached(self, target: Locator) -> tuple[Policy, ...]:
+        """Return the policies that are in force at a target, in the order of precedence."""
+        return self._attached.get(target, ())
+
+    def attach(self, target: Locator, policies: Iterable[Policy]) -> None:
+        """Set the policies of a target; what they affect is named in `forget`."""
+        found = tuple(sorted(policies, key=lambda policy: policy.precedence))
+        before = self._attached.pop(target, ())
+        self._beaten.pop(target, None)
+        if not self.kind.merges and found[1:]:
+            self._beaten[target] = found[1:]
+        self._spaces.pop(target.removeprefix(_SPACES), None)
+        if found:
+            self._attached[target] = found if self.kind.merges else found[:1]
+            if target.startswith(_SPACES):
+                self._spaces[target.removeprefix(_SPACES)] = target
+        gone = set(before) - set(found)
+        if gone:
+            self._combined = {s: c for s, c in self._combined.items() if gone.isdisjoint(s)}
+
+    def beaten(self) -> Iterator[tuple[Locator, Policy]]:
+        """Yield each policy that is not in force at a target, because an earlier one is."""
+        for target, policies in sorted(self._beaten.items()):
+            for policy in policies:
+                yield target, policy
+
+    def targets(self) -> list[Locator]:
+        """Return the targets that policies are attached to."""
+        return sorted(self._attached)
+
+    def at(self, end: Locator) -> tuple[EffectivePolicy, ...]:
+        """Return what is in force at a node, one for each path to it."""
+        found = self._known.get(end)
+        if found is None:
+            found = self._known[end] = tuple(self._of(path) for path in self._paths(end))
+        return found
+
+    def forget(self, nodes: Iterable[Locator]) -> None:
+        """Drop what is known of nodes, after a change above them or at them."""
+        for node in nodes:
+            self._known.pop(node, None)
+
+    def _paths(self, end: Locator) -> Iterator[Path]:
+        origins = self.kind.origins
+        for path in self._ways.to(end):
+            if not origins or self._nodes[path[0]].kind in origins:
+                yield path
+
+    def _of(self, path: Path) -> EffectivePolicy:
+        stack = tuple(self._stack(path)) if self._attached else ()
+        combined = self._combine(stack) if stack else None
+        return EffectivePolicy(digest(self._name, *path), self.kind.id, path, combined)
+
+    def _stack(self, path: Path) -> Iterator[Policy]:
+        """Yield the policies on a path, those of what a node lies in before its own."""
+        entered: set[str] = set()
+        for locator in path:
+            node = self._nodes[locator]
+            if node.namespace in self._spaces and node.namespace not in entered:
+                entered.add(node.namespace)
+                yield from self._attached.get(self._spaces[node.namespace], ())
+            if node.owner in self._attached and node.owner not in path:
+                yield from self._attached[node.owner]
+            if locator in self._attached:
+                yield from self._attached[locator]
+
+    def _combine(self, stack: _Stack) -> Combined:
+        found = self._combined.get(stack)
+        if found is None:
+            found = self._combined[stack] = combine(self.kind, stack)
+        return found
+
+
+def combine(kind: PolicyKind, policies: tuple[Policy, ...]) -> Combined:
+    """Put policies together, least specific first."""
+    rules = _folded(kind, policies) if kind.merges else policies[-1].rules
+    shared = {
+        name: digest("rule", str(kind.id), name, *_came_from(rules, name))
+        for name, value in rules.values.items()
+        if kind.shared(value)
+    }
+    whole = len(shared) == len(rules.values)
+    own = digest("effective", str(kind.id), *shared.values()) if whole else None
+    return Combined(policies, rules, shared, own)
+
+
+def _folded(kind: PolicyKind, policies: _Stack) -> Rules:
+    *higher, last = policies
+    rules = last.rules
+    for policy in reversed(higher):
+        # One that is not known is atomic, as is none.
+        strategy = kind.strategies.get(policy.strategy, atomic)
+        rules = strategy(policy.rules, rules, policy.mode)
+    return settled(rules)
+
+
+def digest(*parts: str) -> str:
+    """Return an identifier of texts that hold no line feed."""
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _came_from(rules: Rules, name: str) -> list[str]:
+    return [rules.sources[name], *sorted(set(rules.parts.get(name, {}).values()))]

@@ -1,0 +1,67 @@
+"""The kinds and links of the Gateway API together, whole or without sections.
+
+Keeps true: with sections, a path is class, gateway, listener, route, rule, and the service or the
+port of it; without, class, gateway, route, service. Every protocol has the same links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from kube_sync.topology.gateway.attachment import gateways_of, listeners_of
+from kube_sync.topology.gateway.backends import backends_of_route, backends_of_rule, class_of
+from kube_sync.topology.gateway.kinds import (
+    GATEWAY,
+    GATEWAY_CLASS,
+    LISTENER,
+    LISTENERS,
+    PORTS,
+    ROUTE_RULES,
+    ROUTES,
+    RULES,
+    SERVICE,
+)
+from kube_sync.topology.gateway.validity import Validity
+from kube_sync.topology.grants import REFERENCE_GRANT
+from kube_sync.topology.links import Link
+from kube_sync.topology.nodes import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayApi:
+    """What to build a topology with: `Topology.of(objects, api.kinds, api.links)`."""
+
+    kinds: tuple[Kind, ...]
+    links: tuple[Link, ...]
+
+
+def gateway_api(validity: Validity | None = None, *, sections: bool = True) -> GatewayApi:
+    """Return the Gateway API; listeners, rules and ports are nodes only with `sections`."""
+    chosen = validity or Validity()
+    links = _sectioned(chosen) if sections else _whole(chosen)
+    kinds = (
+        Kind(GATEWAY_CLASS, namespaced=False),
+        Kind(GATEWAY, sections=LISTENERS if sections else None),
+        *(Kind(route, sections=ROUTE_RULES[route] if sections else None) for route in ROUTES),
+        Kind(SERVICE, sections=PORTS if sections else None),
+        REFERENCE_GRANT,
+    )
+    return GatewayApi(kinds, (Link(GATEWAY_CLASS, GATEWAY, parents=class_of), *links))
+
+
+def _sectioned(validity: Validity) -> list[Link]:
+    listeners = partial(listeners_of, validity=validity)
+    backends = partial(backends_of_rule, validity=validity)
+    return [
+        *(Link(LISTENER, route, parents=listeners) for route in ROUTES),
+        *(Link(rule, SERVICE, children=backends) for rule in RULES),
+    ]
+
+
+def _whole(validity: Validity) -> list[Link]:
+    backends = partial(backends_of_route, validity=validity)
+    return [
+        *(Link(GATEWAY, route, parents=gateways_of) for route in ROUTES),
+        *(Link(route, SERVICE, children=backends) for route in ROUTES),
+    ]

@@ -1,0 +1,82 @@
+"""Which listeners take a route: what the Gateway API says beyond the reference itself.
+
+Keeps true: everything here can only take listeners away. Rules are those of the Gateway API
+reference: Listener.hostname, AllowedRoutes, RouteGroupKind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kube_sync.topology.gateway.kinds import GROUP, ROUTES
+from kube_sync.topology.identity import NAMESPACE, GroupKind, locator
+from kube_sync.topology.links import View
+from kube_sync.topology.nodes import Node
+from kube_sync.topology.selectors import selects
+from kube_sync.topology.shapes import items, mapping, text, texts
+
+_HTTP, _GRPC, _TCP, _TLS, _UDP = ROUTES
+_OF_PROTOCOL = {
+    "HTTP": frozenset({_HTTP, _GRPC}),
+    "HTTPS": frozenset({_HTTP, _GRPC}),
+    "TLS": frozenset({_TLS, _TCP}),
+    "TCP": frozenset({_TCP}),
+    "UDP": frozenset({_UDP}),
+}
+_WITH_HOSTNAMES = frozenset({_HTTP, _GRPC, _TLS})
+_NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Which rules of the Gateway API links respect."""
+
+    ports: bool = True  # parentRef.port
+    hostnames: bool = True
+    allowed_routes: bool = True
+    reference_grants: bool = True
+
+
+PLAIN = Validity(ports=False, hostnames=False, allowed_routes=False, reference_grants=False)
+
+
+def allows(listener: Node, route: Node, view: View) -> bool:
+    """Tell whether a listener takes routes of that kind from that namespace. Raises Malformed."""
+    kinds, spaces = _allowed(listener)
+    if kinds is not None and route.kind not in kinds:
+        return False
+    if spaces == "Selector":
+        selector = mapping(listener.body, "allowedRoutes", "namespaces", "selector")
+        space = view.get(locator(NAMESPACE, "", route.namespace))
+        labels = mapping(space.body, "metadata", "labels") if space else {}
+        return selects(selector, {**labels, _NAME: route.namespace})
+    return spaces == "All" or (spaces == "Same" and listener.namespace == route.namespace)
+
+
+def hostnames_meet(listener: Node, route: Node) -> bool:
+    """Tell whether a listener and a route have a hostname in common. Raises Malformed."""
+    own = text(listener.body, "hostname").lower()
+    if not own or route.kind not in _WITH_HOSTNAMES:
+        return True
+    wanted = texts(route.body, "spec", "hostnames")
+    return not wanted or any(_meet(own, name.lower()) for name in wanted)
+
+
+def _meet(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if one.startswith("*."):
+        return other.endswith(one[1:]) or (other.startswith("*.") and one.endswith(other[1:]))
+    return other.startswith("*.") and one.endswith(other[1:])
+
+
+@lru_cache(maxsize=1024)  # asked again for every route
+def _allowed(listener: Node) -> tuple[frozenset[GroupKind] | None, str]:
+    """Return the kinds of routes, None for all, and from which namespaces."""
+    named = frozenset(
+        GroupKind(text(kind, "group", default=GROUP), text(kind, "kind"))
+        for kind in items(listener.body, "allowedRoutes", "kinds")
+    )
+    spaces = text(listener.body, "allowedRoutes", "namespaces", "from", default="Same")
+    return named or _OF_PROTOCOL.get(text(listener.body, "protocol")), spaces

@@ -1,0 +1,157 @@
+"""A directed graph of locators: roots, parents, children, paths, loops.
+
+Keeps true: an edge is there once however often it is said; every answer is sorted, so nothing
+depends on the order in which things came. Answers cost what they hold, not the size of the graph,
+but for roots and edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kube_sync.topology.identity import Locator
+
+Path = tuple[Locator, ...]
+_Neighbours = dict[Locator, dict[Locator, None]]
+
+
+class Graph:
+    """Nodes and edges, each once."""
+
+    def __init__(self) -> None:
+        self._children: _Neighbours = {}
+        self._parents: _Neighbours = {}
+        # In order, for as long as nothing is added or removed there.
+        self._sorted: tuple[dict[Locator, Path], dict[Locator, Path]] = ({}, {})
+
+    def __contains__(self, node: Locator) -> bool:
+        return node in self._children
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def __iter__(self) -> Iterator[Locator]:
+        return iter(sorted(self._children))
+
+    def add(self, node: Locator) -> None:
+        """Put a node in."""
+        self._children.setdefault(node, {})
+        self._parents.setdefault(node, {})
+
+    def remove(self, node: Locator) -> None:
+        """Take a node out with its edges."""
+        for child in list(self._children.get(node, ())):
+            self.disconnect(node, child)
+        for parent in list(self._parents.get(node, ())):
+            self.disconnect(parent, node)
+        self._children.pop(node, None)
+        self._parents.pop(node, None)
+        for kept in self._sorted:
+            kept.pop(node, None)
+
+    def connect(self, parent: Locator, child: Locator) -> None:
+        """Put an edge in; both nodes are there."""
+        self._children[parent][child] = None
+        self._parents[child][parent] = None
+        self._sorted[0].pop(parent, None)
+        self._sorted[1].pop(child, None)
+
+    def disconnect(self, parent: Locator, child: Locator) -> None:
+        """Take an edge out, if it is there."""
+        self._children.get(parent, {}).pop(child, None)
+        self._parents.get(child, {}).pop(parent, None)
+        self._sorted[0].pop(parent, None)
+        self._sorted[1].pop(child, None)
+
+    def children(self, node: Locator) -> Path:
+        """Return what a node points to."""
+        return _in_order(self._children, self._sorted[0], node)
+
+    def parents(self, node: Locator) -> Path:
+        """Return what points to a node."""
+        return _in_order(self._parents, self._sorted[1], node)
+
+    def roots(self) -> Path:
+        """Return the nodes that nothing points to."""
+        return tuple(sorted(node for node, parents in self._parents.items() if not parents))
+
+    def leaves(self) -> Path:
+        """Return the nodes that point to nothing."""
+        return tuple(sorted(node for node, children in self._children.items() if not children))
+
+    def edges(self) -> Iterator[tuple[Locator, Locator]]:
+        """Yield every edge."""
+        for parent in self:
+            for child in self.children(parent):
+                yield parent, child
+
+    def below(self, starts: Iterable[Locator]) -> set[Locator]:
+        """Return the nodes that can be reached, the starts among them."""
+        return _reach(self._children, starts)
+
+    def above(self, starts: Iterable[Locator]) -> set[Locator]:
+        """Return the nodes from which a start can be reached, the starts among them."""
+        return _reach(self._parents, starts)
+
+    def paths(self, start: Locator, end: Locator) -> Iterator[Path]:
+        """Yield every path that visits no node twice; from a node to itself, that node alone."""
+        useful = self.above([end])  # no step is made that cannot lead there
+        if start not in useful:
+            return
+        if start == end:
+            yield (start,)
+            return
+        path: dict[Locator, None] = {start: None}
+        steps = [iter(self.children(start))]
+        while steps:
+            step = next(steps[-1], None)
+            if step is None:
+                steps.pop()
+                path.popitem()
+            elif step == end:
+                yield (*path, end)
+            elif step in useful and step not in path:
+                path[step] = None
+                steps.append(iter(self.children(step)))
+
+    def loop(self, starts: Iterable[Locator]) -> Path | None:
+        """Return a loop that can be reached, its first node again at the end, if there is one."""
+        done: set[Locator] = set()
+        for start in sorted(starts):
+            if start not in done and start in self and (found := self._loop_from(start, done)):
+                return found
+        return None
+
+    def _loop_from(self, start: Locator, done: set[Locator]) -> Path | None:
+        path: dict[Locator, None] = {start: None}
+        steps = [iter(self.children(start))]
+        while steps:
+            step = next(steps[-1], None)
+            if step is None:
+                steps.pop()
+                done.add(path.popitem()[0])
+            elif step in path:
+                visited = list(path)
+                return (*visited[visited.index(step) :], step)
+            elif step not in done:
+                path[step] = None
+                steps.append(iter(self.children(step)))
+        return None
+
+
+def _in_order(neighbours: _Neighbours, kept: dict[Locator, Path], node: Locator) -> Path:
+    found = kept.get(node)
+    if found is None:
+        found = kept[node] = tuple(sorted(neighbours.get(node, ())))
+    return found
+
+
+def _reach(neighbours: _Neighbours, starts: Iterable[Locator]) -> set[Locator]:
+    found: set[Locator] = {start for start in starts if start in neighbours}
+    waiting = list(found)
+    while waiting:
+        for node in neighbours[waiting.pop()]:
+            if node not in found:
+                found.add(node)
+                waiting.append(node)
+    return found

@@ -1,0 +1,124 @@
+"""How the rules of two policies become one set: the merge strategies of GEP-713.
+
+Keeps true: the higher, less specific policy (`source`) dictates how it is merged with what has
+been put together below it (`target`); a rule keeps the policy that it came from through any
+number of merges. Nothing here knows what a rule means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from kube_sync.topology.identity import Locator
+
+
+class Mode(StrEnum):
+    """Whether a policy gives way to more specific ones, or they to it."""
+
+    DEFAULTS = "defaults"
+    OVERRIDES = "overrides"
+
+
+Sources = Mapping[str, Locator]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules by name, and the policy that each came from.
+
+    `parts` has, for rules that were patched, the fields that came from another policy.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    sources: Sources = field(default_factory=dict)
+    parts: Mapping[str, Sources] = field(default_factory=dict)
+
+    def has_from(self, rule: str, policy: Locator) -> bool:
+        """Tell whether any of a rule came from a policy."""
+        return self.sources.get(rule) == policy or policy in self.parts.get(rule, {}).values()
+
+    def of(self, names: Iterable[str]) -> Rules:
+        """Return the rules of these names."""
+        kept = [name for name in names if name in self.values]
+        parts = {name: self.parts[name] for name in kept if name in self.parts}
+        values = {name: self.values[name] for name in kept}
+        return Rules(values, {name: self.sources[name] for name in kept}, parts)
+
+
+Strategy = Callable[[Rules, Rules, Mode], Rules]
+
+
+def atomic(source: Rules, target: Rules, mode: Mode) -> Rules:
+    """Return one of them, whole: defaults only where there is no rule, overrides always."""
+    return target if mode is Mode.DEFAULTS and target.values else source
+
+
+def merge(source: Rules, target: Rules, mode: Mode) -> Rules:
+    """Return the rules of both; those that both have are of the one that prevails, whole."""
+    weak, strong = _by_strength(source, target, mode)
+    return _together(weak, strong)
+
+
+def patch(source: Rules, target: Rules, mode: Mode) -> Rules:
+    """Return the one that gives way, patched by the one that prevails (RFC 7386)."""
+    weak, strong = _by_strength(source, target, mode)
+    both = [name for name in strong.values if name in weak.values]
+    patched = Rules(
+        {name: merge_patch(weak.values[name], strong.values[name]) for name in both},
+        {name: strong.sources[name] for name in both},
+        {name: parts for name in both if (parts := _parts(name, weak, strong))},
+    )
+    return _together(_together(weak, strong), patched)
+
+
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
+    {"atomic": atomic, "merge": merge, "patch": patch}
+)
+
+
+def settled(rules: Rules) -> Rules:
+    """Return rules without those that were patched away: null has no more to take away."""
+    if None not in rules.values.values():
+        return rules
+    return rules.of(name for name, value in rules.values.items() if value is not None)
+
+
+def merge_patch(target: object, change: object) -> object:
+    """Return a JSON value patched by another (RFC 7386, section 2)."""
+    if not isinstance(change, Mapping):
+        return change
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for name, value in change.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merge_patch(result.get(name), value)
+    return result
+
+
+def _by_strength(source: Rules, target: Rules, mode: Mode) -> tuple[Rules, Rules]:
+    return (source, target) if mode is Mode.DEFAULTS else (target, source)
+
+
+def _together(weak: Rules, strong: Rules) -> Rules:
+    """Return the rules of both, those that both have being of the second."""
+    parts = {name: found for name, found in weak.parts.items() if name not in strong.values}
+    return Rules(
+        {**weak.values, **strong.values},
+        {**weak.sources, **strong.sources},
+        {**parts, **strong.parts},
+    )
+
+
+def _parts(name: str, weak: Rules, strong: Rules) -> Sources:
+    """Return where the fields of a patched rule came from that the patch does not mention."""
+    below, above = weak.values[name], strong.values[name]
+    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
+        return strong.parts.get(name, {})
+    known = weak.parts.get(name, {})
+    kept = {part: known.get(part, weak.sources[name]) for part in below if part not in above}
+    return kept | dict(strong.parts.get(name, {}))

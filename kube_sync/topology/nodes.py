@@ -1,0 +1,92 @@
+"""The nodes of a topology, and how kinds of objects become nodes.
+
+Keeps true: an object is one node, and each of its sections is one more, named after it. A Kind is
+all that a new kind of object needs: what it is called, what it is for, and where its sections are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kube_sync.errors import Terminal
+from kube_sync.topology.identity import GroupKind, Locator, locator
+from kube_sync.topology.shapes import Malformed, text
+
+Body = Mapping[str, Any]
+
+
+class Role(StrEnum):
+    """What a node is for: to be targeted, to target, or to be there."""
+
+    TARGETABLE = "targetable"
+    POLICY = "policy"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """An object or a section of one; `body` is that object or section, as JSON."""
+
+    locator: Locator
+    kind: GroupKind
+    namespace: str  # "" for what lies in none
+    name: str  # of a section: `object#section`
+    role: Role
+    body: Body
+    owner: Locator | None = None  # of a section: the object
+
+    @property
+    def full_name(self) -> str:
+        """`namespace/name`, or the bare name of what lies in no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Parts of an object that are targetable by themselves, such as the listeners of a gateway."""
+
+    kind: GroupKind
+    read: Callable[[Body], Iterable[tuple[str, Body]]]  # from the object: names and bodies
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of objects that a topology has nodes for."""
+
+    id: GroupKind
+    role: Role = Role.TARGETABLE
+    namespaced: bool = True
+    sections: Sections | None = None
+
+
+def kind_of(body: Body) -> GroupKind:
+    """Return the kind of an object. Raises Malformed."""
+    group, slash, _ = text(body, "apiVersion").partition("/")
+    return GroupKind(group if slash else "", text(body, "kind"))
+
+
+def node_of(kind: Kind, body: Body) -> Node:
+    """Return the node of an object. Raises Terminal for what has no name."""
+    try:
+        namespace = text(body, "metadata", "namespace") if kind.namespaced else ""
+        name = text(body, "metadata", "name")
+    except Malformed as error:
+        msg = f"{kind.id}: {error}"
+        raise Terminal(msg) from error
+    if not name:
+        msg = f"{kind.id}: metadata.name: an object needs a name"
+        raise Terminal(msg)
+    return Node(locator(kind.id, namespace, name), kind.id, namespace, name, kind.role, body)
+
+
+def sections_of(kind: Kind, node: Node) -> Iterator[Node]:
+    """Yield the sections of an object. Raises Malformed."""
+    if kind.sections is None:
+        return
+    for name, body in kind.sections.read(node.body):
+        where = Locator(f"{node.locator}#{name}")
+        full = f"{node.name}#{name}"
+        yield Node(where, kind.sections.kind, node.namespace, full, kind.role, body, node.locator)

@@ -1,0 +1,182 @@
+"""Policies: what they target, what they say, and which of two comes first.
+
+Keeps true: a policy that means nothing stays a node and takes no effect; its complaint says why.
+The order is that of GEP-713: the older one first, then by `namespace/name`; one that was not
+created yet, as in a file, comes after all that were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal
+
+from kube_sync.topology.identity import GroupKind, Locator, locator
+from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
+from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.shapes import Malformed, items, mapping, text
+
+_NOT_YET = datetime.max.replace(tzinfo=UTC)
+_STRATEGY = "strategy"
+_NO_RULES = frozenset({"targetRef", "targetRefs", _STRATEGY, *Mode})
+
+
+def says_shared(rule: object) -> bool:
+    """Tell whether a rule is one thing on all paths: `identity: PerPath` says it is not."""
+    return not (isinstance(rule, Mapping) and rule.get("identity") == "PerPath")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyKind:
+    """A kind of policies: where they take effect and how they are merged.
+
+    Effective policies are those of the paths that begin at a root of `origins` (empty: any root)
+    and end at a node of `level`, the lowest kinds that the policies take effect at (empty: at
+    whatever they target). Without `merges`, the first policy of each target is in force there and
+    the others are in conflict with it.
+    """
+
+    id: GroupKind
+    level: frozenset[GroupKind] = frozenset()
+    origins: frozenset[GroupKind] = frozenset()
+    merges: bool = True
+    strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
+    rules: str = "rules"  # the field of named rules, the only one that counts; "": each is a rule
+    shared: Callable[[object], bool] = says_shared
+    # Targets in other namespaces: where a ReferenceGrant allows it, never, or wherever.
+    across: Literal["granted", "never", "free"] = "granted"
+
+    def spec(self, rules: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return rules as a policy of the kind would say them."""
+        return {self.rules: rules} if self.rules else rules
+
+    @property
+    def node_kind(self) -> Kind:
+        """The kind of its nodes."""
+        return Kind(self.id, Role.POLICY)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRef:
+    """What a policy refers to."""
+
+    kind: GroupKind
+    namespace: str  # "" where it is that of the policy, or none
+    name: str
+    section: str
+
+    def among(self, kinds: Mapping[GroupKind, Kind], namespace: str) -> Locator:
+        """Return the locator of the target of a policy in a namespace."""
+        known = kinds.get(self.kind)
+        inside = "" if known and not known.namespaced else self.namespace or namespace
+        return locator(self.kind, inside, self.name, self.section)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Policy:
+    """One policy, understood as far as it can be."""
+
+    node: Node
+    refs: tuple[TargetRef, ...]
+    mode: Mode
+    strategy: str
+    rules: Rules
+    created: datetime
+    leaving: bool  # it is being deleted
+    problem: str = ""  # why it means nothing
+
+    def says_the_same(self, other: Policy) -> bool:
+        """Tell whether nothing that counts differs from another version of it."""
+        fields = ("refs", "mode", "strategy", "rules", "created", "leaving", "problem")
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
+
+    @property
+    def precedence(self) -> tuple[datetime, str]:
+        """What policies of one target are ordered by."""
+        return self.created, f"{self.node.namespace}/{self.node.name}"
+
+
+def policy_of(kind: PolicyKind, node: Node) -> Policy:
+    """Read a policy."""
+    created, leaving = _NOT_YET, False
+    make = partial(Policy, node)
+    try:
+        created = _time(text(node.body, "metadata", "creationTimestamp"))
+        leaving = bool(text(node.body, "metadata", "deletionTimestamp"))
+        refs = tuple(_refs(mapping(node.body, "spec")))
+    except Malformed as error:
+        return make((), Mode.DEFAULTS, "", Rules(), created, leaving, str(error))
+    try:
+        mode, block, path = _block(mapping(node.body, "spec"), kind.rules)
+        rules = _rules(kind, block, path, node.locator)
+        strategy = text({path: block}, path, _STRATEGY)
+    except Malformed as error:
+        return make(refs, Mode.DEFAULTS, "", Rules(), created, leaving, str(error))
+    return make(refs, mode, strategy, rules, created, leaving)
+
+
+def _refs(spec: Body) -> Iterator[TargetRef]:
+    if spec.get("targetRef") is not None and spec.get("targetRefs") is not None:
+        msg = "spec.targetRef: not together with spec.targetRefs"
+        raise Malformed(msg)
+    if spec.get("targetRefs") is not None:
+        found = [(f"spec.targetRefs[{n}]", ref) for n, ref in enumerate(_all(spec))]
+    else:
+        found = [("spec.targetRef", mapping({"spec": spec}, "spec", "targetRef"))]
+    if not found:
+        msg = "spec.targetRefs: a policy needs a target"
+        raise Malformed(msg)
+    for path, ref in found:
+        yield _ref(path, ref)
+
+
+def _all(spec: Body) -> Iterator[Body]:
+    yield from items({"spec": spec}, "spec", "targetRefs")
+
+
+def _ref(path: str, ref: Body) -> TargetRef:
+    kind, name = text({path: ref}, path, "kind"), text({path: ref}, path, "name")
+    for part, value in (("kind", kind), ("name", name)):
+        if not value:
+            msg = f"{path}.{part}: a target needs one"
+            raise Malformed(msg)
+    group = GroupKind(text({path: ref}, path, "group"), kind)
+    namespace = text({path: ref}, path, "namespace")
+    return TargetRef(group, namespace, name, text({path: ref}, path, "sectionName"))
+
+
+def _block(spec: Body, rules: str) -> tuple[Mode, Body, str]:
+    """Return the one block that a policy has, and its path."""
+    present = {name for name, value in spec.items() if value is not None}
+    blocks = [str(mode) for mode in Mode if mode in present]
+    bare = sorted(present & {rules} if rules else present - _NO_RULES)
+    said = [*blocks, *bare[:1]]
+    if len(said) > 1:
+        msg = f"spec.{said[0]}: not together with spec.{said[1]}"
+        raise Malformed(msg)
+    if blocks:
+        path = f"spec.{blocks[0]}"
+        return Mode(blocks[0]), mapping({path: spec[blocks[0]]}, path), path
+    # A bare policy is atomic defaults (GEP-713): it says no strategy of its own.
+    return Mode.DEFAULTS, {name: spec[name] for name in bare}, "spec"
+
+
+def _rules(kind: PolicyKind, block: Body, path: str, policy: Locator) -> Rules:
+    if kind.rules:
+        values = mapping({path: block}, path, kind.rules)
+    else:
+        values = {name: value for name, value in block.items() if name != _STRATEGY}
+    return Rules(dict(sorted(values.items())), dict.fromkeys(sorted(values), policy))
+
+
+def _time(said: str) -> datetime:
+    if not said:
+        return _NOT_YET
+    try:
+        time = datetime.fromisoformat(said)
+    except ValueError as error:
+        msg = f'metadata.creationTimestamp: "{said}" is no time'
+        raise Malformed(msg) from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

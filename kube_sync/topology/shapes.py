@@ -1,0 +1,87 @@
+"""Fields of raw JSON, read with the expectation that they may be anything.
+
+Keeps true: a value of the wrong type is one Malformed that names the field; a value that is
+missing or null is as if nothing was said. Nobody has validated what is read from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_NOTHING: Mapping[str, Any] = {}
+_NAMES = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number"}
+
+
+class Malformed(ValueError):
+    """A field has a value that means nothing; the message begins with the field's path."""
+
+
+# What reading JSON raises where it is done without the functions below.
+UNREADABLE = (Malformed, LookupError, TypeError, AttributeError)
+
+
+def reason(error: Exception) -> str:
+    """Return what is wrong with an object that raised one of UNREADABLE."""
+    return str(error) if isinstance(error, Malformed) else f"cannot be read: {error!r}"
+
+
+def mapping(body: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the mapping at a path, empty where there is none. Raises Malformed."""
+    for depth, name in enumerate(path, 1):
+        value = body.get(name)
+        if value is None:
+            return _NOTHING
+        if type(value) is not dict and not isinstance(value, Mapping):  # the first is the faster
+            raise _unexpected(path[:depth], "a mapping", value)
+        body = value
+    return body
+
+
+def text(body: Mapping[str, Any], *path: str, default: str = "") -> str:
+    """Return the text at a path. Raises Malformed."""
+    value = (mapping(body, *path[:-1]) if path[1:] else body).get(path[-1])
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise _unexpected(path, "text", value)
+    return value
+
+
+def number(body: Mapping[str, Any], *path: str) -> int | None:
+    """Return the whole number at a path, None where there is none. Raises Malformed."""
+    value = mapping(body, *path[:-1]).get(path[-1])
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise _unexpected(path, "a number", value)
+
+
+def texts(body: Mapping[str, Any], *path: str) -> tuple[str, ...]:
+    """Return the list of texts at a path. Raises Malformed."""
+    found = _list(body, path)
+    for index, value in enumerate(found):
+        if not isinstance(value, str):
+            raise _unexpected((*path[:-1], f"{path[-1]}[{index}]"), "text", value)
+    return tuple(found)
+
+
+def items(body: Mapping[str, Any], *path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the mappings of the list at a path. Raises Malformed."""
+    for index, value in enumerate(_list(body, path)):
+        if not isinstance(value, Mapping):
+            raise _unexpected((*path[:-1], f"{path[-1]}[{index}]"), "a mapping", value)
+        yield value
+
+
+def _list(body: Mapping[str, Any], path: tuple[str, ...]) -> list[Any]:
+    value = mapping(body, *path[:-1]).get(path[-1])
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise _unexpected(path, "a list", value)
+    return value
+
+
+def _unexpected(path: tuple[str, ...], wanted: str, value: object) -> Malformed:
+    found = next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "something")
+    return Malformed(f"{'.'.join(path)}: expected {wanted}, found {found}")

@@ -1,0 +1,179 @@
+"""Where policies stand: what became of each, as the conditions that GEP-713 names.
+
+Keeps true: a policy is accepted or not by itself and its targets; what it is programmed to is
+told by all paths together: each of its rules is in force on a path, or another policy's is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from kube_sync.topology.conditions import ACCEPTED, PROGRAMMED, RESOLVED, Condition
+from kube_sync.topology.effective import Combined, EffectivePolicies
+from kube_sync.topology.identity import Locator
+from kube_sync.topology.policies import Policy, PolicyKind
+from kube_sync.topology.targets import Aim
+
+
+class Conflict(NamedTuple):
+    """Two policies of one target that cannot both have their way there."""
+
+    policy: Locator  # the one that does not
+    other: Locator
+    target: Locator
+    rules: tuple[str, ...]  # empty: none of its rules, as the kind does not merge
+
+
+class _Matter(NamedTuple):
+    """All that the standing of one policy depends on."""
+
+    policy: Policy
+    aim: Aim
+    beaten: Mapping[Locator, Locator]  # targets that an earlier policy has, and that policy
+    combined: tuple[Combined, ...]  # what it is part of, on any path
+
+
+class _Outcome(NamedTuple):
+    conditions: tuple[Condition, ...]
+    lost: Mapping[str, set[Locator]]  # rules that are not in force on some path, and whose are
+
+
+class Standing:
+    """What became of the policies of one kind; what has not changed is not told anew."""
+
+    def __init__(self, effective: EffectivePolicies) -> None:
+        self._effective = effective
+        self._known: dict[Locator, tuple[_Matter, _Outcome]] = {}
+
+    def look(
+        self, read: Mapping[Locator, tuple[Policy, Aim]], combined: Iterable[Combined]
+    ) -> None:
+        """Take in all policies of the kind, and all that is combined of them, each once."""
+        parts: dict[Locator, list[Combined]] = {name: [] for name in read}
+        for one in combined:
+            for name in {policy.node.locator for policy in one.policies}:
+                parts[name].append(one)
+        beaten: dict[Locator, dict[Locator, Locator]] = {}
+        for target, policy in self._effective.beaten():
+            first = self._effective.attached(target)[0].node.locator
+            beaten.setdefault(policy.node.locator, {})[target] = first
+        before, self._known = self._known, {}
+        for name, both in read.items():
+            matter = _Matter(*both, beaten.get(name, {}), tuple(parts[name]))
+            known = before.get(name)
+            same = known is not None and known[0] == matter
+            self._known[name] = known if known and same else (matter, self._outcome(matter))
+
+    def conditions(self) -> Iterator[Condition]:
+        """Yield the conditions of each policy."""
+        for _, outcome in self._known.values():
+            yield from outcome.conditions
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """Yield where policies of one target contradict each other."""
+        for name, (matter, outcome) in self._known.items():
+            for target, other in matter.beaten.items():
+                yield Conflict(name, other, target, ())
+            if self._effective.kind.merges:
+                yield from self._contradictions(matter, outcome.lost)
+
+    def _contradictions(
+        self, matter: _Matter, lost: Mapping[str, set[Locator]]
+    ) -> Iterator[Conflict]:
+        for other in {o for others in lost.values() for o in others}:
+            theirs = self._known[other][0]
+            names = tuple(
+                name
+                for name, others in sorted(lost.items())
+                if other in others and _differ(matter.policy, theirs.policy, name)
+            )
+            for target in set(matter.aim.targets) & set(theirs.aim.targets) if names else ():
+                yield Conflict(matter.policy.node.locator, other, target, names)
+
+    def _outcome(self, matter: _Matter) -> _Outcome:
+        kind = self._effective.kind
+        lost, kept = _counted(matter)
+        accepted = _accepted(kind, matter)
+        if accepted.status != "True":
+            return _Outcome((accepted,), lost)
+        programmed = _programmed(kind.id.kind, matter, lost, kept=kept)
+        return _Outcome((accepted, *_unresolved(kind.id.kind, matter), programmed), lost)
+
+
+def _counted(matter: _Matter) -> tuple[dict[str, set[Locator]], bool]:
+    """Return the rules that are lost somewhere, to whom, and whether any is kept somewhere."""
+    own, kept = matter.policy.node.locator, False
+    lost: dict[str, set[Locator]] = {}
+    for one in matter.combined:
+        for rule in matter.policy.rules.values:
+            if one.rules.has_from(rule, own):
+                kept = True
+            else:
+                by = one.rules.sources.get(rule)
+                others = {by} if by else {p.node.locator for p in one.policies} - {own}
+                lost.setdefault(rule, set()).update(others)
+    return lost, kept
+
+
+def _accepted(kind: PolicyKind, matter: _Matter) -> Condition:
+    policy, aim, name = matter.policy, matter.aim, kind.id.kind
+    own = policy.node.locator
+    if policy.problem:
+        return Condition(own, ACCEPTED, "False", "Invalid", f"{name}: {policy.problem}")
+    if not aim.targets:
+        reason = "RefNotPermitted" if aim.refused and not aim.missing else "TargetNotFound"
+        return Condition(own, ACCEPTED, "False", reason, _unfound(name, aim))
+    if matter.beaten.keys() >= set(aim.targets):
+        message = f"{name} is conflicted by {_names(matter.beaten.values())}"
+        return Condition(own, ACCEPTED, "False", "Conflicted", message)
+    message = f"{name} has been accepted"
+    if policy.strategy and policy.strategy not in kind.strategies:
+        message += f'; strategy "{policy.strategy}" is not known and counts as atomic'
+    return Condition(own, ACCEPTED, "True", "Accepted", message)
+
+
+def _unresolved(kind: str, matter: _Matter) -> Iterator[Condition]:
+    aim = matter.aim
+    if aim.missing or aim.refused:
+        reason = "TargetNotFound" if aim.missing else "RefNotPermitted"
+        own = matter.policy.node.locator
+        yield Condition(own, RESOLVED, "False", reason, _unfound(kind, aim))
+
+
+def _programmed(
+    kind: str, matter: _Matter, lost: Mapping[str, set[Locator]], *, kept: bool
+) -> Condition:
+    own = matter.policy.node.locator
+    by = _names({other for others in lost.values() for other in others})
+    if not matter.combined:
+        message = f"{kind} is not in the path to anything that it takes effect at"
+        return Condition(own, PROGRAMMED, "False", "Unknown", message)
+    if lost and not kept:
+        return Condition(own, PROGRAMMED, "False", "Overridden", f"{kind} is overridden by {by}")
+    if lost:
+        rules = ", ".join(f'"{rule}"' for rule in sorted(lost))
+        message = f"{kind} has been partially enforced: {rules} overridden by {by}"
+        return Condition(own, PROGRAMMED, "True", "PartiallyProgrammed", message)
+    message = f"{kind} has been successfully enforced"
+    return Condition(own, PROGRAMMED, "True", "Programmed", message)
+
+
+def _differ(policy: Policy, other: Policy, rule: str) -> bool:
+    """Tell whether two policies want different things by a rule, one of them perhaps nothing."""
+    theirs = other.rules.values
+    return rule not in theirs or theirs[rule] != policy.rules.values[rule]
+
+
+def _unfound(kind: str, aim: Aim) -> str:
+    parts = []
+    if aim.missing:
+        parts.append(f"{kind} target {', '.join(aim.missing)} was not found")
+    if aim.refused:
+        refused = ", ".join(aim.refused)
+        parts.append(f"{kind} target {refused} is in a namespace that grants no reference to it")
+    return "; ".join(parts)
+
+
+def _names(locators: Collection[Locator]) -> str:
+    return f"[{', '.join(sorted({name.partition(':')[2] for name in locators}))}]"

@@ -1,0 +1,120 @@
+"""The objects of a topology by locator, with their sections, and by kind and namespace.
+
+Keeps true: a node is there exactly while its object is. What cannot be read of an object leaves
+the object there, without the sections that come after, and a condition that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kube_sync.topology.conditions import ACCEPTED, Condition
+from kube_sync.topology.identity import GroupKind, Locator
+from kube_sync.topology.links import Topic, View
+from kube_sync.topology.nodes import Body, Kind, Node, kind_of, node_of, sections_of
+from kube_sync.topology.shapes import UNREADABLE, Malformed, reason
+
+
+@dataclass(slots=True)
+class Difference:
+    """What a batch of changes came to."""
+
+    gone: set[Locator] = field(default_factory=set)
+    come: dict[Locator, Node] = field(default_factory=dict)  # new ones and new versions
+    topics: set[Topic] = field(default_factory=set)  # what a link may have looked at
+    before: dict[Locator, Body | None] = field(default_factory=dict)  # objects, None: not there
+
+
+class State:
+    """The nodes that are there."""
+
+    def __init__(self, kinds: Mapping[GroupKind, Kind]) -> None:
+        self.kinds = kinds
+        self.nodes: dict[Locator, Node] = {}
+        self.said: dict[Locator, Sequence[Condition]] = {}  # by the object
+        self._sections: dict[Locator, tuple[Node, ...]] = {}
+        self._collections: dict[GroupKind, dict[str, dict[Locator, Node]]] = {}
+        self.view = View(self.nodes, self._sections, self._collections)
+
+    def of(self, kind: GroupKind) -> list[Locator]:
+        """Return the nodes of a kind, in order."""
+        spaces = self._collections.get(kind, {}).values()
+        return sorted(locator for nodes in spaces for locator in nodes)
+
+    def inside(self, namespace: str) -> list[Locator]:
+        """Return the nodes in a namespace."""
+        spaces = (kinds.get(namespace, ()) for kinds in self._collections.values())
+        return [locator for nodes in spaces for locator in nodes]
+
+    def put(self, body: Body, difference: Difference) -> None:
+        """Take in an object, unless it is of no known kind. Raises Terminal: it has no name."""
+        kind = self.kinds.get(_kind_of(body))
+        if kind is None:
+            return
+        node = node_of(kind, body)
+        self.drop(node.locator, difference)
+        sections, problems = _sections(kind, node)
+        self._sections[node.locator] = sections
+        if problems:
+            self.said[node.locator] = problems
+        for new in (node, *sections):
+            self.nodes[new.locator] = difference.come[new.locator] = new
+            spaces = self._collections.setdefault(new.kind, {})
+            spaces.setdefault(new.namespace, {})[new.locator] = new
+            difference.gone.discard(new.locator)
+            difference.topics.update((new.locator, (new.kind, new.namespace)))
+
+    def drop(self, locator: Locator, difference: Difference) -> None:
+        """Let go of an object, if it is there."""
+        if locator not in self._sections:
+            difference.before.setdefault(locator, None)
+            return
+        node = self.nodes[locator]
+        difference.before.setdefault(locator, node.body)
+        self.said.pop(locator, None)
+        for old in (node, *self._sections.pop(locator)):
+            del self.nodes[old.locator]
+            self._uncollect(old)
+            difference.come.pop(old.locator, None)
+            difference.gone.add(old.locator)
+            difference.topics.update((old.locator, (old.kind, old.namespace)))
+
+    def restore(self, difference: Difference) -> None:
+        """Make the objects what they were before a difference."""
+        for locator, body in list(difference.before.items()):
+            if body is None:
+                self.drop(locator, difference)
+            else:
+                self.put(body, difference)
+
+    def _uncollect(self, node: Node) -> None:
+        spaces = self._collections[node.kind]
+        del spaces[node.namespace][node.locator]
+        if not spaces[node.namespace]:  # namespaces come and go
+            del spaces[node.namespace]
+
+
+def _kind_of(body: Body) -> GroupKind:
+    try:
+        return kind_of(body)
+    except Malformed:
+        return GroupKind("", "")
+
+
+def _sections(kind: Kind, node: Node) -> tuple[tuple[Node, ...], list[Condition]]:
+    found: dict[Locator, Node] = {}
+    said: list[Condition] = []
+    try:
+        for section in sections_of(kind, node):
+            if section.locator in found:
+                name = section.name.partition("#")[2]
+                said.append(_invalid(node, f'two sections are named "{name}": the first counts'))
+            found.setdefault(section.locator, section)
+    except UNREADABLE as error:
+        said.append(_invalid(node, reason(error)))
+    return tuple(found.values()), said
+
+
+def _invalid(node: Node, message: str) -> Condition:
+    return Condition(node.locator, ACCEPTED, "False", "Invalid", message)

@@ -1,0 +1,79 @@
+"""A topology as text for people: what there is, what is wrong, and what applies where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from kube_sync.topology.conditions import ACCEPTED, PROGRAMMED, Condition
+from kube_sync.topology.effective import EffectivePolicy
+from kube_sync.topology.graph import Path
+from kube_sync.topology.identity import GroupKind
+from kube_sync.topology.nodes import Role
+from kube_sync.topology.topology import Topology
+
+_Row = tuple[str, ...]
+
+
+def table(topology: Topology, paths: Sequence[Path] = ()) -> str:
+    """Return the nodes and what they are below, the paths if any, and what there is to say."""
+    rows: list[_Row] = [("KIND", "NAME", "ROLE", "BELOW")]
+    for node in topology.nodes():
+        graph = topology.all
+        above = [p for p in graph.parents(node.locator) if topology[p].role is not Role.POLICY]
+        names = [topology[parent].full_name for parent in above]
+        if node.role is Role.POLICY:
+            names = [f"→ {topology[n].full_name}" for n in graph.children(node.locator)]
+        rows.append((node.kind.kind, node.full_name, node.role, ", ".join(names) or "-"))
+    parts = [_aligned(rows)]
+    if paths:
+        parts.append(_aligned([("PATH",), *((_names(topology, path),) for path in paths)]))
+    parts += _said(topology)
+    return "\n".join(parts)
+
+
+def effective_table(topology: Topology, kind: GroupKind) -> str:
+    """Return each path, each rule in force on it, and the policy that it is from."""
+    rows: list[_Row] = [("PATH", "RULE", "VALUE", "FROM")]
+    for one in topology.effective(kind):
+        rows += _rules(topology, one)
+    return "\n".join([_aligned(rows), *_said(topology)])
+
+
+def _rules(topology: Topology, one: EffectivePolicy) -> Iterator[_Row]:
+    path = _names(topology, one.path)
+    if one.combined is None:
+        yield path, "-", "-", f"no {one.kind.kind}"
+        return
+    if not one.spec:
+        yield path, "-", "-", ", ".join(policy.node.full_name for policy in one.combined.policies)
+    parts = one.combined.rules.parts
+    for rule, value in sorted(one.spec.items()):
+        sources = [one.sources[rule], *sorted(set(parts.get(rule, {}).values()))]
+        names = ", ".join(topology[source].full_name for source in sources)
+        yield path, rule, msgspec.json.encode(value, order="sorted").decode(), names
+
+
+def _said(topology: Topology) -> list[str]:
+    found = [condition for condition in topology.conditions() if _matters(condition)]
+    if not found:
+        return []
+    rows: list[_Row] = [("OF", "CONDITION", "STATUS", "REASON", "MESSAGE")]
+    return [_aligned([*rows, *found])]
+
+
+def _matters(condition: Condition) -> bool:
+    """Tell whether a condition says more than that all is as it should be."""
+    usual = {ACCEPTED: "Accepted", PROGRAMMED: "Programmed"}
+    return condition.reason != usual.get(condition.type) or ";" in condition.message
+
+
+def _names(topology: Topology, path: Path) -> str:
+    return " > ".join(topology[locator].full_name for locator in path)
+
+
+def _aligned(rows: Sequence[_Row]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)

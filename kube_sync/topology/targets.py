@@ -1,0 +1,55 @@
+"""What a policy's references come to: targets that are there, that are missing, or not permitted.
+
+Keeps true: a reference into another namespace counts only where its kind of policy says so, or a
+ReferenceGrant there does (Gateway API, ReferenceGrant: the referent's owner agrees). A policy that
+lies in no namespace is of somebody who may target all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kube_sync.topology.grants import granted
+from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
+from kube_sync.topology.links import View
+from kube_sync.topology.nodes import Kind, Role
+from kube_sync.topology.policies import Policy, PolicyKind, TargetRef
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The targets of a policy, each once."""
+
+    targets: tuple[Locator, ...] = ()
+    missing: tuple[Locator, ...] = ()
+    refused: tuple[Locator, ...] = ()
+
+
+def aim(kind: PolicyKind, policy: Policy, kinds: Mapping[GroupKind, Kind], view: View) -> Aim:
+    """Look up what a policy refers to."""
+    found: dict[str, dict[Locator, None]] = {"targets": {}, "missing": {}, "refused": {}}
+    for ref in policy.refs:
+        where = ref.among(kinds, policy.node.namespace)
+        node = view.get(where)
+        if not _permitted(kind, policy, ref, kinds, view):
+            found["refused"][where] = None
+        elif node is None or node.role is not Role.TARGETABLE:
+            found["missing"][where] = None
+        else:
+            found["targets"][where] = None
+    return Aim(**{name: tuple(sorted(locators)) for name, locators in found.items()})
+
+
+def _permitted(
+    kind: PolicyKind, policy: Policy, ref: TargetRef, kinds: Mapping[GroupKind, Kind], view: View
+) -> bool:
+    own, known = policy.node.namespace, kinds.get(ref.kind)
+    if known is not None and not known.namespaced:
+        # A namespace is targeted from inside; what lies in none is anybody's to target.
+        other = ref.name if ref.kind == NAMESPACE else ""
+    else:
+        other = ref.namespace
+    if kind.across == "free" or not own or other in ("", own):
+        return True
+    return kind.across == "granted" and granted(view, (kind.id, own), (ref.kind, other, ref.name))

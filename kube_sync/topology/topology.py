@@ -1,0 +1,238 @@
+"""The topology: a graph of what policies attach to, kept in step with the objects it is made of.
+
+Keeps true: it depends on the objects that are there and on nothing else, neither their order nor
+what was there before; so an update gives what building anew would give, at the cost of what the
+update touches. An update that would close a loop where none is allowed changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from kube_sync.errors import Terminal
+from kube_sync.topology.conditions import Condition
+from kube_sync.topology.effective import EffectivePolicies, EffectivePolicy
+from kube_sync.topology.graph import Graph, Path
+from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
+from kube_sync.topology.linking import Edge, Linker, Rewired
+from kube_sync.topology.links import Link
+from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.policies import Policy, PolicyKind, policy_of
+from kube_sync.topology.standing import Conflict, Standing
+from kube_sync.topology.state import Difference, State
+from kube_sync.topology.targets import Aim, aim
+from kube_sync.topology.ways import Ways
+
+_NAMESPACES = Kind(NAMESPACE, namespaced=False)
+_SPACES = f"{NAMESPACE.kind.lower()}:"  # how the locators of namespaces begin
+
+
+class Topology:
+    """Nodes, edges and effective policies of the objects that it was told of."""
+
+    def __init__(
+        self,
+        kinds: Iterable[Kind],
+        links: Iterable[Link] = (),
+        policies: Iterable[PolicyKind] = (),
+        *,
+        allow_loops: bool = False,
+    ) -> None:
+        self.policy_kinds = {kind.id: kind for kind in policies}
+        own = {id_: kind.node_kind for id_, kind in self.policy_kinds.items()}
+        self._state = State({kind.id: kind for kind in (_NAMESPACES, *kinds)} | own)
+        self._linker = Linker(links, self._state.view)
+        self._allow_loops = allow_loops
+        self._read: dict[Locator, tuple[Policy, Aim]] = {}
+        self.all, self.targetables = Graph(), Graph()
+        self.policies, self.objects = Graph(), Graph()
+        self._of_role = {
+            Role.TARGETABLE: self.targetables,
+            Role.POLICY: self.policies,
+            Role.OBJECT: self.objects,
+        }
+        self._ways = Ways(self.targetables)
+        self._effective = {
+            id_: EffectivePolicies(kind, self._state.nodes, self._ways)
+            for id_, kind in self.policy_kinds.items()
+        }
+        self._standings = {id_: Standing(found) for id_, found in self._effective.items()}
+        self._told = False  # whether the standings are those of now
+
+    @classmethod
+    def of(
+        cls,
+        objects: Iterable[Body],
+        kinds: Iterable[Kind],
+        links: Iterable[Link] = (),
+        policies: Iterable[PolicyKind] = (),
+        *,
+        allow_loops: bool = False,
+    ) -> Topology:
+        """Build the topology of objects. Raises Terminal: a loop, or an object without a name."""
+        topology = cls(kinds, links, policies, allow_loops=allow_loops)
+        topology.update(objects)
+        return topology
+
+    def update(
+        self, objects: Iterable[Body] = (), deleted: Iterable[Locator] = ()
+    ) -> frozenset[Locator]:
+        """Take in objects, new and changed, and let go of others; what is of no kind is left out.
+
+        Objects are kept as they are, so nobody may change them afterwards. Returns the nodes whose
+        effective policies may differ. Raises Terminal: a loop, or an object without a name; then
+        nothing has changed.
+        """
+        difference = Difference()
+        try:
+            for body in objects:
+                self._state.put(body, difference)
+            for locator in deleted:
+                self._state.drop(locator, difference)
+            affected, rewired = self._follow(difference)
+            self._refuse_loops(rewired)
+        except Terminal:
+            self._state.restore(difference)
+            self._follow(difference)
+            raise
+        return affected
+
+    def __getitem__(self, locator: Locator) -> Node:
+        return self._state.nodes[locator]
+
+    def __contains__(self, locator: Locator) -> bool:
+        return locator in self._state.nodes
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield every node, in the order of their locators."""
+        for locator in sorted(self._state.nodes):
+            yield self._state.nodes[locator]
+
+    def paths_to(self, locator: Locator) -> tuple[Path, ...]:
+        """Return the paths of targetables from roots to one of them."""
+        return self._ways.to(locator)
+
+    def effective(self, kind: GroupKind) -> Iterator[EffectivePolicy]:
+        """Yield what a kind of policies comes to on each path to where it takes effect."""
+        policies = self._effective[kind]
+        for end in self._ends(policies.kind):
+            yield from policies.at(end)
+
+    def policy(self, locator: Locator) -> tuple[Policy, Aim]:
+        """Return a policy as it was read, and what it targets."""
+        return self._read[locator]
+
+    def conditions(self) -> list[Condition]:
+        """Return what there is to say of policies, and of objects with something wrong."""
+        found = [c for said in self._state.said.values() for c in said]
+        found += [c for said in self._linker.said.values() for c in said]
+        for standing in self._looked():
+            found += standing.conditions()
+        return sorted(set(found))
+
+    def conflicts(self) -> list[Conflict]:
+        """Return where policies of one target contradict each other."""
+        return sorted({c for standing in self._looked() for c in standing.conflicts()})
+
+    def _looked(self) -> Iterable[Standing]:
+        if not self._told:
+            self._told = True
+            for id_, standing in self._standings.items():
+                read = {name: both for name, both in self._read.items() if both[0].node.kind == id_}
+                found = (one.combined for one in self.effective(id_) if one.combined)
+                standing.look(read, {id(combined): combined for combined in found}.values())
+        return self._standings.values()
+
+    def _ends(self, kind: PolicyKind) -> Sequence[Locator]:
+        if not kind.level:
+            return self._effective[kind.id].targets()
+        return sorted(locator for level in kind.level for locator in self._state.of(level))
+
+    def _follow(self, difference: Difference) -> tuple[frozenset[Locator], Rewired]:
+        """Bring the edges and all that is kept in step with the nodes."""
+        self._told = False
+        rewired = Rewired()
+        for locator in difference.gone:
+            self._linker.forget(locator, rewired)
+        new = {locator for locator in difference.come if locator not in self.all}
+        for locator in new:
+            self.all.add(locator)
+            self._of_role[difference.come[locator].role].add(locator)
+        stale = {n for n in self._linker.watching(difference.topics) if n in self._state.nodes}
+        targets = self._ask(sorted(stale | difference.come.keys()), rewired)
+        touched = self._rewire(rewired) | new | difference.gone
+        for locator in difference.gone:
+            self._read.pop(locator, None)
+            for graph in (self.all, *self._of_role.values()):
+                graph.remove(locator)
+        return self._forget(touched, targets), rewired
+
+    def _ask(self, asked: Iterable[Locator], rewired: Rewired) -> set[Locator]:
+        """Ask nodes for their edges; returns the targets of policies that may have changed."""
+        targets: set[Locator] = set()
+        for locator in asked:
+            node = self._state.nodes[locator]
+            self._state.view.begin(node)
+            others: list[Edge] = [(node.owner, locator)] if node.owner else []
+            if node.role is Role.POLICY:
+                aimed = self._aim(node, targets)
+                others += [(locator, target) for target in aimed]
+            self._linker.ask(node, others, rewired)
+        return targets
+
+    def _aim(self, node: Node, targets: set[Locator]) -> tuple[Locator, ...]:
+        """Read a policy and look up its targets, which count as changed where it says other."""
+        kind = self.policy_kinds[node.kind]
+        policy = policy_of(kind, node)
+        before = self._read.get(node.locator)
+        if before is not None and before[0].says_the_same(policy):
+            policy = before[0]  # the very one: what was put together of it still holds
+        found = aim(kind, policy, self._state.kinds, self._state.view)
+        self._read[node.locator] = policy, found
+        if before is None or before[0] is not policy:
+            targets.update(found.targets)
+        return found.targets
+
+    def _rewire(self, rewired: Rewired) -> set[Locator]:
+        """Change the edges; returns the nodes that they point to."""
+        for edge in rewired.gone:
+            if not self._linker.says(edge):
+                for graph in (self.all, *self._of_role.values()):
+                    graph.disconnect(*edge)
+        for parent, child in rewired.come:
+            self.all.connect(parent, child)
+            role = self._state.nodes[parent].role
+            if role is self._state.nodes[child].role:
+                self._of_role[role].connect(parent, child)
+        return {child for _, child in rewired.gone | rewired.come}
+
+    def _forget(self, touched: set[Locator], targets: set[Locator]) -> frozenset[Locator]:
+        """Attach policies anew to their targets, and drop what no longer holds."""
+        changed = touched | targets
+        for target in changed:
+            self._attach(target)
+        spaces = {n for n in changed if n.startswith(_SPACES)}
+        inside = {n for space in spaces for n in self._state.inside(space.removeprefix(_SPACES))}
+        affected = frozenset(self.targetables.below(changed | inside) | changed)
+        self._ways.forget(affected)
+        for policies in self._effective.values():
+            policies.forget(affected)
+        return affected
+
+    def _attach(self, target: Locator) -> None:
+        found: dict[GroupKind, list[Policy]] = {kind: [] for kind in self._effective}
+        for parent in self.all.parents(target):
+            policy = self._read[parent][0] if parent in self._read else None
+            if policy is not None and not policy.problem and not policy.leaving:
+                found[policy.node.kind].append(policy)
+        for kind, policies in found.items():
+            self._effective[kind].attach(target, policies)
+
+    def _refuse_loops(self, rewired: Rewired) -> None:
+        if self._allow_loops:
+            self._ways.looping = self.targetables.loop(self.targetables) is not None
+            return
+        loop = self.all.loop({end for edge in rewired.come for end in edge})
+        if loop is not None:
+            msg = f"loop detected: {' -> '.join(loop)}"
+            raise Terminal(msg)
