@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import msgspec
 
-from kube_sync.settings import Labelled, Settings
+from kube_sync.objects import GroupVersionResource
+from kube_sync.settings import Labelled, Settings, System
 
 LEASES_AND_EVENTS = "kube-sync.io/not-leases-events"
 MIRRORS = "kube-sync.io/not-mirror-pods"
 SAME_SPEC = "kube-sync.io/not-same-spec"
+QUESTIONS = "kube-sync.io/not-questions"
+BEING_DELETED = "kube-sync.io/not-being-deleted"
+OWN_POLICIES = "kube-sync.io/not-own-policies"
 LABELLED = "kube-sync.io/not-labelled-policies"
 _NOT_LEASES_NOR_EVENTS = (
     "!(request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases')"
@@ -29,6 +33,16 @@ _NOT_MIRRORS = (
     " && has(request.userInfo.groups) && 'system:nodes' in request.userInfo.groups"
     " && object != null && has(object.metadata.annotations)"
     " && 'kubernetes.io/config.mirror' in object.metadata.annotations)"
+)
+# Asked of the API server and never stored; a binding is the scheduler's.
+_NOT_QUESTIONS = (
+    "!(request.resource.group in ['authorization.k8s.io', 'authentication.k8s.io']"
+    " || (request.resource.group == '' && request.resource.resource == 'bindings'))"
+)
+# Nothing may hold up a finalizer that is taken off. By the stored object: its author may claim it.
+_NOT_BEING_DELETED = (
+    "!(request.operation == 'UPDATE' && oldObject != null"
+    " && has(oldObject.metadata.deletionTimestamp))"
 )
 # Labels, finalizers: nothing that is about where a pod runs. A finalizer that could not be removed
 # while nobody answers would keep its pod for ever.
@@ -64,13 +78,29 @@ def left_out_of_systems(settings: Settings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("kube-system", settings.coordination.namespace)))
 
 
-def conditions_of_systems() -> dict[str, str | None]:
-    """Return the conditions of the built-in systems by name."""
-    return {
+def conditions_of(system: System, *, changing: bool) -> dict[str, str | None]:
+    """Return a built-in system's conditions by name, for what may still be `changing` or not.
+
+    Policies that judge every kind of object leave out what would lock their administrator out.
+    """
+    found: dict[str, str | None] = {
         LEASES_AND_EVENTS: _NOT_LEASES_NOR_EVENTS,
         MIRRORS: _NOT_MIRRORS,
-        SAME_SPEC: _NOT_SAME_SPEC,
     }
+    if system.by_spec:
+        found[SAME_SPEC] = _NOT_SAME_SPEC
+    if system.by_namespace:
+        found |= {QUESTIONS: _NOT_QUESTIONS, BEING_DELETED: _NOT_BEING_DELETED}
+    if system.by_namespace and changing:
+        found[OWN_POLICIES] = _not_these(system.policies)
+    return found
+
+
+def _not_these(gvr: GroupVersionResource) -> str:
+    return (
+        f"!(request.resource.group == '{gvr.group}'"
+        f" && request.resource.resource == '{gvr.resource}')"
+    )
 
 
 def _not_labelled(labelled: Labelled) -> str:

@@ -93,6 +93,7 @@ class Admitted:
     asked: Asked = Asked()
     patch: tuple[Operation, ...] = ()
     ruled: bool = False  # by a built-in system, and not for want of any policy
+    reasons: tuple[str, ...] = ()  # for the patch, from a system that explains
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +147,19 @@ class Judge:
         attempts: int = _ATTEMPTS,
         read: Read = placement,
         down: Gauge = metrics.admission_engine_down,
+        breaker: Breaker | None = None,
     ) -> None:
-        """`view` returns the resource as the policy is to see it, `read` what was decided."""
+        """`view` returns the resource as the policy is to see it, `read` what was decided.
+
+        A `breaker` is another judge's, who asks the same engine.
+        """
         self._decided = read
         self._engine = engine
         self._gate = gate
         self._view = view
         self._backoff = backoff or waits()
         self._attempts = attempts
-        self._breaker = Breaker(engine.where, down=down)
+        self.breaker = breaker or Breaker(engine.where, down=down)
 
     async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
         """Decide within `seconds`, `always` or where a policy may exist; never raises."""
@@ -172,12 +177,12 @@ class Judge:
 
     async def probe(self) -> None:
         """See whether the engine answers; reviews know it from then on. Raises Failed, Passing."""
-        await self._breaker.run(self._engine.probe)
+        await self.breaker.run(self._engine.probe)
 
     @property
     def engine_is_down(self) -> bool:
         """Whether reviews are denied without waiting, until an attempt is answered."""
-        return self._breaker.is_open
+        return self.breaker.is_open
 
     async def _within(self, review: Review, seconds: float) -> Answer:
         """Return the engine's answer within `seconds`. Raises Failed and Passing."""
@@ -199,7 +204,7 @@ class Judge:
         now = asyncio.get_running_loop().time
         while True:
             try:
-                return await self._breaker.run(lambda: self._engine.ask(review, resource))
+                return await self.breaker.run(lambda: self._engine.ask(review, resource))
             except Passing as error:
                 failures.append(error)
                 # Whoever is to come back after the review is over need not be waited for.

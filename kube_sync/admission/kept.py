@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from prometheus_client import Gauge
 
 from kube_sync.admission.exemptions import (
-    conditions_of_systems,
+    conditions_of,
     left_out_conditions,
     left_out_namespaces,
     left_out_of_systems,
@@ -62,7 +62,7 @@ def kept_for(system: System, settings: Settings) -> tuple[Kept, Kept]:
             kind,
             path,
             left_out_of_systems(settings),
-            conditions_of_systems(),
+            conditions_of(system, changing=kind == CONFIGURATIONS),
             metrics.admission_system_closed.labels(path),
             folder,
             folder,

@@ -67,8 +67,11 @@ class PolicyGate:
     @property
     def policy_may_exist(self) -> bool:
         """True unless it is known that there is none."""
-        return (
-            self._static
-            or any(len(found) or not found.listed for found in self._maps)
-            or any(self._clock() - since > _BOUND_SECONDS for since in self._lost_at.values())
+        return self._static or any(len(found) for found in self._maps) or self.is_blind
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether there may be policies that are not seen: not listed yet, or lost for a while."""
+        return any(not found.listed for found in self._maps) or any(
+            self._clock() - since > _BOUND_SECONDS for since in self._lost_at.values()
         )

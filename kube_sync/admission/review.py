@@ -23,7 +23,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Object(msgspec.Struct):
-    metadata: _Metadata
+    metadata: _Metadata | None = None  # of what is registered with `*`, not all has some
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -136,4 +136,5 @@ def parse_review(body: bytes) -> Review:
 
 def _metadata(raw: msgspec.Raw) -> _Metadata:
     # As bytes: a Raw never equals bytes.
-    return _Metadata() if bytes(raw) == b"null" else msgspec.json.decode(raw, type=_Object).metadata
+    found = None if bytes(raw) == b"null" else msgspec.json.decode(raw, type=_Object).metadata
+    return found or _Metadata()

@@ -1,8 +1,9 @@
 """What a built-in policy system decides: `{"allowed", "reasons", "patch", "policies"}`. Pure.
 
 Keeps true: what is not exactly that is no decision (Undecided), so that a rule that was meant to
-deny never admits: all four have to be there, who is denied is told why, who is admitted is not,
-and each operation is one that the API server takes (RFC 6902, section 4).
+deny never admits: all four have to be there, who is denied is told why, who is admitted is not
+(unless the system explains that too), and each operation is one that the API server takes
+(RFC 6902, section 4).
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ class Ruling(msgspec.Struct, frozen=True):
 _rulings = msgspec.json.Decoder(Ruling)
 
 
-def parse_ruling(body: bytes) -> Ruling:
-    """Read a decision. Raises Undecided."""
+def parse_ruling(body: bytes, *, explains: bool = False) -> Ruling:
+    """Read a decision; whoever `explains` may give reasons where it admits. Raises Undecided."""
     try:
         ruling = _rulings.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         msg = f"the decision is malformed: {error}"
         raise Undecided(msg) from error
-    if ruling.allowed == bool(ruling.reasons):
+    if ruling.allowed == bool(ruling.reasons) and not (explains and ruling.allowed):
         told = "admits with reasons" if ruling.allowed else "denies without a reason"
         msg = f"the decision is malformed: it {told}"
         raise Undecided(msg)

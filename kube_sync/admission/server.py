@@ -17,7 +17,7 @@ from kube_sync.admission.answer import admit
 from kube_sync.admission.body import read_body
 from kube_sync.admission.callers import is_known
 from kube_sync.admission.deadline import seconds_to_answer
-from kube_sync.admission.judge import Verdict
+from kube_sync.admission.judge import Admitted, Verdict
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.way import PLACEMENT, Judge, Told, Way, nobody, placement_way
@@ -124,6 +124,8 @@ def _record(review: Review, verdict: Verdict, outcome: Outcome, seconds: float, 
         **way.told,
         **outcome.told,
     )
+    if isinstance(verdict, Admitted) and verdict.reasons:  # for whoever looks; not for authors
+        log.debug("admission_reasons", uid=review.uid, reasons=verdict.reasons)
 
 
 def _json(body: bytes) -> web.Response:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from kube_sync.admission.dialects import DIALECTS, REQUEST, Dialect
-from kube_sync.settings import Settings, System, masked
+from kube_sync.settings import Settings, masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ def target_of(settings: Settings) -> Target:
     )
 
 
-def system_target(settings: Settings, system: System) -> Target:
-    """Return OPA, to be asked for the decision of a built-in system."""
+def system_target(settings: Settings, decision: str) -> Target:
+    """Return OPA, to be asked for a decision of a built-in system, by its path."""
     opa = settings.opa
     return Target(
-        opa.url.rstrip("/") + REQUEST.prefix + system.decision,
+        opa.url.rstrip("/") + REQUEST.prefix + decision,
         REQUEST,
         opa.ca_file,
         opa.token_file,

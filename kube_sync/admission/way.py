@@ -15,7 +15,6 @@ from prometheus_client import Histogram
 
 from kube_sync.admission.inflight import InFlight
 from kube_sync.admission.judge import Admitted, Asked, Denied, Verdict
-from kube_sync.admission.judge import Judge as SystemJudge
 from kube_sync.admission.memo import Memo
 from kube_sync.admission.outcome import Read, placed, ruled
 from kube_sync.admission.review import Review
@@ -38,6 +37,14 @@ class Judge(Protocol):
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
         """Decide within so many seconds; never raises."""
+        ...
+
+
+class SystemJudge(Protocol):
+    """Whoever decides on reviews for a built-in system."""
+
+    async def verdict(self, review: Review, seconds: float, *, always: bool = False) -> Verdict:
+        """Decide within so many seconds, `always` or where a policy may exist; never raises."""
         ...
 
 
@@ -70,23 +77,46 @@ def placement_way(judge: Judge, settings: Admission, denied: Told = nobody) -> W
     )
 
 
-def system_ways(system: System, judge: SystemJudge, denied: Told = nobody) -> tuple[Way, Way]:
-    """Return the two ways of a built-in system."""
-    seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
-    memo, asked = Memo(), InFlight(_OwnPoliciesAlways(judge, system))
+def system_ways(
+    system: System,
+    judge: SystemJudge,
+    denied: Told = nobody,
+    checking: SystemJudge | None = None,
+) -> tuple[Way, Way]:
+    """Return the two ways of a built-in system.
 
-    def way(path: str, *, patches: bool) -> Way:
+    `checking` decides on the second one, where that is another question than the first.
+    """
+    seconds = {o: metrics.admission_system_seconds.labels(system.name, o) for o in _OUTCOMES}
+    changer, checker = _judges(system, judge, checking or judge)
+
+    def way(path: str, judge: Judge, *, patches: bool) -> Way:
         return Way(
             path,
-            (_Changing if patches else _Checking)(asked, memo),
+            judge,
             partial(ruled, kind=system.kind, patches=patches),
-            lambda review: review.operation in _NOTHING,
+            partial(_passes, system),
             seconds,
             denied,
             {"system": system.name},
         )
 
-    return way(admit_path(system), patches=True), way(validate_path(system), patches=False)
+    return (
+        way(admit_path(system), changer, patches=True),
+        way(validate_path(system), checker, patches=False),
+    )
+
+
+def _judges(system: System, judge: SystemJudge, checking: SystemJudge) -> tuple[Judge, Judge]:
+    if not system.by_spec:  # what was decided of one spec says nothing of the next
+        return _OwnPoliciesAlways(judge, system), _OwnPoliciesAlways(checking, system)
+    memo, asked = Memo(), InFlight(_OwnPoliciesAlways(judge, system))
+    return _Changing(asked, memo), _Checking(asked, memo)
+
+
+def _passes(system: System, review: Review) -> bool:
+    # No namespace's policies are about a kubelet's status or a scheduler's binding.
+    return review.operation in _NOTHING or (system.by_namespace and bool(review.subresource))
 
 
 def admit_path(system: System) -> str:
@@ -99,12 +129,15 @@ def validate_path(system: System) -> str:
     return f"/validate/{system.name}"
 
 
-def ruling(answer: bytes) -> Admitted | Denied:
-    """Read what a built-in system decided. Raises Undecided."""
-    found = parse_ruling(answer)
+def ruling(answer: bytes, *, explains: bool = False) -> Admitted | Denied:
+    """Read what a built-in system decided, which `explains` what it admits or not.
+
+    Raises Undecided.
+    """
+    found = parse_ruling(answer, explains=explains)
     if not found.allowed:
         return Denied(found.reasons)
-    return Admitted(Decision(), patch=found.patch, ruled=True)
+    return Admitted(Decision(), patch=found.patch, ruled=True, reasons=found.reasons)
 
 
 class _Changing:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from kube_sync.admission.breaker import Breaker
+from kube_sync.admission.bynamespace import ByNamespace, Places, is_pod, nothing
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.events import Denials
 from kube_sync.admission.judge import Judge, waits
@@ -14,7 +16,7 @@ from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.probe import probing
 from kube_sync.admission.registration import policy_exists
 from kube_sync.admission.target import system_target
-from kube_sync.admission.way import Way, nobody, ruling, system_ways
+from kube_sync.admission.way import Told, Way, nobody, ruling, system_ways
 from kube_sync.app.context import Context
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -22,7 +24,7 @@ from kube_sync.kube.policyobjects import PolicyObjects
 from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.runtime.services import Service
-from kube_sync.settings import System, chosen
+from kube_sync.settings import Settings, System, chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +48,58 @@ async def serve_systems(
 async def _serve(
     context: Context, system: System, recorder: EventRecorder, news: Callable[[], None]
 ) -> Served:
-    settings, asking = context.settings, context.settings.admission.engine
-    engine = await context.stack.enter_async_context(engine_client(system_target(settings, system)))
+    settings = context.settings
     policies = PolicyObjects(news)
     gate = PolicyGate([policies])
-    judge = Judge(
-        engine,
-        gate,
-        backoff=waits(asking.backoff_seconds),
-        attempts=asking.attempts,
-        read=ruling,
-        down=metrics.admission_system_down.labels(system.name),
-    )
+    judge = await _judge(context, system, gate, system.decision)
+    checking = judge
+    if system.check != system.decision:  # the same OPA: what one knows of it, both do
+        checking = await _judge(context, system, gate, system.check, judge.breaker)
     told = Denials(recorder, system.name.capitalize()).denied
     denied = told if settings.admission.events else nobody
     probe = partial(probing, judge, context.readiness.reporter(f"opa for {system.name}"))
     return Served(
-        system_ways(system, judge, denied),
+        _ways(settings, system, gate, policies, judge, checking, denied),
         kept_for(system, settings),
         partial(policy_exists, gate, [policies]),
         (_watch(context, system, gate, policies), probe),
     )
+
+
+async def _judge(
+    context: Context,
+    system: System,
+    gate: PolicyGate,
+    decision: str,
+    breaker: Breaker | None = None,
+) -> Judge:
+    target, asking = system_target(context.settings, decision), context.settings.admission.engine
+    return Judge(
+        await context.stack.enter_async_context(engine_client(target)),
+        gate,
+        backoff=waits(asking.backoff_seconds),
+        attempts=asking.attempts,
+        read=partial(ruling, explains=system.explains),
+        down=metrics.admission_system_down.labels(system.name),
+        breaker=breaker,
+    )
+
+
+def _ways(
+    settings: Settings,
+    system: System,
+    gate: PolicyGate,
+    policies: PolicyObjects,
+    judge: Judge,
+    checking: Judge,
+    denied: Told,
+) -> tuple[Way, ...]:
+    if not system.by_namespace:
+        return system_ways(system, judge, denied)
+    places = Places(gate, policies)
+    anyway = is_pod if settings.metadata.qos else nothing
+    changer = ByNamespace(judge, places, anyway)
+    return system_ways(system, changer, denied, ByNamespace(checking, places))
 
 
 def _watch(context: Context, system: System, gate: PolicyGate, policies: PolicyObjects) -> Service:

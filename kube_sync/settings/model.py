@@ -284,7 +284,9 @@ class Scheduling(Section, frozen=True):
 
 
 class Metadata(Section, frozen=True):
-    """How MetadataPolicies are judged by; there is nothing to choose."""
+    """How MetadataPolicies are judged by, as `data.kube_sync.config.metadata`."""
+
+    qos: bool = True  # pods are annotated with their quality of service, in every namespace
 
 
 class EnforceSchedulingPolicy(Section, frozen=True):

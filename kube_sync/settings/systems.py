@@ -27,11 +27,23 @@ class System:
     kind: str  # of its policies, for people
     policies: GroupVersionResource
     resources: tuple[Resource, ...]  # what its rules read, and no more of it
+    admits: str = "decision"  # its decision on what may still be changed, in its package
+    checks: str = "decision"  # and on what became of it
+    # What it decides depends on an object's spec and on nothing else of it.
+    by_spec: bool = True
+    # Its policies are for what is in their own namespace, of whatever kind.
+    by_namespace: bool = False
+    explains: bool = False  # gives reasons where it admits, too
 
     @property
     def decision(self) -> str:
-        """The path of its decision in OPA."""
-        return f"kube_sync/{self.name}/decision"
+        """The path in OPA of its decision on what may still be changed."""
+        return f"kube_sync/{self.name}/{self.admits}"
+
+    @property
+    def check(self) -> str:
+        """The path in OPA of its decision on what nobody changes any more."""
+        return f"kube_sync/{self.name}/{self.checks}"
 
     def section(self, settings: Settings) -> Section:
         """Return what the configuration says for its rules."""
@@ -66,7 +78,18 @@ SYSTEMS: Mapping[str, System] = {
                 _rbac("clusterrolebindings", "roleRef", "subjects"),
             ),
         ),
-        System("metadata", "MetadataPolicy", _METADATA, (_whole(_METADATA, "spec"),)),
+        # With the quality of service of pods, which policies look at in the same review.
+        System(
+            "metadata",
+            "MetadataPolicy",
+            _METADATA,
+            (_whole(_METADATA, "spec"),),
+            admits="pipeline",
+            checks="checked",
+            by_spec=False,
+            by_namespace=True,
+            explains=True,
+        ),
     )
 }
 

@@ -31,7 +31,9 @@ from kube_sync.settings import (
     Opa,
     Policies,
     Settings,
+    System,
 )
+from kube_sync.settings import Metadata as MetadataSection
 from kube_sync.settings.model import Registration
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import CONFIGMAPS, key
@@ -41,8 +43,8 @@ from tools.servers.running import free_port
 
 SYSTEM = SYSTEMS["scheduling"]
 POLICIES = SYSTEM.policies
-PATHS = {CONFIGURATIONS: "/admit/scheduling", VALIDATING: "/validate/scheduling"}
-NAME = ObjectKey("", "kube-sync-scheduling")
+METADATA = SYSTEMS["metadata"]
+PATHS = {CONFIGURATIONS: "/admit", VALIDATING: "/validate"}
 ADMITS = {"allowed": True, "reasons": [], "patch": [], "policies": []}
 DENIES = {"allowed": False, "reasons": ["no gpu"], "patch": [], "policies": []}
 
@@ -66,8 +68,12 @@ class Opa_:  # noqa: N801 - of the settings there is one too
 class World:
     """The webhook, the API server that calls it, and the OPA that it asks."""
 
-    def __init__(self, api: FakeApiServer, opa: Opa_, folder: Path) -> None:
+    def __init__(
+        self, api: FakeApiServer, opa: Opa_, folder: Path, system: System = SYSTEM
+    ) -> None:
         self.api = api
+        self.system = system
+        self.settings: dict[str, Any] = {}
         self.opa = opa
         self.port = free_port()
         self.observed = free_port()
@@ -75,10 +81,11 @@ class World:
         write_certificates(folder / "certs", ["127.0.0.1"])
 
     def define(self) -> None:
-        self.api.define(POLICIES, SYSTEM.kind, namespaced=False)
+        system = self.system
+        self.api.define(system.policies, system.kind, namespaced=system.by_namespace)
 
-    def policy(self, name: str = "restricted") -> None:
-        self.api.put(POLICIES, key(name, ""), spec={})
+    def policy(self, name: str = "restricted", namespace: str = "") -> None:
+        self.api.put(self.system.policies, key(name, namespace), spec={})
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -95,20 +102,21 @@ class World:
                 registration=Registration("kube-sync-placement", str(certs / "ca.crt")),
             ),
             observe=Observe(f"127.0.0.1:{self.observed}"),
-            builtin=("scheduling",),
+            builtin=(self.system.name,),  # type: ignore[arg-type]  # as text it is one of them
+            **self.settings,
         )
         task = asyncio.create_task(run_admit(settings))
         try:
             await self.api.watched(CONFIGMAPS)
-            await until(lambda: any(lists(POLICIES)(r) for r in self.api.http.requests))
+            await until(lambda: any(map(lists(self.system.policies), self.api.http.requests)))
             yield
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def create(self, path: str = "/admit/scheduling") -> Any:
-        """Ask about a pod as the API server does; returns the response."""
+    async def create(self, path: str = "/admit/scheduling", **also: Any) -> Any:
+        """Ask about a pod as the API server does, or what `also` says; returns the response."""
         request = {
             "uid": "r1",
             "operation": "CREATE",
@@ -117,7 +125,7 @@ class World:
             "namespace": "shop",
             "name": "web",
             "object": {"metadata": {"name": "web"}},
-        }
+        } | also
         kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
         ca_file = str(self._folder / "certs/ca.crt")
         connector = aiohttp.TCPConnector(ssl=client_context(ca_file))
@@ -142,11 +150,27 @@ class World:
 
     @property
     def failure_policies(self) -> list[Any]:
-        return [self.api.get(gvr, NAME)["webhooks"][0].get("failurePolicy") for gvr in PATHS]
+        name = ObjectKey("", f"kube-sync-{self.system.name}")
+        return [self.api.get(gvr, name)["webhooks"][0].get("failurePolicy") for gvr in PATHS]
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncGenerator[World]:
+    async with _world(tmp_path, SYSTEM) as found:
+        yield found
+
+
+@pytest.fixture
+async def metadata(tmp_path: Path) -> AsyncGenerator[World]:
+    """With a policy in the namespace `shop`."""
+    async with _world(tmp_path, METADATA) as found:
+        found.define()
+        found.policy("p", "shop")
+        yield found
+
+
+@asynccontextmanager
+async def _world(folder: Path, system: System) -> AsyncGenerator[World]:
     opa = Opa_()
     async with fake_apiserver() as api, served(opa, opa.http):
         api.define(CONFIGMAPS, "ConfigMap")
@@ -154,9 +178,10 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
         api.define(LEASES, "Lease")
         for gvr, path in PATHS.items():
             api.define(gvr, "Configuration", namespaced=False)
-            client = {"url": f"https://h{path}"}
-            api.put(gvr, NAME, webhooks=[{"name": "w", "clientConfig": client}])
-        yield World(api, opa, tmp_path)
+            client = {"url": f"https://h{path}/{system.name}"}
+            name = ObjectKey("", f"kube-sync-{system.name}")
+            api.put(gvr, name, webhooks=[{"name": "w", "clientConfig": client}])
+        yield World(api, opa, folder, system)
 
 
 async def test_without_the_kind_pods_are_admitted_and_nobody_is_asked(world: World) -> None:
@@ -242,3 +267,62 @@ async def test_a_refusal_is_an_event_of_the_system(world: World) -> None:
         await until(lambda: world.api.objects(EVENTS))
     (event,) = world.api.objects(EVENTS).values()
     assert event["reason"] == "SchedulingDenied"
+
+
+ADMIT, CHECK = "/admit/metadata", "/validate/metadata"
+CONFIGMAP = {
+    "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+    "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+}
+
+
+async def test_metadata_is_decided_first_and_checked_last(metadata: World) -> None:
+    async with metadata.running():
+        await metadata.api.watched(METADATA.policies)
+        for path in (ADMIT, CHECK):
+            response = await metadata.create(path, **CONFIGMAP)
+            assert response["status"]["message"] == "no gpu"
+    assert metadata.opa.asked == [
+        "/v1/data/kube_sync/metadata/pipeline",
+        "/v1/data/kube_sync/metadata/checked",
+    ]
+
+
+async def test_an_object_where_no_policy_is_costs_no_question(metadata: World) -> None:
+    async with metadata.running():
+        await metadata.api.watched(METADATA.policies)
+        for path in (ADMIT, CHECK):
+            assert (await metadata.create(path, namespace="other", **CONFIGMAP))["allowed"]
+        # Nor does a pod once nothing is put on it any more.
+        assert (await metadata.create(CHECK, namespace="other"))["allowed"]
+        assert metadata.opa.asked == []
+        metadata.policy("first", "other")
+        await until(lambda: metadata.failure_policies == ["Fail", "Fail"])
+
+        async def refused() -> bool:
+            return not (await metadata.create(ADMIT, namespace="other", **CONFIGMAP))["allowed"]
+
+        async with asyncio.timeout(5):
+            while not await refused():
+                pass
+
+
+@pytest.mark.parametrize("qos", [True, False])
+async def test_pods_without_a_policy_are_asked_about_for_their_class_alone(
+    metadata: World, *, qos: bool
+) -> None:
+    metadata.settings = {"metadata": MetadataSection(qos=qos)}
+    metadata.opa.ruling = ADMITS | {"reasons": ["quality of service: …"]}
+    async with metadata.running():
+        await metadata.api.watched(METADATA.policies)
+        assert (await metadata.create(ADMIT, namespace="other"))["allowed"]
+    assert len(metadata.opa.asked) == qos
+
+
+async def test_without_a_decision_only_namespaces_with_policies_are_shut(metadata: World) -> None:
+    metadata.opa.ruling = {}
+    async with metadata.running():
+        await metadata.api.watched(METADATA.policies)
+        response = await metadata.create(ADMIT)
+        assert response["status"]["message"].startswith("there is a MetadataPolicy, but no dec")
+        assert (await metadata.create(ADMIT, namespace="other"))["allowed"]

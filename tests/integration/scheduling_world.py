@@ -1,4 +1,4 @@
-"""SchedulingPolicy in a live cluster: API server with ServiceAccount admission, OPA, our processes.
+"""A built-in policy system in a live cluster: API server with ServiceAccount admission, OPA, we.
 
 The API server is one of its own: with ServiceAccount admission pods are as in a cluster, and what
 is registered here is asked about every pod.
@@ -26,7 +26,6 @@ from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.stack import RunningStack, start_stack
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = "kube-sync-scheduling"
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 POLICIES = "schedulingpolicies.policy.kube-sync.io"
 GLOBAL_DEFAULT = "common"  # the PriorityClass of pods that name none, once there is one
@@ -40,6 +39,12 @@ class World:
     services: dict[str, RunningServer]
     port: int
     authority: bytes
+    system: str = "scheduling"
+
+    @property
+    def name(self) -> str:
+        """Of its registrations."""
+        return f"kube-sync-{self.system}"
 
     def register(self, port: int | None = None) -> None:
         """Register the webhook at its port, or at another one."""
@@ -54,15 +59,15 @@ class World:
 
     def unregister(self) -> None:
         for kind in (MUTATING, VALIDATING):
-            self.stack.kubectl("delete", kind, NAME, "--ignore-not-found")
+            self.stack.kubectl("delete", kind, self.name, "--ignore-not-found")
 
     def manifests(self) -> list[Any]:
-        folder = str(ROOT / "manifests/webhook-scheduling")
+        folder = str(ROOT / f"manifests/webhook-{self.system}")
         return [*yaml.safe_load_all(self.stack.kubectl("kustomize", folder))]
 
     def rights(self) -> list[Any]:
         """Return the replicator's roles, without those by which policies come by themselves."""
-        folder = str(ROOT / "manifests/scheduling-rbac")
+        folder = str(ROOT / f"manifests/{self.system}-rbac")
         found = yaml.safe_load_all(self.stack.kubectl("kustomize", folder))
         return [one for one in found if not one["metadata"]["name"].endswith("-defaults")]
 
@@ -120,7 +125,7 @@ class World:
 
     def failure_policies(self) -> set[str]:
         return {
-            json.loads(self.stack.kubectl("get", kind, NAME, "--output=json"))["webhooks"][0][
+            json.loads(self.stack.kubectl("get", kind, self.name, "--output=json"))["webhooks"][0][
                 "failurePolicy"
             ]
             for kind in (MUTATING, VALIDATING)
@@ -143,6 +148,16 @@ def pod(name: str, namespace: str, /, **spec: Any) -> dict[str, Any]:
 @contextmanager
 def scheduling_world(launcher: Launcher, folder: Path) -> Iterator[World]:
     """Run it all, without any policy, until the block ends."""
+    section: dict[str, object] = {"global_default_priority_class": GLOBAL_DEFAULT}
+    with system_world(launcher, folder, "scheduling", section) as world:
+        yield world
+
+
+@contextmanager
+def system_world(
+    launcher: Launcher, folder: Path, system: str, section: dict[str, object]
+) -> Iterator[World]:
+    """Run a system with its section of the configuration, without any policy."""
     arguments = ("--disable-admission-plugins=",)
     stack = start_stack(launcher, folder / "stack", apiserver_arguments=arguments)
     with ExitStack() as ending:
@@ -153,12 +168,13 @@ def scheduling_world(launcher: Launcher, folder: Path) -> Iterator[World]:
         authority, port = make_authority("webhook"), free_port()
         write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
         ca_file = write_file(folder / "ca.crt", authority.cert_pem)
-        world = World(stack, {}, port, authority.cert_pem)
+        world = World(stack, {}, port, authority.cert_pem, system)
         for document in (*world.manifests(), *world.rights()):
             if document["kind"].startswith("ClusterRole"):
                 world.apply(document)
+        built_in: dict[str, object] = {"builtin": [system], system: section}
         for command, configuration in _configurations(stack, folder, port, ca_file).items():
-            service = start_service(command, folder / command, configuration)
+            service = start_service(command, folder / command, configuration | built_in)
             ending.callback(service.stop)
             world.services[command] = service
         yield world
@@ -168,14 +184,11 @@ def _configurations(
     stack: RunningStack, folder: Path, port: int, ca_file: Path
 ) -> dict[str, dict[str, object]]:
     token = {"token_file": str(stack.opa_token_files["admission"])}
-    scheduling = {"global_default_priority_class": GLOBAL_DEFAULT}
-    built_in: dict[str, object] = {"builtin": ["scheduling"], "scheduling": scheduling}
     return {
         "replicate": {
             "kubernetes": {"kubeconfig": str(stack.kubeconfigs["replicator"])},
             "opa": stack.opa_settings(),
             "decisions": stack.endpoint.server(),
-            **built_in,
         },
         "admit": {
             "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admission"])},
@@ -187,6 +200,5 @@ def _configurations(
                 "drain_seconds": 0.5,
                 "registration": {"name": "kube-sync-placement", "ca_file": str(ca_file)},
             },
-            **built_in,
         },
     }

@@ -13,7 +13,12 @@ from tests.fakes.rego import RegoOpa, rego_opa
 from tests.integration.test_metadata_cases import patched
 from tools.servers.running import Launcher
 
-ENTRIES = ("kube_sync.metadata.decision", "kube_sync.metadata.pipeline", "kube_sync.qos.decision")
+ENTRIES = (
+    "kube_sync.metadata.decision",
+    "kube_sync.metadata.pipeline",
+    "kube_sync.metadata.checked",
+    "kube_sync.qos.decision",
+)
 _NAMES = ["a", "b", "kind", "Pod", "v1", "ns", "CREATE", "UPDATE", "1Gi", "x", "In", "NotIn"]
 _KEYS = [
     *("operation", "namespace", "kind", "object", "oldObject", "metadata", "labels", "spec"),
@@ -137,6 +142,39 @@ def test_rules_do_what_a_plain_reading_says(
             wanted |= action.get("updatedLabels", {})
         changed = patched(request["object"], answer["patch"])  # type: ignore[arg-type]
         assert changed["metadata"] == {"labels": wanted, "annotations": annotations}
+
+
+@_slowly
+@given(labels=_maps, annotations=_maps, rules=st.lists(_rules, max_size=5))
+def test_what_was_admitted_is_not_rejected_for_what_was_set(
+    opa: RegoOpa, labels: dict[str, str], annotations: dict[str, str], rules: list[Any]
+) -> None:
+    opa.policies(policy("p", rules))
+    metadata = {"labels": labels, "annotations": annotations}
+    request = {"operation": "CREATE", "namespace": "ns", "object": {"metadata": metadata}}
+    answer = opa.ask("kube_sync.metadata.pipeline", request)
+    if answer["allowed"]:
+        made = patched({"metadata": metadata}, answer["patch"])
+        found = opa.ask("kube_sync.metadata.checked", request | {"object": made})
+        assert (found["allowed"], found["patch"]) == (True, [])
+
+
+@_slowly
+@given(labels=_maps, rules=st.lists(_rules, max_size=5), value=st.sampled_from("123"))
+def test_what_nobodys_rule_sets_is_rejected_afterwards_as_before(
+    opa: RegoOpa, labels: dict[str, str], rules: list[Any], value: str
+) -> None:
+    """Of what the rules of the generator look at, they set nothing: it has another name."""
+    for rule in rules:
+        if "updatedLabels" in rule["policyAction"]:
+            rule["policyAction"]["updatedLabels"] = {"elsewhere": value}
+    opa.policies(policy("p", rules))
+    request = {"operation": "CREATE", "namespace": "ns", "object": {"metadata": {"labels": labels}}}
+    before = opa.ask("kube_sync.metadata.decision", request)
+    after = opa.ask("kube_sync.metadata.checked", request)
+    assert after["allowed"] is before["allowed"]
+    if not after["allowed"]:
+        assert (after["reasons"], after["policies"]) == (before["reasons"], before["policies"])
 
 
 def test_mebibyte_of_annotations_is_judged(opa: RegoOpa) -> None:

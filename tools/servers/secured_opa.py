@@ -23,7 +23,12 @@ OPA_ROLES = ("replicator", "admission", "metrics")
 _SYSTEM = Path(__file__).resolve().parents[2] / "rego/system"
 # What the roles may touch: the replicator's roots of data, the decisions that may be asked for.
 _ROOTS = ("kubernetes", "kube_sync")
-_DECISIONS = ("io/k8s/federation/admission", "kube_sync/scheduling/decision")
+_DECISIONS = (
+    "io/k8s/federation/admission",
+    "kube_sync/scheduling/decision",
+    "kube_sync/metadata/pipeline",
+    "kube_sync/metadata/checked",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@
 #   that reject everything could lock their administrator out. What is being deleted is let go.
 package kube_sync.metadata
 
+import data.kube_sync.metadata.afterwards
 import data.kube_sync.metadata.changes
 import data.kube_sync.metadata.rules
 import data.kube_sync.metadata.scope
@@ -29,10 +30,49 @@ decision := _answer({})
 # entrypoint: true
 # description: |
 #   The answer of all that looks at metadata, in the same form: pods get their quality of service
-#   first, and policies see it. The patch does both at once, and nothing the second time.
-pipeline := _answer(qos.annotations) if qos.refusals == []
+#   first, and policies see it. The patch does both at once, and nothing the second time. Without
+#   quality of service, where `data.kube_sync.config.metadata.qos` is false, it is `decision`.
+pipeline := _answer(_first) if not _unreadable
 
-pipeline := qos.decision if qos.refusals != []
+pipeline := qos.decision if _unreadable
+
+# METADATA
+# entrypoint: true
+# description: |
+#   The answer for an object that nobody changes any more, after `pipeline` and whoever changed it
+#   since: rejected as ever, but for nothing that the policies of its namespace may have set
+#   themselves. There is no patch, since what a policy sets is no demand.
+checked := _refusal(_faults) if _faults != []
+
+checked := {
+	"allowed": rejecting == [],
+	"reasons": [rules.rejection(found) | some found in rejecting],
+	"patch": [],
+	"policies": _names(rejecting),
+} if {
+	is_object(_request)
+	_faults == []
+	rejecting := afterwards.rejecting(_namespace, _maps(scope.object_of(_request), _first))
+}
+
+checked := _refusal(["there is no request"]) if not is_object(_request)
+
+_maps(whole, first) := {
+	"labels": scope.map_of(whole, "labels"),
+	"annotations": object.union(scope.map_of(whole, "annotations"), first),
+}
+
+# What is set on a pod before policies look.
+default _first := {}
+
+_first := qos.annotations if _with_qos
+
+_unreadable if {
+	_with_qos
+	qos.refusals != []
+}
+
+_with_qos if not data.kube_sync.config.metadata.qos == false
 
 # Without an input there is no request, of which something has to be said too.
 default _request := null
@@ -52,8 +92,8 @@ _answer(_) := _refusal(["there is no request"]) if not is_object(_request)
 _refusal(reasons) := {"allowed": false, "reasons": reasons, "patch": [], "policies": []}
 
 _judged(whole, first) := _decided(whole, first, matching) if {
-	annotations := object.union(scope.map_of(whole, "annotations"), first)
-	matching := rules.matching(_namespace, scope.map_of(whole, "labels"), annotations)
+	maps := _maps(whole, first)
+	matching := rules.matching(_namespace, maps.labels, maps.annotations)
 }
 
 _decided(_, _, matching) := {

@@ -189,3 +189,84 @@ test_no_input_is_no_request if {
 	metadata.decision.allowed == false
 	metadata.pipeline.allowed == false
 }
+
+# A label that forbids itself is put in by default.
+both := {"a": policy([
+	{
+		"policyPredicate": {"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}},
+		"policyAction": {"updatedLabels": {"tier": "front"}},
+	},
+	{
+		"policyPredicate": {"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
+		"policyAction": {"reject": true},
+	},
+])}
+
+check(given, policies) := answer if {
+	answer := metadata.checked with input as given with data.kubernetes.metadatapolicies as {"shop": policies}
+}
+
+with_labels(given, labels) := object.union(given, {"object": {"metadata": {"labels": labels}}})
+
+test_what_a_default_has_set_passes_afterwards if {
+	made := json.patch(request.object, decide(request, both).patch)
+	made.metadata.labels.tier == "front"
+	check(object.union(request, {"object": made}), both) == let_through
+}
+
+test_what_another_has_set_is_rejected_afterwards if {
+	answer := check(with_labels(request, {"tier": "back"}), both)
+	answer == {
+		"allowed": false,
+		"reasons": [`metadata policy "a", rule 1: rejects objects with label "tier" exists`],
+		"patch": [],
+		"policies": ["a"],
+	}
+}
+
+test_afterwards_nothing_is_changed if {
+	check(request, both) == let_through
+}
+
+test_afterwards_too_a_policy_is_judged_by_validation if {
+	check(of_policy({"rules": [on(web, {"reject": 1})]}), {}).reasons == ["spec.rules[0].policyAction.reject: must be true or false"]
+	check(of_policy({"rules": []}), rejecting) == let_through
+}
+
+test_afterwards_too_no_request_is_refused if {
+	every given in [null, 1, "x", []] {
+		answer := metadata.checked with input as given
+		answer.reasons == ["there is no request"]
+	}
+	metadata.checked.allowed == false
+}
+
+batch_rejected := {"a": policy([{
+	"policyPredicate": {"annotationSelector": {"matchLabels": {qos.annotation: "BestEffort"}}},
+	"policyAction": {"reject": true},
+}])}
+
+test_afterwards_the_class_is_what_the_pod_has_by_then if {
+	spoofed := object.union(pod, {"object": {"metadata": {"annotations": {qos.annotation: "Guaranteed"}}}})
+	check(spoofed, batch_rejected).allowed == false
+}
+
+test_without_quality_of_service_annotations_are_what_they_are if {
+	off := {"qos": false}
+	answer := metadata.pipeline with input as pod
+		with data.kubernetes.metadatapolicies as {"shop": batch_rejected}
+		with data.kube_sync.config.metadata as off
+	answer == let_through
+	checked := metadata.checked with input as pod
+		with data.kubernetes.metadatapolicies as {"shop": batch_rejected}
+		with data.kube_sync.config.metadata as off
+	checked == let_through
+	broken := object.union(pod, {"object": {"spec": {"containers": 1}}})
+	unread := metadata.pipeline with input as broken with data.kube_sync.config.metadata as off
+	unread == let_through
+}
+
+test_quality_of_service_is_on_where_it_is_said if {
+	answer := metadata.pipeline with input as pod with data.kube_sync.config.metadata as {"qos": true}
+	count(answer.patch) == 1
+}

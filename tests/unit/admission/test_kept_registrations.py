@@ -6,28 +6,34 @@ from typing import Any
 import pytest
 import yaml
 
+from kube_sync.admission.exemptions import BEING_DELETED, OWN_POLICIES, QUESTIONS, SAME_SPEC
 from kube_sync.admission.kept import Kept, kept_for, kept_for_placement
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING, Wish, made_right, ours
-from kube_sync.settings import SYSTEMS, Admission, Coordination, Settings
+from kube_sync.settings import SYSTEMS, Admission, Coordination, Settings, System
 from kube_sync.settings.model import Registration
 
 ROOT = Path(__file__).resolve().parents[3]
 SYSTEM = SYSTEMS["scheduling"]
+METADATA = SYSTEMS["metadata"]
 MUTATING, CHECKING = kept_for(SYSTEM, Settings())
-FILES = {
-    "mutatingwebhookconfiguration.yaml": MUTATING,
-    "validatingwebhookconfiguration.yaml": CHECKING,
-}
+FILES = ("mutatingwebhookconfiguration.yaml", "validatingwebhookconfiguration.yaml")
 
 
-def _manifest(file: str) -> Any:
-    path = ROOT / "manifests/webhook-scheduling" / file
+def _manifest(file: str, system: System = SYSTEM) -> Any:
+    path = ROOT / f"manifests/webhook-{system.name}" / file
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("file", "kept"), FILES.items())
-def test_the_manifests_are_right_already(file: str, kept: Kept) -> None:
-    manifest = _manifest(file)
+@pytest.mark.parametrize(
+    ("system", "file", "kept"),
+    [
+        (system, file, kept)
+        for system in SYSTEMS.values()
+        for file, kept in zip(FILES, kept_for(system, Settings()), strict=True)
+    ],
+)
+def test_the_manifests_are_right_already(system: System, file: str, kept: Kept) -> None:
+    manifest = _manifest(file, system)
     wish = Wish(kept.path, None, None, kept.namespaces, kept.conditions)
     assert made_right(manifest, wish) == manifest
     assert manifest["metadata"]["name"] == kept.name
@@ -52,18 +58,48 @@ def test_what_is_changed_is_checked_again_and_so_are_the_policies() -> None:
     assert changing["reinvocationPolicy"] == "IfNeeded"
 
 
-def test_the_role_is_for_the_registrations_that_are_kept() -> None:
-    first, second = _manifest("admission-clusterrole.yaml")["rules"]
-    assert first["resources"] == [SYSTEM.policies.resource]
+def test_every_kind_of_a_namespace_is_asked_about_its_metadata() -> None:
+    for file in FILES:
+        (webhook,) = _manifest(file, METADATA)["webhooks"]
+        (rule,) = webhook["rules"]
+        assert rule == {
+            "apiGroups": ["*"],
+            "apiVersions": ["*"],
+            "resources": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "scope": "Namespaced",
+        }
+
+
+def test_policies_on_metadata_judge_no_policy_but_each_is_checked() -> None:
+    changing, checking = kept_for(METADATA, Settings())
+    assert changing.conditions.keys() - checking.conditions.keys() == {OWN_POLICIES}
+    assert "'metadatapolicies'" in (changing.conditions[OWN_POLICIES] or "")
+    assert {QUESTIONS, BEING_DELETED} < checking.conditions.keys()
+    # A label is what they are about, whatever the spec.
+    assert SAME_SPEC not in changing.conditions
+
+
+@pytest.mark.parametrize("system", SYSTEMS.values())
+def test_the_role_is_for_the_registrations_that_are_kept(system: System) -> None:
+    changing, checking = kept_for(system, Settings())
+    first, second = _manifest("admission-clusterrole.yaml", system)["rules"]
+    assert first["resources"] == [system.policies.resource]
     assert first["verbs"] == ["list", "watch"]
-    assert second["resourceNames"] == [MUTATING.name] == [CHECKING.name]
-    assert second["resources"] == [MUTATING.kind.resource, CHECKING.kind.resource]
+    assert second["resourceNames"] == [changing.name] == [checking.name]
+    assert second["resources"] == [changing.kind.resource, checking.kind.resource]
 
 
-def test_the_replicators_role_is_for_what_it_replicates() -> None:
-    rules = _manifest("replicator-clusterrole.yaml")["rules"]
+@pytest.mark.parametrize("system", SYSTEMS.values())
+def test_the_replicators_role_is_for_what_it_replicates(system: System) -> None:
+    path = ROOT / f"manifests/{system.name}-rbac/replicator-clusterrole.yaml"
+    *rules, status = yaml.safe_load(path.read_text(encoding="utf-8"))["rules"]
+    assert (status["resources"], status["verbs"]) == (
+        [f"{system.policies.resource}/status"],
+        ["patch"],
+    )
     assert {(g, r) for rule in rules for g in rule["apiGroups"] for r in rule["resources"]} == {
-        (resource.group, resource.resource) for resource in SYSTEM.resources
+        (resource.group, resource.resource) for resource in system.resources
     }
     assert all(rule["verbs"] == ["list", "watch"] for rule in rules)
 

@@ -149,3 +149,17 @@ def test_labelled_policy_anywhere_counts_and_other_configmaps_do_not() -> None:
     policy = _labelled("rules", "openpolicyagent.org/policy=rego", main="package x")
     everywhere.apply(Event("ADDED", VERSION, policy))
     assert gate.policy_may_exist
+
+
+def test_whoever_has_not_listed_or_lost_sight_is_blind() -> None:
+    clock = Clock()
+    maps = _maps(_configmap("p", "policy.rego"))
+    gate = PolicyGate([maps], clock=clock)
+    assert not gate.is_blind
+    gate.lost(maps)
+    assert not gate.is_blind  # for a while what was seen is true
+    clock.now += 31.0
+    assert gate.is_blind
+    gate.found(maps)
+    assert not gate.is_blind
+    assert PolicyGate([PolicyMaps("policies", lambda: None)]).is_blind

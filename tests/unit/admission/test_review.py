@@ -27,6 +27,12 @@ def test_a_missing_map_is_told_from_an_empty_one(annotations: dict[str, str] | N
     assert _review(annotations).annotations == annotations
 
 
+@pytest.mark.parametrize("document", [{"kind": "Any"}, {"metadata": None}, {"metadata": {}}])
+def test_an_object_without_metadata_has_no_maps(document: dict[str, object]) -> None:
+    review = parse_review(_body(document))
+    assert (review.annotations, review.labels) == (None, None)
+
+
 def test_a_deletion_has_no_object_and_is_no_mistake() -> None:
     review = parse_review(_body(None, operation="DELETE"))
     assert (bytes(review.object), review.annotations) == (b"null", None)
@@ -48,7 +54,7 @@ def test_a_deletion_has_no_object_and_is_no_mistake() -> None:
         _body("HERE").replace(b'"HERE"', b'{"metadata":{},"x":' + b"[" * 100_000),
         _body("text"),
         _body([]),
-        _body({"kind": "ReplicaSet"}),
+        _body({"metadata": []}),
         _body({"metadata": {"annotations": {"a": 1}}}),
         _body({"metadata": {"annotations": ["a"]}}),
     ],

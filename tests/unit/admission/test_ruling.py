@@ -68,3 +68,14 @@ def test_what_means_nothing_is_no_decision(instead: dict[str, Any]) -> None:
 def test_what_is_no_object_is_no_decision(body: bytes) -> None:
     with pytest.raises(Undecided, match="malformed"):
         parse_ruling(body)
+
+
+def test_who_explains_may_give_reasons_where_it_admits_but_must_where_it_denies() -> None:
+    told = json.dumps(ADMITS | {"reasons": ["sets a label"]}).encode()
+    assert parse_ruling(told, explains=True).reasons == ("sets a label",)
+    assert parse_ruling(json.dumps(ADMITS).encode(), explains=True).allowed
+    for body in (DENIES | {"reasons": []}, ADMITS | {"reasons": None}):
+        with pytest.raises(Undecided):
+            parse_ruling(json.dumps(body).encode(), explains=True)
+    with pytest.raises(Undecided, match="admits with reasons"):
+        parse_ruling(told)

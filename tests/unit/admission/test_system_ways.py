@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from kube_sync.admission.judge import Judge
 from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target, system_target
 from kube_sync.admission.way import Way, nobody, ruling, system_ways
-from kube_sync.settings import SYSTEMS, Engine, Opa, Settings
+from kube_sync.settings import SYSTEMS, Engine, Opa, Settings, System
 from kube_sync.settings.model import Admission
 from tests.fakes.engine import PATH, StandIn, stand_in
 from tests.fakes.reviewing import Judge as PlacementJudge
@@ -68,7 +69,7 @@ class World:
 
 
 @asynccontextmanager
-async def _world(certificates: Path) -> AsyncGenerator[World]:
+async def _world(certificates: Path, system: System = SYSTEM) -> AsyncGenerator[World]:
     gate, denied = Gate(), list[tuple[str, str]]()
 
     def told(_: Review, outcome: str, reason: str) -> None:
@@ -77,10 +78,16 @@ async def _world(certificates: Path) -> AsyncGenerator[World]:
     async with stand_in() as opa:
         target = Target(opa.http.url + PATH, REQUEST, timeout_seconds=2.0)
         async with engine_client(target) as engine:
-            judge = Judge(engine, gate, attempts=1, read=ruling)
-            ways = system_ways(SYSTEM, judge, told)
+            judge = Judge(engine, gate, attempts=1, read=partial(ruling, explains=system.explains))
+            ways = system_ways(system, judge, told)
             async with _served(certificates, ways) as server:
                 yield World(opa, server, gate, denied)
+
+
+@asynccontextmanager
+async def _metadata_world(certificates: Path) -> AsyncGenerator[World]:
+    async with _world(certificates, SYSTEMS["metadata"]) as world:
+        yield world
 
 
 @asynccontextmanager
@@ -238,7 +245,7 @@ def test_opa_itself_is_asked_whatever_decides_on_placement() -> None:
         opa=Opa("https://opa:1/", token_file="/token", ca_file="/ca"),
         admission=Admission(engine=Engine(url="https://other:1", timeout_seconds=3.0)),
     )
-    target = system_target(settings, SYSTEM)
+    target = system_target(settings, SYSTEM.decision)
     assert (target.url, target.token_file, target.ca_file, target.timeout_seconds) == (
         "https://opa:1/v1/data/kube_sync/scheduling/decision",
         "/token",
@@ -251,6 +258,35 @@ def test_nobody_is_told_unless_somebody_is() -> None:
     ways = system_ways(SYSTEM, Judge(_NoEngine(), Gate(), read=ruling))
     assert [way.path for way in ways] == [ADMIT, VALIDATE]
     assert all(way.denied is nobody for way in ways)
+
+
+async def test_what_looks_at_metadata_is_asked_about_twice(certificates: Path) -> None:
+    """What was decided of a spec says nothing of the labels beside it."""
+    async with _metadata_world(certificates) as world:
+        world.answer["reasons"] = ["sets a label"]
+        for path in ("/admit/metadata", "/validate/metadata"):
+            assert (await world.review(path))["allowed"]
+        assert len(world.opa.inputs) == 2
+
+
+async def test_why_something_was_set_is_for_the_log_alone(certificates: Path) -> None:
+    async with _metadata_world(certificates) as world:
+        world.answer |= {"patch": PATCH, "reasons": ["sets a label"]}
+        with capture_logs() as logs:
+            response = await world.review("/admit/metadata")
+        assert response.keys() == {"allowed", "patch", "patchType"}
+        (line,) = (found for found in logs if found["event"] == "admission_reasons")
+        assert (line["log_level"], line["reasons"]) == ("debug", ("sets a label",))
+
+
+@pytest.mark.parametrize("path", ["/admit/metadata", "/validate/metadata"])
+async def test_no_namespaces_policy_is_about_a_subresource(certificates: Path, path: str) -> None:
+    async with _metadata_world(certificates) as world:
+        world.answer |= {"allowed": False, "reasons": ["no"]}
+        assert (await world.review(path, subResource="status"))["allowed"]
+        assert (await world.review(path, operation="DELETE", document=None))["allowed"]
+        assert (await world.review(path))["allowed"] is False
+        assert len(world.opa.inputs) == 1
 
 
 class _NoEngine:

@@ -10,8 +10,8 @@ from tests.fakes.listing import Listing, at_once, listed
 VERSION = ResourceVersion("1")
 
 
-def _item(name: str) -> Item:
-    return Item(ObjectKey("", name), "u", VERSION, b"{}")
+def _item(name: str, namespace: str = "") -> Item:
+    return Item(ObjectKey(namespace, name), "u", VERSION, b"{}")
 
 
 @pytest.fixture
@@ -48,6 +48,21 @@ def test_it_follows_what_happens(objects: PolicyObjects, news: list[None]) -> No
     assert len(news) == 5
     objects.apply(Event("BOOKMARK", VERSION))
     assert len(news) == 5
+
+
+def test_it_knows_which_namespaces_hold_any(objects: PolicyObjects) -> None:
+    listed(objects, Listing([_item("a", "shop"), _item("b", "shop"), _item("a", "depot")], VERSION))
+    for name, left in (("a", True), ("a", True), ("b", False)):
+        objects.apply(Event("DELETED", VERSION, _item(name, "shop")))
+        assert objects.any_in("shop") is left
+    assert objects.any_in("depot")
+    assert not objects.any_in("other")
+    for kind in ("ADDED", "MODIFIED"):
+        objects.apply(Event(kind, VERSION, _item("c", "shop")))
+    objects.apply(Event("DELETED", VERSION, _item("c", "shop")))
+    assert not objects.any_in("shop")
+    listed(objects, Listing([_item("a", "shop")], VERSION))
+    assert (objects.any_in("shop"), objects.any_in("depot")) == (True, False)
 
 
 def test_a_list_that_breaks_off_changes_nothing(objects: PolicyObjects) -> None:

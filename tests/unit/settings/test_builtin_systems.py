@@ -8,6 +8,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.objects import GroupVersionResource
 from kube_sync.settings import (
     SYSTEMS,
+    Metadata,
     Replicate,
     Resource,
     Settings,
@@ -140,7 +141,24 @@ def test_each_system_has_its_section_and_its_decision() -> None:
     system = SYSTEMS["scheduling"]
     settings = _load("scheduling: {merge_option: 4}")
     assert system.section(settings) == settings.scheduling
-    assert system.decision == "kube_sync/scheduling/decision"
+    assert system.decision == system.check == "kube_sync/scheduling/decision"
     assert system.policies == GroupVersionResource(
         "policy.kube-sync.io", "v1alpha1", "schedulingpolicies"
     )
+
+
+def test_metadata_policies_are_all_that_metadata_reads() -> None:
+    system = SYSTEMS["metadata"]
+    settings = with_builtin(_load("builtin: [metadata]\nmetadata: {qos: false}"))
+    assert supplied(settings) == {"metadatapolicies"}
+    assert _resource(settings, "metadatapolicies").paths == (("spec",),)
+    assert system.section(settings) == Metadata(qos=False)
+    assert (system.decision, system.check) == (
+        "kube_sync/metadata/pipeline",
+        "kube_sync/metadata/checked",
+    )
+
+
+def test_both_systems_may_be_built_in() -> None:
+    settings = Settings(builtin=("scheduling", "metadata"))
+    assert supplied(settings) == FIVE | {"metadatapolicies"}

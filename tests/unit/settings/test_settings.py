@@ -78,6 +78,7 @@ scheduling:
   trust_daemonset_controller: true
   injected_toleration_seconds: 300
   global_default_priority_class: ""
+metadata: {qos: true}                    # pods are annotated with their quality of service
 """
 _THING = "{group: g.io, version: v1, resource: things}"
 _ONE_RESOURCE = '[{group: "", version: v1, resource: replicasets}]'
@@ -482,6 +483,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "scheduling.trust_daemonset_controller": ("false", False),
     "scheduling.injected_toleration_seconds": ("60", 60),
     "scheduling.global_default_priority_class": ("0123", "0123"),
+    "metadata.qos": ("false", False),
     "EnforceSchedulingPolicy.url": ("https://opa:1/v0/data/a", "https://opa:1/v0/data/a"),
     "EnforceSchedulingPolicy.token": ("0123", "0123"),
 }
