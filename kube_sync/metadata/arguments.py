@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.errors import Misconfigured
+from kube_sync.policykinds.arguments import Words, declare_check
 
 WHAT: Final = "tell what MetadataPolicies would do to an object, and by which rule"
 _CHECK: Final = "say whether objects are admitted, and which labels and annotations they get"
@@ -43,6 +44,15 @@ exit status: 0 if every object is admitted; 1 if one is rejected; 2 if it cannot
 command line, the configuration or a file is wrong, or a server or OPA does not answer.
 """
 
+_WORDS: Final = Words(
+    _CHECK,
+    _DESCRIPTION,
+    _EXAMPLES,
+    objects="objects of any kind, several in a file or a List of them",
+    nameless="of objects, and of policies, that name none",
+    policies="MetadataPolicies",
+)
+
 Operation = Literal["CREATE", "UPDATE"]
 
 
@@ -60,39 +70,7 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
     """Teach a parser the commands below `metadata`."""
-    asks = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    check = asks.add_parser(
-        "check",
-        help=_CHECK,
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    check.set_defaults(command=function)
-    # Suppressed, or what was said before the word would be forgotten.
-    check.add_argument(
-        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
-    )
-    check.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="objects of any kind, several in a file or a List of them; YAML or JSON, - for"
-        " standard input (repeatable)",
-    )
-    check.add_argument(
-        "-n", "--namespace", metavar="NS", help="of objects, and of policies, that name none"
-    )
-    check.add_argument(
-        "--policies",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="a file or folder of MetadataPolicies, instead of the cluster's (repeatable; other"
-        " kinds in it do not count)",
-    )
+    check = declare_check(parser, _WORDS, function)
     check.add_argument(
         "--operation",
         choices=["CREATE", "UPDATE"],
@@ -105,9 +83,6 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
         metavar="FILE",
         help="of an update: the objects as they are stored, by which one tells what is being"
         " deleted, and so let go (repeatable)",
-    )
-    check.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
     )
 
 

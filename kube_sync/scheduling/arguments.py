@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kube_sync.errors import Misconfigured
+from kube_sync.policykinds.arguments import Words, declare_check
 
 WHAT: Final = "tell which scheduling options a pod may use, and why"
 _CHECK: Final = "say whether SchedulingPolicies admit a pod, and why"
@@ -44,6 +45,17 @@ line, the configuration or a file is wrong, or a server or OPA does not answer.
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:(?P<namespace>[^:]+):(?P<name>[^:]+)")
 
 
+_WORDS: Final = Words(
+    _CHECK,
+    _DESCRIPTION,
+    _EXAMPLES,
+    objects="a Pod, or what makes pods: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job,"
+    " CronJob, ReplicationController, PodTemplate, or a List of them",
+    nameless="of pods that name none",
+    policies="SchedulingPolicies, roles and bindings",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """A service account."""
@@ -71,29 +83,7 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
     """Teach a parser the commands below `scheduling`."""
-    asks = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    check = asks.add_parser(
-        "check",
-        help=_CHECK,
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    check.set_defaults(command=function)
-    # Suppressed, or what was said before the word would be forgotten.
-    check.add_argument(
-        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
-    )
-    check.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="a Pod, or what makes pods: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job,"
-        " CronJob, ReplicationController, PodTemplate, or a List of them; YAML or JSON, - for"
-        " standard input (repeatable)",
-    )
+    check = declare_check(parser, _WORDS, function)
     check.add_argument(
         "--as",
         dest="user",
@@ -108,18 +98,6 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
         default=[],
         metavar="GROUP",
         help="a group of that other user (repeatable; every user is in system:authenticated)",
-    )
-    check.add_argument("-n", "--namespace", metavar="NS", help="of pods that name none")
-    check.add_argument(
-        "--policies",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="a file or folder of SchedulingPolicies, roles and bindings, instead of the cluster's"
-        " (repeatable; other kinds in it do not count)",
-    )
-    check.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
     )
 
 
