@@ -7,10 +7,11 @@ in a hidden folder (a mounted ConfigMap keeps a second copy of its files in one)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.errors import Terminal
+from kube_sync.survey.folders import files_of
 
 
 def read_sources(paths: Iterable[str]) -> dict[str, str]:
@@ -27,21 +28,11 @@ def by_folder(sources: dict[str, str]) -> dict[str, dict[str, str]]:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        msg = f"{path}: there is no such folder or file"
-        raise Misconfigured(msg)
-    found = sorted(_below(path)) if path.is_dir() else [path]
-    if not found:
-        msg = f"{path}: no policy (*.rego, tests left out) lies in this folder"
-        raise Misconfigured(msg)
-    return found
+    return files_of(path, _is_policy, "no policy (*.rego, tests left out) lies in this folder")
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for file in folder.rglob("*.rego"):
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if not hidden and not file.name.endswith("_test.rego") and file.is_file():
-            yield file
+def _is_policy(file: Path) -> bool:
+    return file.suffix == ".rego" and not file.name.endswith("_test.rego") and file.is_file()
 
 
 def _text(file: Path) -> str:

@@ -16,8 +16,9 @@ from typing import Any
 import yaml
 from yaml.composer import ComposerError
 
-from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.errors import Terminal
 from kube_sync.settings.yamlfile import explain
+from kube_sync.survey.folders import files_of
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _NO_OBJECTS = ("kustomization.yaml", "kustomization.yml")
@@ -84,21 +85,12 @@ def _of(path: str) -> Iterator[Manifest]:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        msg = f"{path}: there is no such folder or file"
-        raise Misconfigured(msg)
-    found = sorted(_below(path)) if path.is_dir() else [path]
-    if not found:
-        msg = f"{path}: no manifest ({', '.join(f'*{suffix}' for suffix in _SUFFIXES)}) lies there"
-        raise Misconfigured(msg)
-    return found
+    suffixes = ", ".join(f"*{suffix}" for suffix in _SUFFIXES)
+    return files_of(path, _is_manifest, f"no manifest ({suffixes}) lies there")
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for file in folder.rglob("*"):
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if file.suffix in _SUFFIXES and file.name not in _NO_OBJECTS and not hidden:
-            yield file
+def _is_manifest(file: Path) -> bool:
+    return file.suffix in _SUFFIXES and file.name not in _NO_OBJECTS
 
 
 def _decoded(content: bytes, file: str) -> str:
