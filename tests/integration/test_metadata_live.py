@@ -118,7 +118,7 @@ def of_class(name: str, namespace: str, /, **metadata: Any) -> dict[str, Any]:
 
 
 def choosing(namespace: str, name: str) -> dict[str, Any]:
-    """Return the seed's own: a class of pods gets its scheduler."""
+    """Return the proposal's own: a class of pods gets its scheduler."""
     return policy(
         f"{name.lower()}-pods",
         namespace,
