@@ -21,7 +21,7 @@ from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of, opa_of
 from tests.fakes.http import answer
 from tests.fakes.opa import FakeOpa, fake_opa
-from tests.unit.async_tools import PATIENCE
+from tests.unit.async_tools import until
 
 REPORT = "/v1/data/kube_sync/scheduling/validation/report"
 RESTRICTED = ObjectKey("", "restricted")
@@ -75,9 +75,7 @@ async def test_defaults_and_conditions_come_once_opa_has_the_rights(tmp_path: Pa
             await api.http.until(
                 lambda: "status" in api.objects(SCHEDULING_POLICIES).get(RESTRICTED, {})
             )
-            async with asyncio.timeout(PATIENCE):
-                while {readiness.conditions[name] for name in _DONE} != {"ok"}:
-                    await asyncio.sleep(0.01)
+            await until(lambda: {readiness.conditions[name] for name in _DONE} == {"ok"})
         (accepted, _) = api.get(SCHEDULING_POLICIES, RESTRICTED)["status"]["conditions"]
         assert (accepted["type"], accepted["status"]) == ("Accepted", "True")
         assert ObjectKey("kube-sync", LEASE) in api.objects(LEASES)
