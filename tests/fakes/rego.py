@@ -42,6 +42,8 @@ class RegoOpa:
         """Have these MetadataPolicies and no others."""
         tree: dict[str, dict[str, Any]] = {}
         for policy in stored:
+            if policy.get("kind", "MetadataPolicy") != "MetadataPolicy":
+                continue
             metadata = policy["metadata"]
             tree.setdefault(metadata["namespace"], {})[metadata["name"]] = policy
         self.put("data/kubernetes/metadatapolicies", tree)

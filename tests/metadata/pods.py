@@ -8,7 +8,9 @@ from typing import Any
 # The same amounts in many spellings, from small to large: equal where Kubernetes says so, which no
 # comparison of texts sees, and none of floats.
 _CPU = (
-    ("1n", "0.1n", "1e-10", "0.5e-9"),
+    # The API server rounds up to thousandths before it compares.
+    ("1n", "0.1n", "1e-10", "0.5e-9", "1m", "999999n", "0.001", "1e-3"),
+    ("101m", "100001u", "100000001n", "0.1005"),
     ("100m", "0.1", "100000u", "100000000n", "1e-1", ".1", "0.10", "+100m"),
     ("250m", "0.25", "25e-2", "250000u"),
     ("1", "1000m", "1.0", "1.", "1000000u", "0.001k", "1e0", "1E0"),

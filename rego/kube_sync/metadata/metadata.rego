@@ -108,13 +108,17 @@ _decided(_, _, matching) := {
 
 _decided(whole, first, matching) := {
 	"allowed": true,
-	"reasons": rules.accounts(matching),
+	"reasons": array.concat(_first_said(first), rules.accounts(matching)),
 	"patch": changes.patch(whole, object.union({"annotations": first, "labels": {}}, updates)),
 	"policies": _names(matching),
 } if {
 	rules.rejecting(matching) == []
 	updates := rules.updates(matching)
 }
+
+_first_said({}) := []
+
+_first_said(first) := qos.said if first != {}
 
 _names(list) := sort({found.policy | some found in list})
 

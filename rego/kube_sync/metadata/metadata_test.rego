@@ -158,6 +158,7 @@ test_policies_see_the_quality_of_service if {
 	policies := {"a": chosen("Guaranteed", "exact"), "b": chosen("BestEffort", "batch")}
 	answer := metadata.pipeline with input as pod with data.kubernetes.metadatapolicies as {"shop": policies}
 	answer.policies == ["b"]
+	answer.reasons[0] == sprintf(`quality of service: annotation %q is "BestEffort"`, [qos.annotation])
 	answer.patch == [{"op": "add", "path": "/metadata/annotations", "value": {
 		qos.annotation: "BestEffort",
 		"scheduler.alpha.kubernetes.io/name": "batch",

@@ -30,7 +30,7 @@ decision := {
 
 decision := {
 	"allowed": count(refusals) == 0,
-	"reasons": array.concat(refusals, _said),
+	"reasons": array.concat(refusals, said),
 	"patch": _patch,
 	"policies": [],
 } if {
@@ -70,6 +70,8 @@ _spec := object.get(scope.object_of(_request), "spec", {})
 
 _patch := changes.patch(scope.object_of(_request), {"labels": {}, "annotations": annotations})
 
-_said := [sprintf("quality of service: annotation %q is %q", [key, value]) |
+# METADATA
+# description: What is written on the object of the request, for people
+said := [sprintf("quality of service: annotation %q is %q", [key, value]) |
 	some key, value in annotations
 ]

@@ -138,7 +138,12 @@ said(kind, expression) := sprintf("%s %q does not exist", [kind, expression.key]
 	expression.operator == "DoesNotExist"
 }
 
-_quoted(values) := substring(json.marshal(values), 0, 120)
+_quoted(values) := text if {
+	text := json.marshal(values)
+	count(text) <= _most_shown
+} else := concat("", [substring(json.marshal(values), 0, _most_shown), "…"])
+
+_most_shown := 120
 
 # METADATA
 # description: |

@@ -107,6 +107,7 @@ test_contradictions_are_found if {
 test_expressions_are_said if {
 	selector.said("label", needs("a", "In", ["1"])) == `label "a" in ["1"]`
 	selector.said("label", needs("a", "NotIn", ["1"])) == `label "a" not in ["1"]`
+	endswith(selector.said("label", needs("a", "In", [sprintf("value-%d", [n]) | some n in numbers.range(1, 40)])), "…")
 	selector.said("annotation", needs("a", "Exists", [])) == `annotation "a" exists`
 	selector.said("annotation", needs("a", "DoesNotExist", [])) == `annotation "a" does not exist`
 }

@@ -62,11 +62,16 @@ _total(considered, field) := {name: sum(amounts) |
 	some name in _counted
 	amounts := [amount |
 		some resources in considered
-		amount := resources[field][name]
-		amount > 0
+		given := resources[field][name]
+		given > 0
+		amount := _whole_milli(given)
 	]
 	count(amounts) > 0
 }
+
+# The API server rounds up what it stores to thousandths (SetDefaults_ResourceList), and the defaults
+# of a pod are summed up before that.
+_whole_milli(amount) := amount + ((1000000 - (amount % 1000000)) % 1000000)
 
 # Containers with their paths; those that run beside the others before those that run first.
 _containers(spec) := array.concat(_listed(spec, "containers"), _listed(spec, "initContainers"))

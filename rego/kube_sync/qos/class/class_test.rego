@@ -36,6 +36,12 @@ test_anything_else_is_burstable if {
 	class.of(pod([{"limits": both("1", "1Gi"), "requests": both("1", "1G")}], [])) == "Burstable"
 }
 
+test_amounts_are_compared_as_they_are_stored_in_whole_thousandths if {
+	class.of(pod([{"limits": both("101m", "1"), "requests": both("100001u", "1")}], [])) == "Guaranteed"
+	class.of(pod([{"limits": both("1m", "1"), "requests": both("1n", "1")}], [])) == "Guaranteed"
+	class.of(pod([{"limits": both("100m", "1"), "requests": both("100001u", "1")}], [])) == "Burstable"
+}
+
 test_amounts_are_compared_in_sum if {
 	crossed := [
 		{"limits": both("1", "1"), "requests": both("2", "1")},
