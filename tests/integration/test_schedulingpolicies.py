@@ -173,7 +173,10 @@ async def test_rules_accept_what_the_schema_takes(launcher: Launcher, spec: Any)
     assert (await _report(spec))["problems"] == []
 
 
-_ABSENT = ({"required": {"schedulerNames": []}}, {"required": {"SchedulerNames": []}})
+_ABSENT: tuple[Any, ...] = (
+    {"required": {"schedulerNames": []}},
+    {"required": {"SchedulerNames": []}},
+)
 
 
 @pytest.mark.parametrize("spec", [spec for spec, _ in REFUSED], ids=json.dumps)
