@@ -120,6 +120,8 @@ test_node_of_a_daemonsets_pod_needs_no_permission if {
 	owned := {"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": true}]}}
 	update := object.union(bound, {"operation": "UPDATE"})
 	world.decided(specs, object.union(update, {"oldObject": bound.object}), {}).allowed
+	other := world.request("UPDATE", node([{"matchFields": [expression("metadata.name", "In", ["master-1"])]}]))
+	not world.decided(specs, object.union(other, {"oldObject": bound.object}), {}).allowed
 	not world.decided(specs, object.union(update, {"oldObject": owned, "object": owned}), {}).allowed
 }
 
