@@ -26,6 +26,7 @@ from kube_sync.settings import (
 )
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CONFIGMAPS, key
+from tests.fakes.http import answer
 from tests.fakes.opa import FakeOpa, fake_opa
 from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
@@ -127,6 +128,22 @@ async def test_a_kind_that_comes_is_found(world: World) -> None:
     await until(lambda: "restricted" in world.held("schedulingpolicies"))
     assert "status" not in world.held("schedulingpolicies")["restricted"]
     await until(lambda: world.readiness.conditions[str(SYSTEM.policies)] == "ok")
+
+
+async def test_a_kind_that_goes_while_it_cannot_be_followed_is_waited_for_by_nobody(
+    world: World,
+) -> None:
+    """Moves are held for what is not current; of what there is no kind everything is."""
+    name, path = "schedulingpolicies", SYSTEM.policies.path()
+    _define(world.api, SYSTEM.policies)
+    world.put(name, key("restricted", ""), spec={})
+    await until(lambda: "restricted" in world.held(name))
+    failing = world.api.http.fault(lambda r: r.path == path, answer(503), times=1000)
+    world.api.http.cut()
+    await until(lambda: name in {one.source for one in world.hub.currency.late})
+    world.api.undefine(SYSTEM.policies)
+    world.api.http.faults.remove(failing)
+    await until(lambda: name not in {one.source for one in world.hub.currency.late})
 
 
 async def test_a_configmap_that_is_broken_takes_nothing_of_it_with_it(world: World) -> None:
