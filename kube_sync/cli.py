@@ -44,7 +44,8 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   analyze    tells which fields a policy reads, and what replicating only these saves
   scheduling tells whether SchedulingPolicies admit a pod, and why
   metadata   tells what MetadataPolicies would do to an object, and by which rule
-  topology   shows, from manifests, what policies attach to and what applies on each path
+  topology   shows, from manifests, what policies attach to and what applies on each path;
+             with --live, the controller that tells it in a cluster
 """
 
 _EPILOG = f"""\
@@ -84,12 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         command = _command(commands, name, what, _service)
         command.set_defaults(service=name)
-        command.add_argument(
-            "--log-level",
-            choices=["debug", "info", "warning", "error"],
-            default="info",
-            help="how much to log to standard error (default: %(default)s)",
-        )
+        _declare_log_level(command)
         if name == "remediate":
             remediation.declare(command, _remediation)
     declare(_command(commands, "analyze", WHAT, _analyze))
@@ -98,7 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     scheduling.declare(asked, _scheduling)
     asked = _command(commands, "metadata", metadata.WHAT, _metadata)
     metadata.declare(asked, _metadata)
-    charting.declare(_command(commands, "topology", charting.WHAT, _topology))
+    asked = _command(commands, "topology", charting.WHAT, _topology)
+    asked.set_defaults(service="topology")
+    _declare_log_level(asked)
+    charting.declare(asked)
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -136,6 +135,15 @@ def _command(
     return command
 
 
+def _declare_log_level(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="info",
+        help="how much a service logs to standard error (default: %(default)s)",
+    )
+
+
 def _service(arguments: argparse.Namespace) -> int:
     source = source_of(arguments.config, os.environ)
     settings = source.load(source.read())
@@ -148,6 +156,7 @@ def _service(arguments: argparse.Namespace) -> int:
         "remediate": app.run_remediate,
         "admit": app.run_admit,
         "run": partial(app.run_all, source=source),
+        "topology": app.run_topology,
     }
     asyncio.run(_awaited(services[arguments.service](settings)))
     return 0
@@ -192,6 +201,8 @@ def _analyze(arguments: argparse.Namespace) -> int:
 
 def _topology(arguments: argparse.Namespace) -> int:
     request = charting.requested(arguments)
+    if arguments.live:
+        return _service(arguments)
     from kube_sync.survey.topology import command  # noqa: PLC0415 - only here
 
     try:

@@ -11,13 +11,17 @@ from typing import Literal
 
 from kube_sync.errors import Misconfigured
 
-WHAT = "print from manifests what policies attach to, and what applies on each path"
+WHAT = "tell what policies attach to and what applies on each path, from manifests or as a controller"
 
 _DESCRIPTION = """\
-Builds the topology of the Gateway API objects and policies of manifests, without a cluster:
+With -f, builds the topology of the Gateway API objects and policies of manifests, without a cluster:
 classes, gateways, listeners, routes, their rules, services and their ports, and the policies that
 target them. A path is what a request goes through; its effective policy is what all policies on
 it come to, by defaults, overrides and merge strategies. docs/topology.md explains all of it.
+
+With --live, runs as a controller beside a cluster until it is stopped: the same topology, of what
+the API server holds, written into the statuses of policies and of what they affect, and as a
+picture into a ConfigMap. One of several replicas writes, the one that holds the Lease.
 """
 
 _EXAMPLES = """\
@@ -33,6 +37,8 @@ examples:
   kube-sync topology -f manifests/ --from gatewayclass.gateway.networking.k8s.io:lab \\
       --to httproute.gateway.networking.k8s.io:shop/web#rule-1
       the paths between two locators, as the JSON has them
+  kube-sync topology --live --config kube-sync.yaml
+      the controller
 
 exit status: 0; 1 if a manifest cannot be read, or --strict has something against it; 2 if the
 command line is wrong.
@@ -60,13 +66,17 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
         "-f",
         "--files",
-        required=True,
+        default=[],
         action="append",
         metavar="DIR",
         help="a folder or file of YAML or JSON, - for standard input (repeatable)",
+    )
+    source.add_argument(
+        "--live", action="store_true", help="run as the controller of a cluster until stopped"
     )
     parser.add_argument(
         "-o",
@@ -105,7 +115,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def requested(arguments: argparse.Namespace) -> Request:
-    """Return what is asked for. Raises Misconfigured."""
+    """Return what is asked for of manifests. Raises Misconfigured."""
     request = Request(
         files=tuple(arguments.files),
         output=arguments.output,
@@ -117,6 +127,9 @@ def requested(arguments: argparse.Namespace) -> Request:
         namespace=arguments.namespace,
     )
     _check(request)
+    if arguments.live and request != Request(()):
+        msg = "--live: the controller prints nothing: leave the options of what is printed out"
+        raise Misconfigured(msg)
     return request
 
 
