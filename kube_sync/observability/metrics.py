@@ -211,3 +211,8 @@ policy_conditions = Counter(
     "Times that the conditions of a policy were looked at, by its kind and by outcome",
     ["kind", "outcome"],
 )
+topology_writes = Counter(
+    "kube_sync_topology_writes_total",
+    "Writes of what a topology says, by what was written (status, picture) and by outcome",
+    ["what", "outcome"],
+)
