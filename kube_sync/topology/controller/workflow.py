@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from kube_sync.topology.controller.events import ResourceEvent
+from kube_sync.topology.identity import Locator
 from kube_sync.topology.topology import Topology
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -24,11 +25,14 @@ class Reconciliation:
 
     With an `error` the topology is the one from before it: the objects say what cannot be, such as
     a loop. The `state` is shared by all that one reconcile calls, and empty when it begins.
+    `affected` are the nodes whose effective policies may differ from those that the last reconcile
+    saw that succeeded. Nothing of the topology may be kept beyond the call.
     """
 
     events: Sequence[ResourceEvent]
     topology: Topology
     error: Exception | None = None
+    affected: frozenset[Locator] = frozenset()
     state: dict[Any, Any] = field(default_factory=dict)
 
 

@@ -82,7 +82,11 @@ class World:
 
     def objects(self) -> Iterator[Body]:
         """Yield every object, all as they were when the first one was asked for."""
-        yield from list(self._objects.values())
+        yield from self.snapshot().values()
+
+    def snapshot(self) -> dict[Locator, Body]:
+        """Return every object."""
+        return dict(self._objects)
 
     def get(self, locator: Locator) -> Body | None:
         """Return the newest state of an object, that is newer than what was taken perhaps."""
