@@ -35,6 +35,12 @@ class Latest:
         """Take in what a write at a resourceVersion was answered with."""
         self._answers[name] = written_on, answer
 
+    def wrote(self, name: Locator, told: Body) -> bool:
+        """Tell whether a state that is told of is the answer to a write."""
+        version = text(told, "metadata", "resourceVersion")
+        known = self._answers.get(name)
+        return known is not None and text(known[1], "metadata", "resourceVersion") == version
+
     def tidy(self) -> None:
         """Let go of answers that do not count any more."""
         for name in list(self._answers):

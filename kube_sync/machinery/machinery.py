@@ -16,13 +16,15 @@ import structlog
 
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.client import KubeClient
+from kube_sync.machinery.heeding import matter
 from kube_sync.machinery.latest import Latest
 from kube_sync.machinery.picture import Picture
 from kube_sync.machinery.plan import Planner, Step
 from kube_sync.machinery.sending import Sending
 from kube_sync.machinery.writer import Addresses, Writer
 from kube_sync.topology import GroupKind, Locator, Node, Topology
-from kube_sync.topology.controller import Reconciliation, Workflow
+from kube_sync.topology.controller.events import ResourceEvent
+from kube_sync.topology.controller.workflow import Reconciliation, Workflow
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.shapes import Malformed
 
@@ -63,6 +65,14 @@ class Machinery:
     def workflow(self) -> Workflow:
         """What to call whenever the graph has changed."""
         return Workflow(tasks=(self.statuses, self.picture))
+
+    def heeds(self, event: ResourceEvent) -> bool:
+        """Tell whether an event calls for another look: not one that tells of our own write."""
+        if event.meaning or event.old is None or event.new is None:
+            return True
+        if self._latest.wrote(event.locator, event.new):
+            return False
+        return matter(event.old) != matter(event.new)
 
     async def statuses(self, reconciliation: Reconciliation) -> None:
         """Bring the statuses of all objects up to date. Raises Retriable where some are not."""
