@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kube_sync.topology import Locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import text
+from kube_sync.topology.shapes import Malformed, text
 
 
 class Latest:
@@ -26,7 +26,7 @@ class Latest:
         body = self._held(name)
         if name in self._answers:
             written_on, answer = self._answers[name]
-            if body is not None and text(body, "metadata", "resourceVersion") == written_on:
+            if body is not None and _version(body) == written_on:
                 return answer
             del self._answers[name]
         return body
@@ -37,11 +37,17 @@ class Latest:
 
     def wrote(self, name: Locator, told: Body) -> bool:
         """Tell whether a state that is told of is the answer to a write."""
-        version = text(told, "metadata", "resourceVersion")
         known = self._answers.get(name)
-        return known is not None and text(known[1], "metadata", "resourceVersion") == version
+        return known is not None and _version(known[1]) == _version(told)
 
     def tidy(self) -> None:
         """Let go of answers that do not count any more."""
         for name in list(self._answers):
             self.get(name)
+
+
+def _version(body: Body) -> str | None:
+    try:
+        return text(body, "metadata", "resourceVersion")
+    except Malformed:
+        return None

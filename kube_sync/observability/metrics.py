@@ -224,6 +224,7 @@ topology_reconcile_seconds = Histogram(
     "kube_sync_topology_reconcile_seconds",
     "Time that a reconcile of the whole topology took",
     buckets=_LATENCY,
+)
 topology_writes = Counter(
     "kube_sync_topology_writes_total",
     "Writes of what a topology says, by what was written (status, picture) and by outcome",
