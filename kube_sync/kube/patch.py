@@ -100,7 +100,7 @@ async def apply_metadata(
         "kind": kind,
         "metadata": metadata,
     }
-    with _gone_if_another():
+    with gone_if_another():
         await client.request(
             "PATCH",
             gvr.path(key.namespace, key.name),
@@ -132,7 +132,7 @@ async def apply_status(
         "metadata": {"name": key.name, "uid": uid},
         "status": dict(status),
     }
-    with _gone_if_another():
+    with gone_if_another():
         await client.request(
             "PATCH",
             gvr.path(key.namespace, key.name) + "/status",
@@ -156,7 +156,7 @@ async def amend_metadata(
     Raises SyncError: NotFound when the object is gone, Conflict when it has changed or another one
     has its name.
     """
-    with _changed_if_untrue():
+    with changed_if_untrue():
         await client.request(
             "PATCH",
             gvr.path(key.namespace, key.name),
@@ -213,7 +213,7 @@ def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _gone_if_another() -> Iterator[None]:
+def gone_if_another() -> Iterator[None]:
     """Tell by what the API server says of the uid that the object is not there any more."""
     try:
         yield
@@ -225,7 +225,7 @@ def _gone_if_another() -> Iterator[None]:
 
 
 @contextmanager
-def _changed_if_untrue() -> Iterator[None]:
+def changed_if_untrue() -> Iterator[None]:
     """Tell a `test` that failed, which is a 422 too, from a value that is refused."""
     try:
         yield

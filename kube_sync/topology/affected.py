@@ -7,26 +7,36 @@ node, from where the policy comes in down to the end (GEP-713, target object sta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from kube_sync.topology.conditions import Condition
 from kube_sync.topology.effective import Combined, EffectivePolicy
+from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator, locator
 from kube_sync.topology.topology import Topology
 
 _DOMAIN = "kube-sync.io"
 
 
+class Effect(NamedTuple):
+    """A policy that has an effect on a node, on a path through it or, of a namespace, into it."""
+
+    policy: Locator
+    node: Locator
+    path: Path
+
+
 def affected(topology: Topology, kinds: Iterable[GroupKind]) -> list[Condition]:
     """Return a condition `<Kind>Affected` for each node that policies of these kinds affect."""
     return [
-        Condition(node, f"{_DOMAIN}/{kind.kind}Affected", "True", "Accepted", _message(kind, by))
+        Condition(node, condition_type(kind), "True", "Accepted", message(kind, by))
         for kind in sorted(set(kinds))
         for node, by in sorted(_of_kind(topology, kind).items())
     ]
 
 
-def _of_kind(topology: Topology, kind: GroupKind) -> dict[Locator, set[Locator]]:
-    found: dict[Locator, set[Locator]] = {}
+def effects(topology: Topology, kind: GroupKind) -> Iterator[Effect]:
+    """Yield what policies of a kind have an effect on, path by path."""
     known: dict[int, list[Locator]] = {}  # by what was combined: the policies that it is from
     for one in topology.effective(kind):
         if one.combined is not None:
@@ -35,7 +45,24 @@ def _of_kind(topology: Topology, kind: GroupKind) -> dict[Locator, set[Locator]]
                 policies = known[id(one.combined)] = _in_force(one.combined)
             for policy in policies:
                 for node in _below(topology, one, policy):
-                    found.setdefault(node, set()).add(policy)
+                    yield Effect(policy, node, one.path)
+
+
+def condition_type(kind: GroupKind) -> str:
+    """Return the type of the condition that says so of one kind of policies."""
+    return f"{_DOMAIN}/{kind.kind}Affected"
+
+
+def message(kind: GroupKind, by: Iterable[Locator]) -> str:
+    """Return what the condition says where these policies affect a node."""
+    names = " ".join(sorted(name.partition(":")[2] for name in by))
+    return f"Object affected by {kind.kind} [{names}]"
+
+
+def _of_kind(topology: Topology, kind: GroupKind) -> dict[Locator, set[Locator]]:
+    found: dict[Locator, set[Locator]] = {}
+    for policy, node, _ in effects(topology, kind):
+        found.setdefault(node, set()).add(policy)
     return found
 
 
@@ -58,8 +85,3 @@ def _below(topology: Topology, one: EffectivePolicy, policy: Locator) -> Iterato
             yield space
         if inside:
             yield name
-
-
-def _message(kind: GroupKind, by: Iterable[Locator]) -> str:
-    names = " ".join(sorted(name.partition(":")[2] for name in by))
-    return f"Object affected by {kind.kind} [{names}]"

@@ -7,6 +7,7 @@ told by all paths together: each of its rules is in force on a path, or another 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from kube_sync.topology.conditions import ACCEPTED, PROGRAMMED, RESOLVED, Condition
@@ -69,6 +70,16 @@ class Standing:
         """Yield the conditions of each policy."""
         for _, outcome in self._known.values():
             yield from outcome.conditions
+
+    def of(
+        self, name: Locator, targets: Collection[Locator], combined: Iterable[Combined]
+    ) -> tuple[Condition, ...]:
+        """Return the conditions of a policy as if it had these targets and paths alone."""
+        matter = self._known[name][0]
+        beaten = {target: by for target, by in matter.beaten.items() if target in targets}
+        aim = replace(matter.aim, targets=tuple(targets))
+        part = _Matter(matter.policy, aim, beaten, tuple(combined))
+        return self._outcome(part).conditions
 
     def conflicts(self) -> Iterator[Conflict]:
         """Yield where policies of one target contradict each other."""

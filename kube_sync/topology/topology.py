@@ -7,11 +7,11 @@ update touches. An update that would close a loop where none is allowed changes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from kube_sync.errors import Terminal
 from kube_sync.topology.conditions import Condition
-from kube_sync.topology.effective import EffectivePolicies, EffectivePolicy
+from kube_sync.topology.effective import Combined, EffectivePolicies, EffectivePolicy
 from kube_sync.topology.graph import Graph, Path
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
 from kube_sync.topology.linking import Edge, Linker, Rewired
@@ -103,6 +103,11 @@ class Topology:
     def __contains__(self, locator: Locator) -> bool:
         return locator in self._state.nodes
 
+    @property
+    def kinds(self) -> Mapping[GroupKind, Kind]:
+        """The kinds that it has nodes for, those of policies among them."""
+        return self._state.kinds
+
     def nodes(self) -> Iterator[Node]:
         """Yield every node, in the order of their locators."""
         for locator in sorted(self._state.nodes):
@@ -129,6 +134,16 @@ class Topology:
         for standing in self._looked():
             found += standing.conditions()
         return sorted(set(found))
+
+    def conditions_of(
+        self, policy: Locator, targets: Collection[Locator], combined: Iterable[Combined]
+    ) -> tuple[Condition, ...]:
+        """Return the conditions of a policy as if it had these targets and paths alone.
+
+        `combined` is what it is part of there.
+        """
+        self._looked()
+        return self._standings[self[policy].kind].of(policy, targets, combined)
 
     def conflicts(self) -> list[Conflict]:
         """Return where policies of one target contradict each other."""

@@ -1,0 +1,102 @@
+"""Statuses of objects that several controllers write, by the subresource.
+
+Lists that are maps by server-side apply: the field manager owns exactly what it names. Lists that
+are one value whole, bound to the resourceVersion that was read. And what no apply takes away, since
+others own it too, by a JSON Patch that fits only the state that was read. Each answers with the
+object as it is then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kube_sync.errors import Retriable
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.patch import changed_if_untrue, gone_if_another
+from kube_sync.objects import GroupVersionResource, ObjectKey
+
+Json = Mapping[str, Any]
+
+
+async def apply_shared(
+    client: KubeClient,
+    gvr: GroupVersionResource,
+    kind: str,
+    key: ObjectKey,
+    uid: str,
+    status: Json,
+    manager: str,
+) -> Json:
+    """Make `manager` own these fields of the status and no others of it.
+
+    Raises SyncError: NotFound when the object is gone, also when another one has its name.
+    """
+    body: dict[str, Any] = {
+        "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
+        "kind": kind,
+        "metadata": {"name": key.name, "uid": uid},
+    }
+    body |= {"status": dict(status)} if status else {}
+    # Forced: the conditions are ours by their types, whoever wrote them last.
+    params = {"fieldManager": manager, "force": "true"}
+    with gone_if_another():
+        return await _patch(client, gvr, key, params, body, "application/apply-patch+yaml")
+
+
+async def replace_lists(
+    client: KubeClient,
+    gvr: GroupVersionResource,
+    key: ObjectKey,
+    version: str,
+    status: Json,
+    manager: str,
+) -> Json:
+    """Set fields of the status if the object is still at `version`.
+
+    Raises SyncError: Conflict when it is not.
+    """
+    body = {"metadata": {"resourceVersion": version}, "status": dict(status)}
+    params = {"fieldManager": manager}
+    return await _patch(client, gvr, key, params, body, "application/merge-patch+json")
+
+
+async def remove_at(
+    client: KubeClient,
+    gvr: GroupVersionResource,
+    key: ObjectKey,
+    version: str,
+    pointers: Sequence[str],
+    manager: str,
+) -> Json:
+    """Remove what JSON pointers point to, one after the other, if it is still at `version`.
+
+    Raises SyncError: Conflict when it is not.
+    """
+    body = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
+    body += [{"op": "remove", "path": pointer} for pointer in pointers]
+    params = {"fieldManager": manager}
+    with changed_if_untrue():
+        return await _patch(client, gvr, key, params, body, "application/json-patch+json")
+
+
+async def _patch(
+    client: KubeClient,
+    gvr: GroupVersionResource,
+    key: ObjectKey,
+    params: Mapping[str, str],
+    body: object,
+    content_type: str,
+) -> Json:
+    path = gvr.path(key.namespace, key.name) + "/status"
+    encoded = msgspec.json.encode(body)
+    answer = await client.request(
+        "PATCH", path, params=params, body=encoded, content_type=content_type
+    )
+    try:
+        return msgspec.json.decode(answer, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        msg = f"what answers is no object: {error}"
+        raise Retriable(msg) from error

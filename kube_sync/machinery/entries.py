@@ -1,0 +1,116 @@
+"""Lists of entries of a status that several controllers share: `ancestors` and `parents`.
+
+Keeps true: the list is a map by what an entry refers to and who says it (PolicyStatus, RouteStatus
+of the Gateway API), though the API server takes it as one value: entries of others stay as they
+are, in their places, also those that nobody can read. There are never more than fit; which of ours
+are left out depends on names alone, and those that are not say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kube_sync.machinery.conditions import CONTROLLER, DOMAIN, About, Json, Said, merged, newer
+from kube_sync.machinery.conditions import stands as says_standing
+from kube_sync.topology.gateway import GATEWAY
+from kube_sync.topology.shapes import items
+
+_NAMED = 10  # of those that are left out
+_CONDITIONS = 8  # of an entry: maxItems
+_Key = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One such list: where it is, how an entry refers to something, and how many there may be."""
+
+    field: str
+    reference: str
+    most: int
+
+
+ANCESTORS = Listed("ancestors", "ancestorRef", 16)
+PARENTS = Listed("parents", "parentRef", 32)
+
+
+class Entry(NamedTuple):
+    """What is to be said with respect to one ancestor or parent."""
+
+    reference: Json
+    conditions: tuple[Said, ...]
+
+
+class Merged(NamedTuple):
+    """The list as it is to be, and how many of ours do not fit."""
+
+    entries: list[Any]
+    left_out: int
+
+
+def merge(listed: Listed, found: Sequence[Any], wanted: Iterable[Entry], about: About) -> Merged:
+    """Put our entries among those of others. Raises Malformed for one of ours that is none."""
+    left = {_key(entry.reference): entry for entry in wanted}
+    others = sum(1 for old in found if not _yields(listed, old, left, about))
+    fitting = sorted(left)[: max(0, listed.most - others)]
+    said = _said({key: left[key] for key in fitting}, [left[k] for k in sorted(left)])
+    result = []
+    for old in found:
+        if not _yields(listed, old, left, about):
+            result.append(old)
+        elif (new := said.pop(_key(old.get(listed.reference)), None)) is not None:
+            result.append(_entry(listed, new, items(old, "conditions"), about))
+    result += [_entry(listed, new, (), about) for _, new in sorted(said.items())]
+    return Merged(result, len(left) - len(fitting))
+
+
+def named(reference: Json) -> str:
+    """Return what a reference refers to, for people."""
+    parts = [str(reference[name]) for name in ("namespace", "name") if reference.get(name)]
+    section = reference.get("sectionName")
+    return "/".join(parts) + (f"#{section}" if section else "")
+
+
+def _yields(listed: Listed, old: Any, wanted: Mapping[_Key, Entry], about: About) -> bool:  # noqa: ANN401 - whatever is in the list
+    """Tell whether an entry is ours to change: one of a newer generation is only if it stays."""
+    if not isinstance(old, Mapping) or old.get("controllerName") != CONTROLLER:
+        return False
+    if _key(old.get(listed.reference)) in wanted:
+        return True
+    return not any(newer(condition, about) for condition in items(old, "conditions"))
+
+
+def _entry(listed: Listed, new: Entry, found: Iterable[Json], about: About) -> Json:
+    conditions = merged(found, new.conditions, about, says_standing)
+    return {
+        listed.reference: dict(new.reference),
+        "controllerName": CONTROLLER,
+        "conditions": conditions[:_CONDITIONS],
+    }
+
+
+def _said(fitting: Mapping[_Key, Entry], entries: Sequence[Entry]) -> dict[_Key, Entry]:
+    """Let the entries that fit tell of those that do not."""
+    missing = entries[len(fitting) :]
+    if not missing:
+        return dict(fitting)
+    names = [named(entry.reference) for entry in missing[:_NAMED]]
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    message = (
+        f"{len(missing)} of {len(entries)} are left out since no more fit: "
+        f"[{', '.join(names)}]{more}"
+    )
+    note = Said(f"{DOMAIN}/Truncated", "True", "TooMany", message)
+    return {
+        key: entry._replace(conditions=(*entry.conditions, note)) for key, entry in fitting.items()
+    }
+
+
+def _key(reference: object) -> _Key:
+    """Return a reference as a key, with what the API server puts where nothing is said."""
+    if isinstance(reference, Mapping):
+        reference = {"group": GATEWAY.group, "kind": GATEWAY.kind} | dict(reference)
+    return msgspec.json.encode(reference, order="deterministic")

@@ -1,0 +1,136 @@
+"""What is done whenever the graph has changed: statuses and the picture are brought up to date.
+
+Level-based: everything is looked at each time, and what is right is not written; so it makes no
+difference how often, after which events and after which failures it is called. It must be called by
+who holds the Lease, one call after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from kube_sync.errors import Retriable, SyncError
+from kube_sync.kube.client import KubeClient
+from kube_sync.machinery.heeding import matter
+from kube_sync.machinery.latest import Latest
+from kube_sync.machinery.picture import Picture
+from kube_sync.machinery.plan import Planner, Step
+from kube_sync.machinery.sending import Sending
+from kube_sync.machinery.writer import Addresses, Writer
+from kube_sync.topology import GroupKind, Locator, Node, Topology
+from kube_sync.topology.controller.events import ResourceEvent
+from kube_sync.topology.controller.workflow import Reconciliation, Workflow
+from kube_sync.topology.nodes import Body
+from kube_sync.topology.shapes import Malformed
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_SLICE: Final = 200  # objects that are looked at before others may run
+_NAMED: Final = 3  # troubles
+
+
+class Machinery:
+    """Writes what topologies say."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        held: Callable[[Locator], Body | None],
+        addresses: Addresses,
+        fence: Callable[[], float],
+        namespace: str,
+        note: Callable[[str], None],
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`held` returns the newest state of an object; `fence`: for how many seconds we may write.
+
+        The picture is in `namespace`; `note` is told how statuses go, in words.
+        """
+        sending = Sending(fence)
+        self._latest = Latest(held)
+        self._addresses = addresses
+        self._writer = Writer(client, addresses, sending, self._latest)
+        self._picture = Picture(client, sending, namespace)
+        self._note = note
+        self._now = now
+        self._complaints: Mapping[Locator, str] = {}
+
+    @property
+    def workflow(self) -> Workflow:
+        """What to call whenever the graph has changed."""
+        return Workflow(tasks=(self.statuses, self.picture))
+
+    def heeds(self, event: ResourceEvent) -> bool:
+        """Tell whether an event calls for another look: not one that tells of our own write."""
+        if event.meaning or event.old is None or event.new is None:
+            return True
+        if self._latest.wrote(event.locator, event.new):
+            return False
+        return matter(event.old) != matter(event.new)
+
+    async def statuses(self, reconciliation: Reconciliation) -> None:
+        """Bring the statuses of all objects up to date. Raises Retriable where some are not."""
+        # For people only: nothing goes by it.
+        now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        planner = Planner(reconciliation.topology, self._tells, now)
+        self._latest.tidy()
+        troubles = await self._writer.write(self._steps(planner))
+        self._complain(planner.complaints)
+        self._tell(troubles, planner.complaints)
+
+    async def picture(self, reconciliation: Reconciliation) -> None:
+        """Bring the picture up to date. Raises SyncError."""
+        await self._picture.draw(reconciliation.topology)
+
+    def _tells(self, kind: GroupKind) -> bool:
+        address = self._addresses(kind)
+        return address is not None and address.ancestors
+
+    async def _steps(self, planner: Planner) -> AsyncIterator[Step]:
+        for number, node in enumerate(_objects(planner.topology), 1):
+            if planner.has_place(node) and (step := self._step(planner, node)) is not None:
+                yield step
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _step(self, planner: Planner, node: Node) -> Step | None:
+        try:
+            current = self._latest.get(node.locator)
+            return None if current is None else planner.step(node, current)
+        except Malformed as error:
+            planner.complaints[node.locator] = f"its status is left as it is: {error}"
+            return None
+
+    def _complain(self, complaints: Mapping[Locator, str]) -> None:
+        """Say once what no write can help."""
+        for name, complaint in sorted(complaints.items()):
+            if self._complaints.get(name) != complaint:
+                log.warning("status_incomplete", locator=name, reason=complaint)
+        self._complaints = complaints
+
+    def _tell(
+        self, troubles: Mapping[Locator, SyncError], complaints: Mapping[Locator, str]
+    ) -> None:
+        if not troubles:
+            self._note(_listed("ok but for", complaints) if complaints else "ok")
+            return
+        message = _listed("statuses not written", {n: str(e) for n, e in troubles.items()})
+        self._note(message)
+        asked = [e.retry_after for e in troubles.values() if isinstance(e, Retriable)]
+        raise Retriable(message, max((seconds for seconds in asked if seconds), default=None))
+
+
+def _objects(topology: Topology) -> Collection[Node]:
+    return [node for node in topology.nodes() if node.owner is None]
+
+
+def _listed(what: str, said: Mapping[Locator, str]) -> str:
+    first = "; ".join(f"{name}: {said[name]}" for name in sorted(said)[:_NAMED])
+    more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    return f"{what}: {first}{more}"

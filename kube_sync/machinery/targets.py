@@ -1,0 +1,103 @@
+"""What is said of each target: that policies of a kind affect it.
+
+Keeps true: it is said where there is a place for it: of a Gateway, a GatewayClass, a Service and a
+Namespace in `status.conditions`, of a listener in its own entry of the Gateway's status, of a route
+in an entry for each parentRef that it is affected through. A rule and a port have no status: what
+affects them is said of the route and the Service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from kube_sync.machinery.conditions import Json, Said
+from kube_sync.machinery.entries import Entry
+from kube_sync.topology import GroupKind, Locator, Node, Topology
+from kube_sync.topology.affected import condition_type, effects, message
+from kube_sync.topology.gateway import GATEWAY, LISTENER, ROUTES
+from kube_sync.topology.shapes import items, number, text
+
+_By = dict[Locator, dict[GroupKind, set[Locator]]]  # by the target and the kind: policies
+_REFERENCE = ("group", "kind", "namespace", "name", "sectionName", "port")
+
+
+class Affected:
+    """What affects the targets of a topology as it is now."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._whole: _By = {}
+        self._through: dict[Locator, _By] = {}  # of routes: by the listener or gateway before
+        for kind in sorted(topology.policy_kinds):
+            self._look(kind)
+
+    def of(self, node: Locator) -> tuple[Said, ...]:
+        """Return what is to be said of an object or a listener."""
+        return _said(self._whole.get(node, {}))
+
+    def entries(self, route: Node) -> list[Entry]:
+        """Return what is to be said of a route, by parentRef. Raises Malformed."""
+        found = []
+        for reference, parents in self._parents(route):
+            by = _united(self._through.get(route.locator, {}).get(p, {}) for p in parents)
+            if by:
+                found.append(Entry(reference, _said(by)))
+        return found
+
+    def _look(self, kind: GroupKind) -> None:
+        for policy, node, path in effects(self._topology, kind):
+            told = self._told_at(node)
+            self._whole.setdefault(told, {}).setdefault(kind, set()).add(policy)
+            if self._topology[told].kind in ROUTES:
+                before = path[path.index(told) - 1]
+                through = self._through.setdefault(told, {}).setdefault(before, {})
+                through.setdefault(kind, set()).add(policy)
+
+    def _told_at(self, name: Locator) -> Locator:
+        node = self._topology[name]
+        return name if node.owner is None or node.kind == LISTENER else node.owner
+
+    def _parents(self, route: Node) -> Iterator[tuple[Json, list[Locator]]]:
+        """Yield the references of a route to Gateways, each with the parents that it leads to."""
+        above = [self._topology[name] for name in self._topology.targetables.parents(route.locator)]
+        for said in items(route.body, "spec", "parentRefs"):
+            reference = _reference(said)
+            if (reference["group"], reference["kind"]) == GATEWAY:
+                yield reference, [n.locator for n in above if _meant(reference, n, route)]
+
+
+def _reference(said: Json) -> Json:
+    """Return a parentRef with what the API server puts where nothing is said."""
+    known = {"group": GATEWAY.group, "kind": GATEWAY.kind}
+    return known | {name: said[name] for name in _REFERENCE if said.get(name) is not None}
+
+
+def _meant(reference: Json, parent: Node, route: Node) -> bool:
+    owner, _, section = parent.name.partition("#")
+    namespace = text(reference, "namespace") or route.namespace
+    if (parent.namespace, owner) != (namespace, text(reference, "name")):
+        return False
+    wanted, port = text(reference, "sectionName"), number(reference, "port")
+    if parent.owner is None:  # a topology without sections
+        return True
+    return wanted in ("", section) and port in (None, number(parent.body, "port"))
+
+
+def _said(by: Mapping[GroupKind, set[Locator]]) -> tuple[Said, ...]:
+    """Return a condition for each type; kinds of one name in two groups share theirs."""
+    found: dict[str, list[str]] = {}
+    for kind, policies in sorted(by.items()):
+        found.setdefault(condition_type(kind), []).append(message(kind, policies))
+    return tuple(
+        Said(type_, "True", "Accepted", "; ".join(said)) for type_, said in sorted(found.items())
+    )
+
+
+def _united(
+    found: Iterable[Mapping[GroupKind, set[Locator]]],
+) -> dict[GroupKind, set[Locator]]:
+    united: dict[GroupKind, set[Locator]] = {}
+    for one in found:
+        for kind, policies in one.items():
+            united.setdefault(kind, set()).update(policies)
+    return united
