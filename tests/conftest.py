@@ -24,6 +24,7 @@ from tools.servers.project_image import IMAGE, ensure_project_image
 from tools.servers.running import Launcher
 from tools.servers.secured_opa import RunningOpa, start_opa
 from tools.servers.stack import RunningStack, furnished_stack
+from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +53,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _prepare(config: pytest.Config) -> Launcher:
     for name in ("kubectl", "kustomize", "opa"):
         ensure_binary(name)
+    for project in third_parties():
+        ensure_kinds(project)
     try:
         ensure_engine()
     except EngineUnavailable as error:
@@ -115,6 +118,13 @@ def stack(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Itera
     end_recorded(tmp_path_factory.getbasetemp().parent, orphans_only=True)
     with furnished_stack(launcher, tmp_path_factory.mktemp("stack"), audit=True) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def gateway_api(stack: RunningStack) -> RunningStack:
+    """The session's stack with the kinds of the Gateway API on it, experimental ones too."""
+    stack.install_gateway_api()
+    return stack
 
 
 @pytest.fixture(scope="session")
