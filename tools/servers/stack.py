@@ -73,12 +73,7 @@ class RunningStack:
 
     def install_kinds(self, path: Path) -> None:
         """Apply the CRDs of a file or folder and wait until the API server serves them."""
-        self.apply(path)
-        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        # Established comes before the storage is ready: until then a list answers 429, which
-        # kubectl waits out.
-        names = self.kubectl("get", "crd", "--output=jsonpath={.items[*].metadata.name}").split()
-        self.kubectl("get", ",".join(names), "--all-namespaces", "--output=name")
+        install_kinds(self.kubeconfigs["admin"], path)
 
     def install_gateway_api(self) -> None:
         """Install the Gateway API's kinds (experimental channel) and wait until they are served."""
@@ -152,6 +147,17 @@ def apply(kubeconfig: Path, path: Path) -> None:
         kubectl(kubeconfig, "apply", "--server-side", "-f", "-", stdin=built)
     else:
         kubectl(kubeconfig, "apply", "--server-side", "-f", str(path))
+
+
+def install_kinds(kubeconfig: Path, path: Path) -> None:
+    """Apply the CRDs of a file or folder and wait until the API server serves them."""
+    apply(kubeconfig, path)
+    kubectl(kubeconfig, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    # Established comes before the storage is ready: until then a list answers 429, which
+    # kubectl waits out.
+    printed = kubectl(kubeconfig, "get", "crd", "--output=jsonpath={.items[*].metadata.name}")
+    names = ",".join(printed.split())
+    kubectl(kubeconfig, "get", names, "--all-namespaces", "--output=name")
 
 
 def _together(form: str, folder: Path, cluster: RunningApiserver, opa: RunningOpa) -> RunningStack:
