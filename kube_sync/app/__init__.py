@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from kube_sync.app.approving import run_approve
-from kube_sync.app.commands import run_admit, run_all, run_remediate, run_replicate
+from kube_sync.app.commands import (
+    run_admit,
+    run_all,
+    run_remediate,
+    run_replicate,
+    run_topology,
+)
 
-__all__ = ["run_admit", "run_all", "run_approve", "run_remediate", "run_replicate"]
+__all__ = ["run_admit", "run_all", "run_approve", "run_remediate", "run_replicate", "run_topology"]

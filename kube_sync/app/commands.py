@@ -12,6 +12,7 @@ from kube_sync.app.admitting import admit
 from kube_sync.app.context import process
 from kube_sync.app.remediating import remediate
 from kube_sync.app.replicating import replicate
+from kube_sync.app.topology import topology
 from kube_sync.runtime.services import run_services
 from kube_sync.settings import Settings, Source
 
@@ -34,6 +35,12 @@ async def run_admit(settings: Settings) -> None:
     """Answer the API server's admission reviews."""
     async with process(settings, 9403) as context:
         await run_services(await admit(context), context.drain.run)
+
+
+async def run_topology(settings: Settings) -> None:
+    """Keep the topology of a cluster, and write what it says."""
+    async with process(settings, 9405) as context:
+        await run_services(topology(context))
 
 
 async def run_all(settings: Settings, source: Source) -> None:

@@ -21,10 +21,11 @@ import structlog
 from kube_sync.errors import NotFound, Refused, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.definitions import DEFINITIONS, Definitions
+from kube_sync.kube.definitions import DEFINITIONS, Definitions, Version
 from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.reflector import Store
 from kube_sync.kube.served import Resource, served
+from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff, Sleep
 from kube_sync.topology.controller.choosing import Choice, Chooser, Chosen
 from kube_sync.topology.controller.onekind import FollowedKind
@@ -135,6 +136,11 @@ class FollowedKinds:
     def choices(self) -> Mapping[GroupKind, Choice]:
         """How each kind is followed that there is."""
         return {id_: kind.choice for id_, kind in self._kinds.items()}
+
+    def version(self, gvr: GroupVersionResource) -> Version | None:
+        """Return what is defined of a resource, None where that is not known."""
+        definition = self._definitions.of(gvr.group, gvr.resource)
+        return None if definition is None else definition.version(gvr.version)
 
     async def run(self) -> None:
         """Follow what there is until cancelled."""

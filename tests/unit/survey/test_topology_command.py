@@ -494,7 +494,9 @@ def test_what_cannot_be_read_exits_with_1_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "required: -f/--files"),
+        ((), "one of the arguments -f/--files --live is required"),
+        (("-f", "x", "--live"), "--live: not allowed with argument -f/--files"),
+        (("--live", "-o", "json"), "--live: the controller prints nothing"),
         (("-f", "/gone"), "/gone: there is no such folder or file"),
         (("-f", "x", "-o", "svg", "--effective", "A"), "--effective: not together with -o svg"),
         (("-f", "x", "-o", "dot", "--from", "a"), "--from and --to: not together with -o dot"),

@@ -1,0 +1,93 @@
+"""The controller of `kube-sync topology --live`: the topology of a cluster, told in the cluster.
+
+It has no OPA: what policies come to is data of OPA by the replicator, which makes the same topology
+of the same objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from kube_sync.app.context import Context
+from kube_sync.kube.lease import Lease
+from kube_sync.machinery.machinery import Machinery
+from kube_sync.machinery.writer import Address, Addresses
+from kube_sync.observability.readiness import Readiness
+from kube_sync.runtime.services import Service
+from kube_sync.topology import GroupKind
+from kube_sync.topology.controller.choosing import Chooser
+from kube_sync.topology.controller.controller import Controller
+from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.world import World
+from kube_sync.topology.gateway import gateway_api
+
+LEASE: Final = "kube-sync-topology"
+_LOOK: Final = 2.0  # seconds between two looks at who holds the Lease
+
+
+def topology(context: Context) -> list[Service]:
+    """Return what keeps the topology and writes what it says, while the Lease is held."""
+    readiness, news = context.readiness, asyncio.Event()
+    world, api = World(news.set), gateway_api()
+    followed = FollowedKinds(context.kube, world, readiness, news.set, Chooser(api.kinds))
+    namespace = context.settings.coordination.namespace
+    readiness.noted("statuses", "not looked at yet")
+
+    def held() -> None:
+        controller.wake()
+
+    lease = _lease(context, namespace, held)
+    machinery = Machinery(
+        context.kube,
+        world.get,
+        _addresses(followed),
+        lambda: lease.remaining,
+        namespace,
+        lambda detail: readiness.noted("statuses", detail),
+    )
+    live = LiveTopology(world, followed, api.kinds, api.links)
+    controller = Controller(
+        live,
+        news,
+        machinery.workflow,
+        lease,
+        readiness.reporter("topology"),
+        heeds=machinery.heeds,
+    )
+    readiness.waiting("topology", "nothing is listed yet")
+    readiness.met("start")
+    return [followed.run, lease.run, controller.run, lambda: _tell(lease, readiness)]
+
+
+def _lease(context: Context, namespace: str, news: Callable[[], None]) -> Lease:
+    identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+    return Lease(context.kube, namespace, LEASE, identity, needed=True, news=news)
+
+
+def _addresses(followed: FollowedKinds) -> Addresses:
+    def address(kind: GroupKind) -> Address | None:
+        choice = followed.choices.get(kind)
+        if choice is None:
+            return None
+        version = followed.version(choice.gvr)
+        lists = version is not None and version.type_of("status", "ancestors") == "array"
+        return Address(choice.gvr, lists)
+
+    return address
+
+
+async def _tell(lease: Lease, readiness: Readiness) -> NoReturn:
+    """Say who writes: a standby is ready, one that can have no Lease is not."""
+    while True:
+        if lease.lacking is not None:
+            readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
+        elif lease.held:
+            readiness.noted("lease", "this process writes")
+        else:
+            readiness.noted("lease", f"{lease.holder or 'nobody'} writes")
+        await asyncio.sleep(_LOOK)
