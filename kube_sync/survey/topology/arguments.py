@@ -16,10 +16,10 @@ WHAT = (
 )
 
 _DESCRIPTION = """\
-With -f, builds the topology of the Gateway API objects and policies of manifests, without a cluster:
-classes, gateways, listeners, routes, their rules, services and their ports, and the policies that
-target them. A path is what a request goes through; its effective policy is what all policies on
-it come to, by defaults, overrides and merge strategies. docs/topology.md explains all of it.
+With -f, builds the topology of the Gateway API objects and policies of manifests, without a
+cluster: classes, gateways, listeners, routes, their rules, services and their ports, and the
+policies that target them. A path is what a request goes through; its effective policy is what all
+policies on it come to, by defaults, overrides and merge strategies. docs/topology.md explains it.
 
 With --live, runs as a controller beside a cluster until it is stopped: the same topology, of what
 the API server holds, written into the statuses of policies and of what they affect, and as a
