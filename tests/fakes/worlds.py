@@ -16,13 +16,15 @@ from kube_sync.topology import NAMESPACE, GroupKind, Kind, PolicyKind
 from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.nodes import kind_of
-from tests.fakes.listing import Listing, listed
+from tests.fakes.listing import at_once
 from tests.fakes.topologies import API, Object
 
 KINDS = {
     kind.id: kind
     for kind in (Kind(NAMESPACE, namespaced=False), *API.kinds, COLOR_POLICY.node_kind)
 }
+
+_PAGE = 50  # of objects: a Store may wait after more of them
 
 
 def key_of(body: Mapping[str, Any]) -> ObjectKey:
@@ -39,10 +41,10 @@ def item_of(body: Mapping[str, Any]) -> Item:
 class Feed:
     """The API server's side of a World: what it holds, and what it says of it."""
 
-    def __init__(self, world: World, kinds: Iterable[GroupKind] = KINDS) -> None:
+    def __init__(self, world: World, kinds: Iterable[Kind] = KINDS.values()) -> None:
         self.world = world
-        self.stores: dict[GroupKind, Store] = {id_: world.store(KINDS[id_]) for id_ in kinds}
-        self.objects: dict[GroupKind, dict[ObjectKey, Object]] = {id_: {} for id_ in kinds}
+        self.stores: dict[GroupKind, Store] = {kind.id: world.store(kind) for kind in kinds}
+        self.objects: dict[GroupKind, dict[ObjectKey, Object]] = {id_: {} for id_ in self.stores}
         self._version = 100
 
     def load(self, *bodies: Object) -> None:
@@ -55,7 +57,9 @@ class Feed:
     def list(self, kind: GroupKind, *, known: bool = True) -> None:
         """Answer a LIST, or say that there is no such kind."""
         items = [item_of(body) for body in self.objects[kind].values()] if known else []
-        listed(self.stores[kind], Listing(items, ResourceVersion(str(self._version))), known=known)
+        for start in range(0, len(items), _PAGE):
+            at_once(self.stores[kind].page(items[start : start + _PAGE]))
+        self.stores[kind].finish(known=known)
 
     def put(self, body: Object) -> Object:
         """Create or change an object."""

@@ -337,7 +337,7 @@ def test_objects_can_be_read_while_others_come(feed: Feed) -> None:
 
 def test_whoever_waits_is_told_of_every_change() -> None:
     told: list[bool] = []
-    feed = Feed(World(lambda: told.append(True)), [GATEWAY])
+    feed = Feed(World(lambda: told.append(True)), [KINDS[GATEWAY]])
 
     def tells(count: int = 1) -> bool:
         found, told[:] = len(told), []
@@ -395,7 +395,7 @@ class Script:
     def __init__(self) -> None:
         self.clock = Clock()
         self.world = World(clock=self.clock, gone_after=30.0)
-        self.feed = Feed(self.world, [GATEWAY])
+        self.feed = Feed(self.world, [KINDS[GATEWAY]])
         self.mirror: dict[Locator, Body] = {}
         self.feed.load()
 
