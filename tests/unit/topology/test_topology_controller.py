@@ -368,6 +368,18 @@ async def test_a_graph_that_cannot_be_is_told_and_the_one_before_it_stands() -> 
     assert bed.notes[-1] is None
 
 
+async def test_who_waits_for_the_lease_tells_of_a_graph_that_cannot_be_too() -> None:
+    bed = Bed(fruits=True)
+    bed.leader.held = False
+    bed.feed.load(fruit("Apple", "1", "peach:1"), fruit("Orange", "1", "apple:1"))
+    plant(bed, fruit("Banana", "1", "orange:1"), fruit("Peach", "1", "banana:1"))
+    async with bed.run():
+        await until(lambda: "loop detected" in str(bed.notes[-1:]))
+        bed.feed.put(fruit("Apple", "1"))
+        await until(lambda: bed.notes[-1] is None)
+    assert not bed.calls
+
+
 def plant(bed: Bed, *fruits: Object) -> None:
     for one in fruits:
         bed.feed.put(one)
