@@ -146,6 +146,20 @@ async def test_a_cluster_without_any_objects_is_reconciled_once(bed: Bed) -> Non
     assert bed.names() == []
 
 
+async def test_a_graph_without_any_policies_and_objects_is_reconciled_once() -> None:
+    bed = Bed(fruits=True)
+    bed.feed.load()
+    async with bed.run():
+        await bed.happened(1)
+
+
+async def test_what_is_waited_for_is_told_before_anything_happens(bed: Bed) -> None:
+    bed.news.clear()
+    async with bed.run():
+        await until(lambda: bed.notes)
+    assert str(GATEWAY) in str(bed.notes[0])
+
+
 async def test_a_change_is_a_reconcile(bed: Bed) -> None:
     bed.feed.load(gateway())
     async with bed.run():
