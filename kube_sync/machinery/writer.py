@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -41,12 +41,8 @@ class Address:
     ancestors: bool = False
 
 
-class Addresses(Protocol):
-    """Who knows what the API server serves."""
-
-    def __call__(self, kind: GroupKind) -> Address | None:
-        """Return where objects of a kind are written, None where they cannot be."""
-        ...
+# Where objects of a kind are written, None where they cannot be.
+Addresses = Callable[[GroupKind], Address | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +114,14 @@ class Writer:
         return None
 
     async def _send(self, gvr: GroupVersionResource, step: Step) -> Body:
-        match step:
-            case Replace():
-                return await replace_lists(
-                    self._client, gvr, step.key, step.version, step.status, MANAGER
-                )
-            case Apply():
-                answer = await apply_shared(
-                    self._client, gvr, step.kind.kind, step.key, step.uid, step.status, MANAGER
-                )
-                return await self._without_leftovers(gvr, step, answer)
+        if isinstance(step, Replace):
+            return await replace_lists(
+                self._client, gvr, step.key, step.version, step.status, MANAGER
+            )
+        answer = await apply_shared(
+            self._client, gvr, step.kind.kind, step.key, step.uid, step.status, MANAGER
+        )
+        return await self._without_leftovers(gvr, step, answer)
 
     async def _without_leftovers(
         self, gvr: GroupVersionResource, step: Apply, answer: Body

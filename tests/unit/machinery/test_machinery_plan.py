@@ -207,7 +207,7 @@ def test_a_newer_generation_that_was_observed_is_not_overwritten() -> None:
 
 def _name(one: Object) -> Locator:
     found = topology([one])
-    return next(node.locator for node in found.nodes() if node.owner is None)
+    return next((node.locator for node in found.nodes() if node.owner is None), Locator(""))
 
 
 def test_conditions_of_others_are_not_ours_to_apply() -> None:
