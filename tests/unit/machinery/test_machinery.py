@@ -417,6 +417,16 @@ async def test_our_own_writes_call_for_nothing_and_those_of_others_do(world: Wor
     assert world.machinery.heeds(event(world, before))
 
 
+async def test_what_others_take_away_at_once_is_no_echo_of_our_write(world: World) -> None:
+    """Both are one event: of an object that says nothing, as it did before our write."""
+    before = world.get(GATEWAYS, "my-gateway")
+    world.seen = world.told()
+    await world.reconcile()
+    kept = {"spec": before["spec"], "metadata": {"generation": 1}}
+    world.api.put(GATEWAYS, ObjectKey(NS, "my-gateway"), **kept, status={})
+    assert world.machinery.heeds(event(world, before))
+
+
 @pytest.mark.parametrize(
     ("status", "heeded"),
     [
