@@ -19,12 +19,11 @@ from kube_sync.errors import Refused, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.statuses import apply_shared, remove_at, replace_lists
 from kube_sync.machinery.latest import Latest
-from kube_sync.machinery.plan import Apply, Replace, Step
+from kube_sync.machinery.plan import Replace, Step
 from kube_sync.machinery.sending import Sending
 from kube_sync.objects import GroupVersionResource
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import Malformed, text
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -118,22 +117,16 @@ class Writer:
             return await replace_lists(
                 self._client, gvr, step.key, step.version, step.status, MANAGER
             )
-        answer = await apply_shared(
-            self._client, gvr, step.kind.kind, step.key, step.uid, step.status, MANAGER
-        )
-        return await self._without_leftovers(gvr, step, answer)
-
-    async def _without_leftovers(
-        self, gvr: GroupVersionResource, step: Apply, answer: Body
-    ) -> Body:
-        try:
-            pointers = step.leftovers(answer)
-            version = text(answer, "metadata", "resourceVersion")
-        except Malformed as error:
-            raise Terminal(str(error)) from error
-        if not pointers:
-            return answer
-        return await remove_at(self._client, gvr, step.key, version, pointers, MANAGER)
+        answer: Body = {}
+        if step.removals:
+            answer = await remove_at(
+                self._client, gvr, step.key, step.version, step.removals, MANAGER
+            )
+        if step.status:
+            answer = await apply_shared(
+                self._client, gvr, step.kind.kind, step.key, step.uid, step.status, MANAGER
+            )
+        return answer
 
     def _known(self, step: Step) -> SyncError | None:
         """Return why a step need not be tried now."""

@@ -132,7 +132,8 @@ class Cluster:
     def apply(self, kind: str, name: str, api: str, status: Object) -> None:
         """Apply a status as another controller."""
         metadata = {"name": name, "namespace": self.namespace}
-        text = json.dumps({"apiVersion": api, "kind": kind, "metadata": metadata, "status": status})
+        whole = {"apiVersion": api, "kind": kind, "metadata": metadata, "status": status}
+        text = json.dumps(whole).replace(NS, self.namespace)
         apply = ("apply", "--server-side", "--subresource=status", "--validate=ignore")
         self.kubectl(
             *apply, "--field-manager=other", "-f", "-", stdin=text.replace(NS, self.namespace)
@@ -315,7 +316,7 @@ async def test_what_holds_no_more_is_taken_away_and_what_others_said_stays(
     cluster.say("gateways", "my-gateway", listeners("http", conditions=[condition("Accepted")]))
     cluster.say("httproutes", "route", {"parents": parents})
     cluster.say("services", "service", {"conditions": [condition("Other")]})
-    cluster.create(color("p", **BLUE), color("q", space, **BLUE))
+    cluster.create(color("p", **BLUE), color("q", space, **overrides("merge", b="red")))
     ancestor = entry | {"ancestorRef": {"name": "theirs"}}
     cluster.say("colorpolicies", "q", {"ancestors": [ancestor]})
     async with cluster.running() as controller:

@@ -197,7 +197,6 @@ async def test_what_somebody_took_away_is_put_back(world: World) -> None:
 
 
 async def test_a_policy_that_goes_takes_its_conditions_with_it(world: World) -> None:
-    """The fake's apply takes nothing away, as where another manager owns the condition too."""
     await world.reconcile()
     world.api.delete(POLICIES, ObjectKey(NS, "p"))
     await world.reconcile()
@@ -338,13 +337,6 @@ async def test_a_status_that_cannot_be_read_is_told_and_holds_up_no_other(world:
     assert sorted(world.writes()) == [NAME, "p", "route"]
     assert world.notes[-1].startswith(f"ok but for: {GW}: its status is left as it is: ")
     assert [e["locator"] for e in logs if e["event"] == "status_incomplete"] == [GW]
-
-
-async def test_an_answer_that_cannot_be_read_is_refused(world: World) -> None:
-    broken = b'{"metadata":{"resourceVersion":"9"},"status":{"conditions":7}}'
-    world.api.http.fault(patches(GATEWAYS), answer(200, broken, kind="application/json"))
-    with pytest.raises(Retriable, match=r"status\.conditions"):
-        await world.reconcile()
 
 
 async def test_the_picture_is_the_graph(world: World) -> None:
