@@ -340,7 +340,7 @@ async def test_what_holds_no_more_is_taken_away_and_what_others_said_stays(
     assert cluster.conditions("services", "service") == {"Other": ""}
 
 
-async def test_a_service_at_the_end_of_a_path_says_so(cluster: Cluster) -> None:
+async def test_what_is_below_no_gateway_is_its_own_ancestor(cluster: Cluster) -> None:
     refs = [target("Service", "service"), target("GatewayClass", "my-gateway-class")]
     cluster.create(*(color(f"p{number}", ref, **BLUE) for number, ref in enumerate(refs)))
     async with cluster.running():

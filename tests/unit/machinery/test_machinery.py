@@ -132,7 +132,7 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
 
 
 def count(what: str, outcome: str) -> float:
-    labels = {"what": what, "outcome": outcome}
+    labels = {"operation": what, "outcome": outcome}
     return REGISTRY.get_sample_value("kube_sync_topology_writes_total", labels) or 0
 
 
