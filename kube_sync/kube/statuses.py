@@ -1,9 +1,9 @@
 """Statuses of objects that several controllers write, by the subresource.
 
 Lists that are maps by server-side apply: the field manager owns exactly what it names. Lists that
-are one value whole, bound to the resourceVersion that was read. And what no apply takes away, since
-others own it too, by a JSON Patch that fits only the state that was read. Each answers with the
-object as it is then.
+are one value whole, bound to the resourceVersion that was read. And what is to go by a JSON Patch
+that fits only the state that was read: an apply takes away neither what others own too nor the
+last element of a list that has to be there. Each answers with the object as it is then.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ async def apply_shared(
 
     Raises SyncError: NotFound when the object is gone, also when another one has its name.
     """
-    body: dict[str, Any] = {
+    body = {
         "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
         "kind": kind,
         "metadata": {"name": key.name, "uid": uid},
+        "status": dict(status),
     }
-    body |= {"status": dict(status)} if status else {}
     # Forced: the conditions are ours by their types, whoever wrote them last.
     params = {"fieldManager": manager, "force": "true"}
     with gone_if_another():

@@ -2,7 +2,7 @@
 
 An ancestor is a Gateway at or above a target (PolicyAncestorStatus: implementations should use the
 Gateway); where there is none, the target itself; where no target is there, what the policy names;
-where it names nothing that can be read, the policy itself. Keeps true: what is said with respect
+where what it names cannot be read or said, the policy itself. Keeps true: what is said with respect
 to an ancestor is what is so on the paths through it, and of the targets that are at or below it.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from kube_sync.machinery.conditions import Said
 from kube_sync.machinery.entries import Entry
-from kube_sync.machinery.references import to_node, to_target
+from kube_sync.machinery.references import can_be_said, to_node, to_target
 from kube_sync.topology import NAMESPACE, Condition, EffectivePolicy, Locator, Topology, locator
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import GATEWAY
@@ -98,12 +98,11 @@ class Ancestors:
 
     def _without_targets(self, policy: Locator) -> Iterator[Entry]:
         read, _ = self._topology.policy(policy)
-        said = _said(self._whole.get(policy, ()))
-        if not read.refs:
-            yield Entry(to_node(self._topology, policy), said)
-        for ref in read.refs:
-            known = self._topology.kinds.get(ref.kind)
-            yield Entry(to_target(ref, known, read.node.namespace), said)
+        kinds, said = self._topology.kinds, _said(self._whole.get(policy, ()))
+        named = [to_target(ref, kinds.get(ref.kind), read.node.namespace) for ref in read.refs]
+        references = [reference for reference in named if can_be_said(reference)]
+        for reference in references or [to_node(self._topology, policy)]:
+            yield Entry(reference, said)
 
 
 def _said(conditions: Iterable[Condition]) -> tuple[Said, ...]:

@@ -35,10 +35,10 @@ class Latest:
         """Take in what a write at a resourceVersion was answered with."""
         self._answers[name] = written_on, answer
 
-    def wrote(self, name: Locator, told: Body) -> bool:
-        """Tell whether a state that is told of is the answer to a write."""
+    def answer(self, name: Locator) -> Body | None:
+        """Return what the last write of an object was answered with, as long as that is known."""
         known = self._answers.get(name)
-        return known is not None and _version(known[1]) == _version(told)
+        return None if known is None else known[1]
 
     def tidy(self) -> None:
         """Let go of answers that do not count any more."""

@@ -70,9 +70,9 @@ class Machinery:
         """Tell whether an event calls for another look: not one that tells of our own write."""
         if event.meaning or event.old is None or event.new is None:
             return True
-        if self._latest.wrote(event.locator, event.new):
-            return False
-        return matter(event.old) != matter(event.new)
+        # Several changes are one event, our own write among them: what it led to is what we know.
+        known = self._latest.answer(event.locator) or event.old
+        return matter(known) != matter(event.new)
 
     async def statuses(self, reconciliation: Reconciliation) -> None:
         """Bring the statuses of all objects up to date. Raises Retriable where some are not."""

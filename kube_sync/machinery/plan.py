@@ -31,29 +31,19 @@ _LIMITED = frozenset({GATEWAY_CLASS, GATEWAY})
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Conditions of ours, all that there are to be in lists that are maps; {}: none at all."""
+    """Conditions of ours in lists that are maps: which to take away, and what is to be there then.
+
+    An apply that leaves conditions out would not do for the first: what other field managers own
+    too would stay, and of a list that gets empty nothing would, though some have to be there.
+    """
 
     node: Locator
     kind: GroupKind
     key: ObjectKey
     uid: str
-    version: str  # the resourceVersion of what it was made for; it is not bound to that
-    status: Json
-
-    def leftovers(self, answer: Body) -> list[str]:
-        """Return where conditions of ours still are that are not to be, as JSON pointers.
-
-        They belong to other field managers too. The last one comes first, so that each may be
-        removed before the next. Raises Malformed.
-        """
-        wanted = _types(items({"status": self.status}, "status", "conditions"))
-        found = _pointers(items(answer, "status", "conditions"), wanted, "/status/conditions")
-        ours = {one["name"]: one for one in items({"status": self.status}, "status", "listeners")}
-        for index, listener in enumerate(items(answer, "status", "listeners")):
-            wanted = _types(items(ours.get(listener.get("name"), {}), "conditions"))
-            where = f"/status/listeners/{index}/conditions"
-            found += _pointers(items(listener, "conditions"), wanted, where)
-        return found[::-1]
+    version: str  # the resourceVersion of what it was made for
+    removals: tuple[str, ...]  # JSON pointers; the last one of a list comes first
+    status: Json  # all there is to say; {}: what is there is right
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,59 +113,52 @@ class Planner:
         return Replace(node.locator, node.kind, key, version, {listed.field: entries})
 
     def _applied(self, node: Node, current: Body) -> Step | None:
-        about, status = self._about(node), dict[str, Any]()
+        removals, status = list[str](), dict[str, Any]()
         found = list(items(current, "status", "conditions"))
-        conditions = self._conditions(node.locator, found, about, limited=node.kind in _LIMITED)
-        same = conditions == _ours(found)
+        conditions = self._conditions(node.locator, node, found)
+        removals += _removals(found, conditions, "/status/conditions")
+        right = _holds(found, conditions)
         if conditions:
             status["conditions"] = conditions
-        for listener in items(current, "status", "listeners") if node.kind == GATEWAY else ():
+        listeners = items(current, "status", "listeners") if node.kind == GATEWAY else ()
+        for index, listener in enumerate(listeners):
             name, found = text(listener, "name"), list(items(listener, "conditions"))
-            conditions = self._conditions(
-                Locator(f"{node.locator}#{name}"), found, about, limited=True
-            )
-            same = same and conditions == _ours(found)
+            conditions = self._conditions(Locator(f"{node.locator}#{name}"), node, found)
+            removals += _removals(found, conditions, f"/status/listeners/{index}/conditions")
+            right = right and _holds(found, conditions)
             if conditions:
                 entry = {"name": name, "conditions": conditions}
                 status.setdefault("listeners", []).append(entry)
-        if same:
+        if right and not removals:
             return None
-        key, version = ObjectKey(node.namespace, node.name), _version(current)
-        return Apply(node.locator, node.kind, key, _uid(current), version, status)
+        key, said = ObjectKey(node.namespace, node.name), {} if right else status
+        uid, version = _uid(current), _version(current)
+        return Apply(node.locator, node.kind, key, uid, version, tuple(removals), said)
 
-    def _conditions(
-        self,
-        place: Locator,
-        found: Sequence[Json],
-        about: About,
-        *,
-        limited: bool,
-    ) -> list[Json]:
+    def _conditions(self, place: Locator, node: Node, found: Sequence[Json]) -> list[Json]:
         wanted: Sequence[Said] = self._affected.of(place)
-        ours = _ours(found)
+        ours = [condition for condition in found if affects(condition.get("type"))]
         room = max(0, _MOST - _LEFT_TO_OTHERS - (len(found) - len(ours)))
-        if limited and len(wanted) > room:
+        if node.kind in _LIMITED and len(wanted) > room:
             self.complaints[place] = f"{len(wanted) - room} conditions do not fit"
             wanted = wanted[:room]
-        return merged(ours, wanted, about, affects)
+        return merged(ours, wanted, self._about(node), affects)
 
 
 _PLACES = frozenset({GATEWAY_CLASS, GATEWAY, SERVICE, NAMESPACE, *ROUTES})
 
 
-def _ours(found: Iterable[Json]) -> list[Json]:
-    return [condition for condition in found if affects(condition.get("type"))]
+def _holds(found: Sequence[Json], wanted: Iterable[Json]) -> bool:
+    return all(condition in found for condition in wanted)
 
 
-def _types(conditions: Iterable[Json]) -> set[object]:
-    return {condition.get("type") for condition in conditions}
-
-
-def _pointers(found: Iterable[Json], wanted: set[object], where: str) -> list[str]:
+def _removals(found: Sequence[Json], wanted: Iterable[Json], where: str) -> list[str]:
+    """Return where conditions of ours are that are not to be, from the last to the first."""
+    types = {condition.get("type") for condition in wanted}
     return [
         f"{where}/{index}"
-        for index, condition in enumerate(found)
-        if affects(condition.get("type")) and condition.get("type") not in wanted
+        for index, condition in reversed(list(enumerate(found)))
+        if affects(condition.get("type")) and condition.get("type") not in types
     ]
 
 

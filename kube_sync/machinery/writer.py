@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -19,12 +19,11 @@ from kube_sync.errors import Refused, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.statuses import apply_shared, remove_at, replace_lists
 from kube_sync.machinery.latest import Latest
-from kube_sync.machinery.plan import Apply, Replace, Step
+from kube_sync.machinery.plan import Replace, Step
 from kube_sync.machinery.sending import Sending
 from kube_sync.objects import GroupVersionResource
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import Malformed, text
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -41,12 +40,8 @@ class Address:
     ancestors: bool = False
 
 
-class Addresses(Protocol):
-    """Who knows what the API server serves."""
-
-    def __call__(self, kind: GroupKind) -> Address | None:
-        """Return where objects of a kind are written, None where they cannot be."""
-        ...
+# Where objects of a kind are written, None where they cannot be.
+Addresses = Callable[[GroupKind], Address | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,28 +113,20 @@ class Writer:
         return None
 
     async def _send(self, gvr: GroupVersionResource, step: Step) -> Body:
-        match step:
-            case Replace():
-                return await replace_lists(
-                    self._client, gvr, step.key, step.version, step.status, MANAGER
-                )
-            case Apply():
-                answer = await apply_shared(
-                    self._client, gvr, step.kind.kind, step.key, step.uid, step.status, MANAGER
-                )
-                return await self._without_leftovers(gvr, step, answer)
-
-    async def _without_leftovers(
-        self, gvr: GroupVersionResource, step: Apply, answer: Body
-    ) -> Body:
-        try:
-            pointers = step.leftovers(answer)
-            version = text(answer, "metadata", "resourceVersion")
-        except Malformed as error:
-            raise Terminal(str(error)) from error
-        if not pointers:
-            return answer
-        return await remove_at(self._client, gvr, step.key, version, pointers, MANAGER)
+        if isinstance(step, Replace):
+            return await replace_lists(
+                self._client, gvr, step.key, step.version, step.status, MANAGER
+            )
+        answer: Body = {}
+        if step.removals:
+            answer = await remove_at(
+                self._client, gvr, step.key, step.version, step.removals, MANAGER
+            )
+        if step.status:
+            answer = await apply_shared(
+                self._client, gvr, step.kind.kind, step.key, step.uid, step.status, MANAGER
+            )
+        return answer
 
     def _known(self, step: Step) -> SyncError | None:
         """Return why a step need not be tried now."""

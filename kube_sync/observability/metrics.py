@@ -228,5 +228,5 @@ topology_reconcile_seconds = Histogram(
 topology_writes = Counter(
     "kube_sync_topology_writes_total",
     "Writes of what a topology says, by what was written (status, picture) and by outcome",
-    ["what", "outcome"],
+    ["operation", "outcome"],
 )

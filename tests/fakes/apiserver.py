@@ -12,7 +12,6 @@ import asyncio
 import copy
 import functools
 import json
-import operator
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -320,7 +319,8 @@ class FakeApiServer:
             *way, name = (
                 p.replace("~1", "/").replace("~0", "~") for p in step["path"][1:].split("/")
             )
-            parent = functools.reduce(operator.getitem, way, new)
+            parent = functools.reduce(lambda found, part: found[_member(found, part)], way, new)
+            name = _member(parent, name)
             match step["op"]:
                 case "test" if parent[name] != step["value"]:
                     message = "the server rejected our request due to an error in our request"
@@ -518,6 +518,11 @@ def _missing(address: _Address, *, has_uid: bool, applied: bool) -> web.Response
     if applied:
         return status(422, "Invalid", f'"{address.name}" is invalid')
     return status(404, "NotFound", f'{address.gvr.resource} "{address.name}" not found')
+
+
+def _member(parent: Any, name: Any) -> Any:
+    """Return what a part of a JSON pointer is called in a list or an object."""
+    return int(name) if isinstance(parent, list) else name
 
 
 def _merged(old: Json, patch: Json) -> Json:

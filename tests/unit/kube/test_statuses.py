@@ -51,12 +51,6 @@ async def test_fields_are_applied_by_their_manager_alone(
     assert request.json()["apiVersion"] == "apps/v1"
 
 
-async def test_nothing_to_say_is_no_status(api: FakeApiServer, client: KubeClient) -> None:
-    uid, _ = put(api, other=1)
-    await apply_shared(client, REPLICASETS, "ReplicaSet", WEB, uid, {}, "me")
-    assert api.http.requests[-1].json().keys() == {"apiVersion", "kind", "metadata"}
-
-
 async def test_a_status_of_another_object_of_the_name_is_not_applied(
     api: FakeApiServer, client: KubeClient
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kube_sync.machinery.ancestors import Ancestors
 from kube_sync.topology import Locator
 from kube_sync.topology.colors import COLOR_POLICY
@@ -110,6 +112,26 @@ def test_a_policy_that_names_nothing_readable_is_its_own_ancestor() -> None:
     assert said([*BASE, broken]) == {"p": {"Accepted": ("False", "Invalid")}}
     (entry,) = entries([*BASE, broken])
     assert entry.reference["group"] == "examples.kube-sync.io"
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        target(name="n" * 254),
+        target(sectionName="Two Words"),
+        target(namespace="Elsewhere"),
+        target("No-Kind-"),
+        target() | {"group": "UPPER.example.com", "name": "none"},
+    ],
+)
+def test_a_reference_that_no_status_takes_is_told_at_the_policy_itself(ref: Object) -> None:
+    broken = [*BASE, color("p", ref, **BLUE)]
+    assert ancestors(broken) == [
+        {"group": "examples.kube-sync.io", "kind": "ColorPolicy", "namespace": NS, "name": "p"}
+    ]
+    fine = target(name="none")
+    both = [*BASE, color("p", [ref, fine], **BLUE)]
+    assert ancestors(both) == [fine | {"namespace": NS}]
 
 
 def test_a_policy_that_means_nothing_is_told_at_its_target() -> None:

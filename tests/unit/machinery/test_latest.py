@@ -45,12 +45,11 @@ def test_an_answer_of_what_is_gone_is_let_go() -> None:
     assert world.latest.get(NAME) == body("1", "another")
 
 
-def test_what_tells_of_a_write_is_known_by_its_version() -> None:
+def test_the_answer_to_the_last_write_is_known() -> None:
     world = World()
-    assert not world.latest.wrote(NAME, body("2"))
+    assert world.latest.answer(NAME) is None
     world.latest.answered(NAME, "1", body("2"))
-    assert world.latest.wrote(NAME, body("2"))
-    assert not world.latest.wrote(NAME, body("3"))
+    assert world.latest.answer(NAME) == body("2")
 
 
 def test_a_version_that_cannot_be_read_is_none_that_was_written_on() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -90,6 +92,9 @@ def _applied(body: Any, step: Step) -> dict[str, Any]:
     if isinstance(step, Replace):
         return dict(step.status)
     status = copy.deepcopy(body.get("status", {}))
+    for pointer in step.removals:
+        *way, index = (int(p) if p.isdigit() else p for p in pointer.split("/")[2:])
+        del functools.reduce(operator.getitem, way, status)[index]
     status["conditions"] = _put(status.get("conditions", []), step.status.get("conditions", []))
     ours = {one["name"]: one["conditions"] for one in step.status.get("listeners", [])}
     for one in status.get("listeners", []):
@@ -98,7 +103,8 @@ def _applied(body: Any, step: Step) -> dict[str, Any]:
 
 
 def _put(found: list[Any], wanted: list[Any]) -> list[Any]:
-    return [c for c in found if not c["type"].startswith("kube-sync.io/")] + wanted
+    types = {c["type"] for c in wanted}
+    return [c for c in found if c["type"] not in types] + wanted
 
 
 def conditions(step: Step) -> list[Any]:
@@ -158,7 +164,11 @@ def test_what_holds_no_more_is_taken_away_from_everywhere() -> None:
     after = [one for one in written(before, steps(before)) if one["kind"] != "ColorPolicy"]
     made = steps(after)
     assert made.keys() == {GATEWAY, ROUTE}
-    assert made[GATEWAY].status == {}
+    step = made[GATEWAY]
+    assert isinstance(step, Apply)
+    assert step.removals == ("/status/conditions/0", "/status/listeners/0/conditions/0")
+    assert step.status == {}
+    assert steps(written(after, made)) == {}
     assert made[ROUTE].status == {"parents": []}
 
 
@@ -207,7 +217,7 @@ def test_a_newer_generation_that_was_observed_is_not_overwritten() -> None:
 
 def _name(one: Object) -> Locator:
     found = topology([one])
-    return next(node.locator for node in found.nodes() if node.owner is None)
+    return next((node.locator for node in found.nodes() if node.owner is None), Locator(""))
 
 
 def test_conditions_of_others_are_not_ours_to_apply() -> None:
@@ -298,32 +308,34 @@ def test_ancestors_that_do_not_fit_are_complained_of() -> None:
     assert plan.complaints == {POLICY: "status.ancestors: 1 do not fit"}
 
 
-def test_leftovers_are_found_from_the_last_to_the_first() -> None:
-    wanted = [{"type": AFFECTED}]
-    step = Apply(
-        GATEWAY,
-        COLOR_POLICY.id,
-        None,  # type: ignore[arg-type] # nothing is sent
-        "u",
-        "7",
-        {"conditions": wanted, "listeners": [{"name": "b", "conditions": wanted}]},
-    )
-    stale = {"type": "kube-sync.io/OldAffected"}
-    answer = {
-        "status": {
-            "conditions": [stale, {"type": "Accepted"}, *wanted, stale],
-            "listeners": [
-                {"name": "a", "conditions": wanted},
-                {"name": "b", "conditions": [*wanted, stale]},
-            ],
-        }
+def test_what_is_to_go_is_named_from_the_last_to_the_first() -> None:
+    """Each is removed before the next."""
+    stale, theirs = {"type": "kube-sync.io/OldAffected"}, {"type": "Accepted"}
+    status = {
+        "conditions": [stale, theirs, stale],
+        "listeners": [
+            {"name": "gone", "conditions": [{"type": AFFECTED}]},
+            {"name": "http", "conditions": [theirs, stale]},
+        ],
     }
-    assert step.leftovers(answer) == [
-        "/status/listeners/1/conditions/1",
-        "/status/listeners/0/conditions/0",
-        "/status/conditions/3",
+    step = steps(with_status(GATEWAY, status))[GATEWAY]
+    assert isinstance(step, Apply)
+    assert step.removals == (
+        "/status/conditions/2",
         "/status/conditions/0",
-    ]
+        "/status/listeners/0/conditions/0",
+        "/status/listeners/1/conditions/1",
+    )
+    assert [entry["name"] for entry in step.status["listeners"]] == ["http"]
+
+
+def test_where_something_is_only_to_go_nothing_is_applied() -> None:
+    after = written(BASE, steps(BASE))
+    at_gateway = next(one for one in after if one["kind"] == "Gateway")
+    at_gateway["status"]["conditions"].append({"type": "kube-sync.io/OldAffected"})
+    step = steps(after)[GATEWAY]
+    assert isinstance(step, Apply)
+    assert (step.removals, step.status) == (("/status/conditions/1",), {})
 
 
 WORLD = stored(

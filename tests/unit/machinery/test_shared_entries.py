@@ -120,6 +120,12 @@ def test_an_entry_of_ours_that_cannot_be_read_is_named() -> None:
             listed([broken], entries)
 
 
+def test_an_entry_of_ours_that_refers_to_nothing_goes() -> None:
+    for reference in ({}, {"ancestorRef": 7}):
+        broken = {"controllerName": CONTROLLER, **reference}
+        assert listed([broken], wanted("gw")) == listed([], wanted("gw"))
+
+
 def test_seventeen_ancestors_are_sixteen_that_say_so() -> None:
     many = wanted(*(f"gw-{number:02}" for number in range(17)))
     merged = merge(ANCESTORS, [], many, ABOUT)
