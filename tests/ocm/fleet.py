@@ -44,5 +44,11 @@ async def work_agents(
         for agent in agents.values():
             await agent.listed.wait()
         yield agents
+        # Connections first: one whose task is cancelled says goodbye in its own time, and a test's
+        # loop may be gone by then.
+        connectors = [client._session.connector for client in (on_hub, *clients)]
+        closing = [one.close(abort_ssl=True) for one in connectors if one is not None]
         for task in running:
             task.cancel()
+        for one in closing:
+            await one

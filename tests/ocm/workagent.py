@@ -227,8 +227,8 @@ class WorkAgent:
         try:
             await self._spoke.apply(meta, manifest, strategy)
         except Conflict as error:
-            # Of server-side apply: trying again soon would not resolve it.
-            return error, True
+            # Of server-side apply, trying again soon would not resolve it.
+            return error, strategy.get("type") == "ServerSideApply"
         except (NoSuchKind, SyncError) as error:
             return error, False
         return None, True
