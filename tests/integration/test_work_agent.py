@@ -264,6 +264,67 @@ async def test_a_changed_work_changes_its_object_and_is_observed(fleet: Fleet) -
         await eventually(observed, lambda generation: generation == 2)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "color", "labels"),
+    [
+        ("Update", "blue", {"ours": "yes", "theirs": "yes"}),
+        ("CreateOnly", "red", {"theirs": "yes"}),
+        ("ReadOnly", "red", {"theirs": "yes"}),
+    ],
+)
+async def test_the_other_strategies_do_with_what_is_there_as_their_names_say(
+    fleet: Fleet, strategy: str, color: str, labels: dict[str, str]
+) -> None:
+    theirs, ours = fleet.color(value="red"), fleet.color(value="blue")
+    theirs["metadata"]["labels"] = {"theirs": "yes"}
+    ours["metadata"]["labels"] = {"ours": "yes"}
+    collection = COLORS.path(fleet.namespace)
+    await fleet.on["spoke-1"].request("POST", collection, body=msgspec.json.encode(theirs))
+    async with fleet.agents():
+        await fleet.place(ours, manifestConfigs=[config(fleet, updateStrategy={"type": strategy})])
+        await eventually(fleet.said, has(Applied="AppliedManifestWorkComplete"))
+        policy = await fleet.policy()
+        assert policy is not None
+        assert policy["spec"]["rules"]["sky"]["color"] == color
+        assert policy["metadata"]["labels"] == labels
+        await fleet.end()
+        await eventually(fleet.work, lambda work: work is None)
+        assert (await fleet.policy() is None) is (strategy != "ReadOnly")
+
+
+async def test_what_is_deleted_on_the_spoke_is_told_and_comes_back_with_the_next_resync(
+    fleet: Fleet,
+) -> None:
+    path = COLORS.path(fleet.namespace, "p")
+    async with fleet.agents():
+        await fleet.place(fleet.color())
+        await eventually(fleet.said, has(Available="ResourcesAvailable"))
+        await fleet.on["spoke-1"].request("DELETE", path)
+        await eventually(fleet.said, has(Available="ResourcesNotAvailable"))
+    async with fleet.agents(resync=0.0):
+        await eventually(fleet.said, has(Available="ResourcesAvailable"))
+
+
+async def test_a_cluster_scoped_manifest_lies_in_no_namespace(fleet: Fleet) -> None:
+    made = f"{fleet.namespace}-made"
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made}}
+    async with fleet.agents():
+        await fleet.place(manifest, deleteOption={"propagationPolicy": "Orphan"})
+        await eventually(fleet.said, has(Available="ResourcesAvailable"))
+        work = await fleet.work()
+        assert work is not None
+        (entry,) = work["status"]["resourceStatus"]["manifests"]
+        assert entry["resourceMeta"] == {
+            "ordinal": 0,
+            "group": "",
+            "version": "v1",
+            "kind": "Namespace",
+            "resource": "namespaces",
+            "namespace": "",
+            "name": made,
+        }
+
+
 async def test_who_owns_a_field_on_the_spoke_keeps_it_unless_forced(fleet: Fleet) -> None:
     owned = msgspec.json.encode(fleet.color(value="red"))
     path = COLORS.path(fleet.namespace, "p")
