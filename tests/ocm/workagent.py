@@ -63,6 +63,7 @@ class _Works:
 
     def __init__(self, due: Callable[[str], None]) -> None:
         self.bodies: dict[str, Body] = {}
+        self.listed = asyncio.Event()  # once
         self._listing: dict[str, Body] = {}
         self._due = due
 
@@ -71,6 +72,7 @@ class _Works:
 
     def finish(self, *, known: bool) -> None:
         self.bodies, self._listing = (self._listing if known else {}), {}
+        self.listed.set()
         for name in self.bodies:
             self._due(name)
 
@@ -113,6 +115,7 @@ class WorkAgent:
         self._due: dict[str, float] = {}  # when to look at a work again
         self._applied: dict[str, tuple[int, float]] = {}  # generation and time, by this process
         self._news = asyncio.Event()
+        self.listed = self._works.listed
         self.troubles: list[str] = []  # what did not work out, and was tried again
 
     async def run(self) -> NoReturn:
@@ -224,8 +227,8 @@ class WorkAgent:
         try:
             await self._spoke.apply(meta, manifest, strategy)
         except Conflict as error:
-            # Of server-side apply: trying again soon would not resolve it.
-            return error, True
+            # Of server-side apply, trying again soon would not resolve it.
+            return error, strategy.get("type") == "ServerSideApply"
         except (NoSuchKind, SyncError) as error:
             return error, False
         return None, True

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.servers.__main__ import main
 from tools.servers.errors import Missing, ToolError
 from tools.servers.thirdparty import ensure_kinds, third_parties
 
@@ -101,3 +102,16 @@ def test_without_go_the_way_out_is_told(go: Go) -> None:
 def test_unknown_kinds_are_named_with_those_there_are() -> None:
     with pytest.raises(ToolError, match=r"no such kinds: istio .there are gateway-api, open"):
         ensure_kinds("istio")
+
+
+def test_the_command_says_where_they_are_and_fails_in_one_line(
+    go: Go, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go.says(Error="no way")
+    assert main(["kinds", "gateway-api"]) == 1
+    assert "error: sigs.k8s.io/gateway-api v1.6.0 is not to be had: no way\n" in (
+        capsys.readouterr().err
+    )
+    go.has(tmp_path / "module")
+    assert main(["kinds", "gateway-api"]) == 0
+    assert f"gateway-api: {tmp_path}/cache/kube-sync/kinds/" in capsys.readouterr().err
