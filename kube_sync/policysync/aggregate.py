@@ -95,15 +95,15 @@ def _answers(
 
 def _answer(condition: str, one: Placed) -> _Answer:
     values = _values(one)
-    parts = {name: values.get(named(condition, name), "") for name in ("status", "reason")}
-    if (status := str(parts["status"])) not in _STATUSES:
+    status = values.get(named(condition, "status"))
+    if not isinstance(status, str) or status not in _STATUSES:
         return _Answer("Unknown", "Pending", f"it says nothing of {condition}")
     seen = values.get(named(condition, OBSERVED), values.get(OBSERVED))
     now = values.get(GENERATION)
     if isinstance(seen, int) and isinstance(now, int) and seen < now:
         return _Answer("Unknown", "Pending", "what it says is of an earlier generation")
-    said = str(values.get(named(condition, "message"), ""))
-    return _Answer(status, str(parts["reason"]), said)
+    why, told = (str(values.get(named(condition, part), "")) for part in ("reason", "message"))
+    return _Answer(status, why, told)
 
 
 def _together(condition: str, answers: Mapping[str, _Answer]) -> Said:
