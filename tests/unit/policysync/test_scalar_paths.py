@@ -53,9 +53,9 @@ def test_a_scalar_is_read_with_its_type(path: str, expected: object) -> None:
         ".status.none",
         ".status.null",
         ".status.number.more",
-        ".status.list[9]",
         ".status.list.field",
-        ".metadata[0]",
+        ".status.none[0]",
+        '.status.list[?(@.type=="x")].status',
         '.status.conditions[?(@.type=="None")].status',
     ],
 )
@@ -64,12 +64,22 @@ def test_what_is_not_there_is_no_value_and_no_trouble(path: str) -> None:
     assert (dict(found.values), found.trouble) == ({}, "")
 
 
-@pytest.mark.parametrize("path", [".status.list", ".status", ".status.ratio"])
-def test_what_is_no_scalar_is_trouble_while_other_paths_report(path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (".status.list", "is no text, whole number or boolean"),
+        (".status", "is no text, whole number or boolean"),
+        (".status.ratio", "is no text, whole number or boolean"),
+        (".status.list[2]", "leads beyond the end of a list"),
+        (".metadata[0]", "leads through what is no list"),
+        ('.status.number[?(@.type=="x")]', "leads through what is no list"),
+    ],
+)
+def test_what_is_no_scalar_is_trouble_while_other_paths_report(path: str, why: str) -> None:
     fields = [FeedbackField("x", path), FeedbackField("y", ".status.number")]
     found = read(fields, BODY)
     assert found.values == {"y": 3}
-    assert found.trouble == f"x: {path} is no text, whole number or boolean"
+    assert found.trouble == f"x: {path} {why}"
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.policysync.aggregate import SYNCED, aggregate, extra_values
-from kube_sync.policysync.annotations import PLACED, STATUS, placed_annotations
+from kube_sync.policysync.annotations import placed_annotations
 from kube_sync.policysync.conditions import MESSAGE
-from kube_sync.policysync.copies import Copy, Feedback, Placed
+from kube_sync.policysync.copies import PLACED, STATUS, Copy, Feedback, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
 from tests.fakes.syncing import POLICY, copies, said, there
