@@ -102,10 +102,21 @@ def test_policies_of_two_groups_never_share_a_work() -> None:
     assert key(namespace="a-b", name="c") != key(namespace="a", name="b-c")
 
 
+def of_size(text: str) -> Copy:
+    body = {**policy(), "spec": {"targetRef": ref(), "x": text}}
+    return copies("c1", body=body)["c1"]
+
+
 def test_a_work_beyond_what_ocm_takes_is_refused_before_the_call() -> None:
-    big = copies("c1", body={**policy(), "spec": {"targetRef": ref(), "x": "y" * MOST}})["c1"]
+    work_of(of_size("y" * (MOST - 2000)))
     with pytest.raises(Terminal, match=r"bytes of manifests: .* at most 512000"):
-        work_of(big)
+        work_of(of_size("y" * MOST))
+
+
+def test_the_size_is_that_of_what_the_webhook_gets() -> None:
+    """Go writes `<` as six bytes."""
+    with pytest.raises(Terminal, match="bytes of manifests"):
+        work_of(of_size("<" * (MOST // 6)))
 
 
 @pytest.mark.parametrize(
