@@ -164,6 +164,15 @@ def test_references_that_are_not_synced_are_told_beside() -> None:
     assert found[SYNCED][2] == "synced to c1; not synced: spec.targetRefs[1]: x"
 
 
+def test_a_path_that_a_cluster_cannot_read_is_told_and_hinders_nothing_else() -> None:
+    copy = copies("c1")["c1"]
+    partly = Feedback(applied=True, values=said(copy, **ACCEPTED).values, trouble="x: no scalar")
+    found = together({"c1": partly, "c2": ACCEPTED})
+    told = "synced to c1, c2; c1: not all of its status can be read: x: no scalar"
+    assert found[SYNCED] == ("True", "Synced", told)
+    assert found["Accepted"][0] == "True"
+
+
 def test_gateways_on_no_cluster_are_told() -> None:
     found = together({})
     assert found == {SYNCED: ("False", "NoClusters", "its Gateways are placed on no cluster")}
@@ -185,6 +194,16 @@ def test_a_message_is_bounded_for_any_number_of_clusters() -> None:
     found = together(various)["Accepted"][2]
     assert len(found) <= MESSAGE
     assert found.startswith("c000: Accepted: c000 xxx")
+    assert found.endswith(" more")
+
+
+def test_what_could_not_be_applied_anywhere_is_bounded_and_counted() -> None:
+    refused: Answers = {
+        name: Feedback(applied=False, values={}, trouble=f"{name} {'x' * 100}") for name in NAMES
+    }
+    status, _, found = together(refused)[SYNCED]
+    assert status == "False"
+    assert len(found) <= MESSAGE
     assert found.endswith(" more")
 
 
