@@ -120,12 +120,12 @@ def _is_alias(event: object) -> bool:
 
 def _named(document: Mapping[str, Any], field: str, inner: str, name: object) -> Mapping[str, Any]:
     entries = document.get(field)
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and name is not None and entry.get("name") == name:
-            found = entry.get(inner)
-            if isinstance(found, dict):
-                return found
-    _wrong(f"{field} has no entry that the current context names")
+    entries = entries if isinstance(entries, list) else []
+    named = [one for one in entries if isinstance(one, dict) and one.get("name") == name]
+    found = named[0].get(inner) if named and name is not None else None
+    if not isinstance(found, dict):
+        _wrong(f"{field} has no entry that the current context names")
+    return found
 
 
 def _refuse(which: str, found: Mapping[str, Any], refused: Mapping[str, str]) -> None:

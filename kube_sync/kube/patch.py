@@ -100,7 +100,7 @@ async def apply_metadata(
         "kind": kind,
         "metadata": metadata,
     }
-    with _gone_if_another():
+    with gone_if_another():
         await client.request(
             "PATCH",
             gvr.path(key.namespace, key.name),
@@ -132,7 +132,7 @@ async def apply_status(
         "metadata": {"name": key.name, "uid": uid},
         "status": dict(status),
     }
-    with _gone_if_another():
+    with gone_if_another():
         await client.request(
             "PATCH",
             gvr.path(key.namespace, key.name) + "/status",
@@ -213,7 +213,7 @@ def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _gone_if_another() -> Iterator[None]:
+def gone_if_another() -> Iterator[None]:
     """Tell by what the API server says of the uid that the object is not there any more."""
     try:
         yield
