@@ -1,4 +1,4 @@
-"""Copies brought by Open Cluster Management (OCM): one ManifestWork each, in its cluster's namespace.
+"""Copies brought by Open Cluster Management (OCM): a ManifestWork each, where its cluster is.
 
 Keeps true: a work that is as it should be is not written; one that was read is changed or deleted
 only while it is that one; a work of somebody else is not taken over. The finalizer of a work is

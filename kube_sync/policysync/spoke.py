@@ -68,11 +68,26 @@ class Manners:
 class _Collection:
     """What is held of one resource there, and why it is not current, if it is not."""
 
+    gvr: GroupVersionResource
     fields: Fields
     held: HeldCopies
     reason: str | None = None
     away: bool = False  # the API server did not answer
     asked: bool = False  # listed, or it is known why not
+
+    @property
+    def same(self) -> tuple[str, str]:
+        """What it shares with its other versions."""
+        return self.gvr.group, self.gvr.resource
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What a step at the spoke is done with."""
+
+    client: KubeClient
+    gvr: GroupVersionResource
+    held: HeldCopies
 
 
 class Spoke:
@@ -132,7 +147,7 @@ class Spoke:
 
     def of(self, policy: PolicyId) -> list[Found]:
         """Return what is held of a policy, without what is on its way out."""
-        found = self._collections.get(policy.gvr)
+        found = self._collection(policy.gvr)
         return [one for one in found.held.of(policy) if not one.deleting] if found else []
 
     async def run(self) -> NoReturn:
@@ -145,31 +160,31 @@ class Spoke:
 
     async def apply(self, copy: Copy) -> None:
         """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
-        gvr, where = copy.key.policy.gvr, _where(copy)
-        async with self._speaking(gvr) as (client, held):
-            found = held.at(where) or await self._look(client, copy, where)
+        where = _where(copy)
+        async with self._speaking(copy.key.policy.gvr) as there:
+            found = there.held.at(where) or await self._look(there.client, copy, where)
             if found is not None and found.deleting:
                 msg = f"cluster {self._cluster}: {where} is being deleted, which is waited for"
                 raise Retriable(msg)
             if found is None or found.told.digest != copy.digest:
-                found = await self._write(client, held, copy, found)
+                found = await self._write(there, copy, found)
             if found is not None and found.placed.leaving is not None:
-                await self._mark(client, held, found, None)
+                await self._mark(there, found, None)
             for other in self.of(copy.key.policy):
                 if other.where != where:
-                    await self._delete(client, held, other)
+                    await self._delete(there, other)
 
     async def leave(self, key: CopyKey, said: str) -> None:
         """Mark the copies of a policy with the time from which they may go. Raises SyncError."""
-        async with self._speaking(key.policy.gvr) as (client, held):
+        async with self._speaking(key.policy.gvr) as there:
             for found in self.of(key.policy):
-                await self._mark(client, held, found, said)
+                await self._mark(there, found, said)
 
     async def remove(self, key: CopyKey) -> None:
         """Delete the copies of a policy. Raises SyncError."""
-        async with self._speaking(key.policy.gvr) as (client, held):
+        async with self._speaking(key.policy.gvr) as there:
             for found in self.of(key.policy):
-                await self._delete(client, held, found)
+                await self._delete(there, found)
 
     async def _connect(self, credentials: InlineCredentials) -> None:
         async with connected(credentials) as client, asyncio.TaskGroup() as group:
@@ -189,13 +204,19 @@ class Spoke:
                 await self._idle.wait()
         self._changed.set()
 
+    def _collection(self, gvr: GroupVersionResource) -> _Collection | None:
+        """Return what is held of a resource; what was copied in another version is in it too."""
+        if (exact := self._collections.get(gvr)) is not None:
+            return exact
+        same = (gvr.group, gvr.resource)
+        found = (one for one in self._collections.values() if one.same == same)
+        return next(found, None)
+
     @asynccontextmanager
-    async def _speaking(
-        self, gvr: GroupVersionResource
-    ) -> AsyncGenerator[tuple[KubeClient, HeldCopies]]:
+    async def _speaking(self, gvr: GroupVersionResource) -> AsyncGenerator[_There]:
         """Take one of the turns. Raises Retriable at once where nobody answers."""
         async with self._turns:
-            collection = self._collections.get(gvr)
+            collection = self._collection(gvr)
             if self._client is None or collection is None or collection.away:
                 reason = self.trouble or f"{gvr} is not followed there yet"
                 msg = f"cluster {self._cluster}: {reason}"
@@ -203,7 +224,7 @@ class Spoke:
             self._busy += 1
             try:
                 async with asyncio.timeout(self._manners.patience):
-                    yield self._client, collection.held
+                    yield _There(self._client, collection.gvr, collection.held)
             except TimeoutError as error:
                 msg = f"cluster {self._cluster}: no answer in {self._manners.patience:.0f} s"
                 raise Retriable(msg) from error
@@ -223,47 +244,50 @@ class Spoke:
             raise Conflict(msg)
         return found
 
-    async def _write(
-        self, client: KubeClient, held: HeldCopies, copy: Copy, found: Found | None
-    ) -> Found | None:
-        gvr, where, manager = copy.key.policy.gvr, _where(copy), self._manners.manager
-        uid = None if found is None else found.uid
+    async def _write(self, there: _There, copy: Copy, found: Found | None) -> Found | None:
+        where, uid = _where(copy), None if found is None else found.uid
         try:
-            answer = await apply_object(client, gvr, where, copy.body, manager, uid)
+            answer = await self._applied(there, copy, where, uid)
         except NotFound as error:
-            if uid is not None or not where.namespace or "namespaces" not in str(error):
-                msg = f"cluster {self._cluster}: {error}"
-                raise Retriable(msg) from error
-            await ensure_namespace(client, where.namespace, {MANAGED: "true"})
-            answer = await apply_object(client, gvr, where, copy.body, manager)
-        written = held.read(answer)
-        held.wrote(where, written)
-        log.info("copy_applied", cluster=self._cluster, gvr=str(gvr), key=str(where))
+            # Its kind is not there, or it was made anew; the watch will tell.
+            msg = f"cluster {self._cluster}: {error}"
+            raise Retriable(msg) from error
+        written = there.held.read(answer)
+        there.held.wrote(where, written)
+        log.info("copy_applied", cluster=self._cluster, gvr=str(there.gvr), key=str(where))
         return written
 
-    async def _mark(
-        self, client: KubeClient, held: HeldCopies, found: Found, said: str | None
-    ) -> None:
-        gvr, manager = found.placed.key.policy.gvr, self._manners.manager
+    async def _applied(self, there: _There, copy: Copy, where: ObjectKey, uid: str | None) -> bytes:
+        apply = partial(apply_object, there.client, copy.key.policy.gvr, where, copy.body)
+        try:
+            return await apply(self._manners.manager, uid)
+        except NotFound as error:
+            # In these words: registry/core/namespace, whatever was to be created in it.
+            if uid is not None or f'namespaces "{where.namespace}"' not in str(error):
+                raise
+        await ensure_namespace(there.client, where.namespace, {MANAGED: "true"})
+        return await apply(self._manners.manager, None)
+
+    async def _mark(self, there: _There, found: Found, said: str | None) -> None:
+        marks, manager = {LEAVING: said}, self._manners.manager
         try:
             answer = await mark_object(
-                client, gvr, found.where, found.uid, {LEAVING: said}, manager
+                there.client, there.gvr, found.where, found.uid, marks, manager
             )
         except NotFound:
             return  # gone, which the watch will tell
-        held.wrote(found.where, held.read(answer))
+        there.held.wrote(found.where, there.held.read(answer))
         event = "copy_leaves" if said else "copy_stays"
-        log.info(event, cluster=self._cluster, gvr=str(gvr), key=str(found.where))
+        log.info(event, cluster=self._cluster, gvr=str(there.gvr), key=str(found.where))
 
-    async def _delete(self, client: KubeClient, held: HeldCopies, found: Found) -> None:
-        gvr = found.placed.key.policy.gvr
-        await delete_object(client, gvr, found.where, found.uid)
-        held.leaves(found)
-        log.info("copy_deleted", cluster=self._cluster, gvr=str(gvr), key=str(found.where))
+    async def _delete(self, there: _There, found: Found) -> None:
+        await delete_object(there.client, there.gvr, found.where, found.uid)
+        there.held.leaves(found)
+        log.info("copy_deleted", cluster=self._cluster, gvr=str(there.gvr), key=str(found.where))
 
     def _begin(self, gvr: GroupVersionResource, fields: Fields) -> tuple[_Collection, Feed]:
         held = HeldCopies(self._read_with(fields), self._news, self._manners.manager)
-        found = _Collection(fields, held)
+        found = _Collection(gvr, fields, held)
 
         def report(reason: str | None) -> None:
             back = reason is None and (found.away or not found.asked)
