@@ -21,8 +21,9 @@ from kube_sync.policysync.copies import Copy, CopyKey, Placed, PolicyId
 from kube_sync.policysync.held import single
 from kube_sync.policysync.ocm import MANAGER
 from kube_sync.policysync.placer import News
-from kube_sync.policysync.spoke import Fields, Manners, Spoke
+from kube_sync.policysync.spoke import Manners, Spoke
 from kube_sync.policysync.spokesecrets import SpokeSecrets
+from kube_sync.policysync.spokesteps import Fields
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -87,11 +88,11 @@ class DirectPlacer:
 
     async def leave(self, key: CopyKey, at: float) -> None:
         """Mark a copy: it may be removed from `at` on, in Unix seconds. Raises SyncError."""
-        await self._spoke(key).leave(key, str(math.ceil(at)))
+        await self._spoke(key).leave(key.policy, str(math.ceil(at)))
 
     async def remove(self, key: CopyKey) -> None:
         """Remove a copy. Raises SyncError."""
-        await self._spoke(key).remove(key)
+        await self._spoke(key).remove(key.policy)
 
     async def run(self) -> NoReturn:
         """Speak to the spokes that there are until cancelled."""

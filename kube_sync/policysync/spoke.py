@@ -1,8 +1,8 @@
 """One spoke's API server: a client, what it holds of ours, and steps there one by one.
 
 Keeps true: whatever becomes of this spoke, nobody waits for it longer than `patience` seconds and
-no more than a few requests at once are under way to it; what was known of it stays known while it
-cannot be reached. Only objects that carry our marks for the very policy are changed or deleted.
+no more than a few steps at once are under way to it; what was known of it stays known while it
+cannot be reached.
 """
 
 from __future__ import annotations
@@ -12,45 +12,22 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import structlog
 
-from kube_sync.errors import Conflict, Expired, Misconfigured, NotFound, Retriable, SyncError
+from kube_sync.errors import Expired, Misconfigured, Retriable, SyncError
 from kube_sync.kube.client import KubeClient, connected
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.inline import InlineCredentials
-from kube_sync.kube.wholeobjects import (
-    apply_object,
-    delete_object,
-    ensure_namespace,
-    mark_object,
-    read_object,
-)
-from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.copies import (
-    DIGEST,
-    GATEWAYS,
-    MANAGED,
-    POLICY,
-    SYNCED,
-    Copy,
-    CopyKey,
-    FeedbackField,
-    Placed,
-    PolicyId,
-)
-from kube_sync.policysync.held import Found, HeldCopies, found_in
+from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.copies import MANAGED, Copy, PolicyId
+from kube_sync.policysync.held import Found, HeldCopies
 from kube_sync.policysync.placer import News
-from kube_sync.policysync.scalars import read as scalars_of
-from kube_sync.policysync.spelling import keys_of, policy_of
-from kube_sync.policysync.works import LEAVING
-from kube_sync.topology.shapes import UNREADABLE, mapping, text
+from kube_sync.policysync.spokesteps import Fields, There, copy_in
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-Fields = tuple[FeedbackField, ...]
 
 _SELECTOR: Final = f"{MANAGED}=true"
 
@@ -79,15 +56,6 @@ class _Collection:
     def same(self) -> tuple[str, str]:
         """What it shares with its other versions."""
         return self.gvr.group, self.gvr.resource
-
-
-@dataclass(frozen=True, slots=True)
-class _There:
-    """What a step at the spoke is done with."""
-
-    client: KubeClient
-    gvr: GroupVersionResource
-    held: HeldCopies
 
 
 class Spoke:
@@ -160,31 +128,20 @@ class Spoke:
 
     async def apply(self, copy: Copy) -> None:
         """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
-        where = _where(copy)
         async with self._speaking(copy.key.policy.gvr) as there:
-            found = there.held.at(where) or await self._look(there.client, copy, where)
-            if found is not None and found.deleting:
-                msg = f"cluster {self._cluster}: {where} is being deleted, which is waited for"
-                raise Retriable(msg)
-            if found is None or found.told.digest != copy.digest:
-                found = await self._write(there, copy, found)
-            if found is not None and found.placed.leaving is not None:
-                await self._mark(there, found, None)
-            for other in self.of(copy.key.policy):
-                if other.where != where:
-                    await self._delete(there, other)
+            await there.apply(copy)
 
-    async def leave(self, key: CopyKey, said: str) -> None:
+    async def leave(self, policy: PolicyId, said: str) -> None:
         """Mark the copies of a policy with the time from which they may go. Raises SyncError."""
-        async with self._speaking(key.policy.gvr) as there:
-            for found in self.of(key.policy):
-                await self._mark(there, found, said)
+        async with self._speaking(policy.gvr) as there:
+            for found in there.of(policy):
+                await there.mark(found, said)
 
-    async def remove(self, key: CopyKey) -> None:
+    async def remove(self, policy: PolicyId) -> None:
         """Delete the copies of a policy. Raises SyncError."""
-        async with self._speaking(key.policy.gvr) as there:
-            for found in self.of(key.policy):
-                await self._delete(there, found)
+        async with self._speaking(policy.gvr) as there:
+            for found in there.of(policy):
+                await there.delete(found)
 
     async def _connect(self, credentials: InlineCredentials) -> None:
         async with connected(credentials) as client, asyncio.TaskGroup() as group:
@@ -213,7 +170,7 @@ class Spoke:
         return next(found, None)
 
     @asynccontextmanager
-    async def _speaking(self, gvr: GroupVersionResource) -> AsyncGenerator[_There]:
+    async def _speaking(self, gvr: GroupVersionResource) -> AsyncGenerator[There]:
         """Take one of the turns. Raises Retriable at once where nobody answers."""
         async with self._turns:
             collection = self._collection(gvr)
@@ -224,7 +181,7 @@ class Spoke:
             self._busy += 1
             try:
                 async with asyncio.timeout(self._manners.patience):
-                    yield _There(self._client, collection.gvr, collection.held)
+                    yield self._there(self._client, collection)
             except TimeoutError as error:
                 msg = f"cluster {self._cluster}: no answer in {self._manners.patience:.0f} s"
                 raise Retriable(msg) from error
@@ -232,61 +189,15 @@ class Spoke:
                 self._busy -= 1
                 self._idle.set()
 
-    async def _look(self, client: KubeClient, copy: Copy, where: ObjectKey) -> Found | None:
-        """Look at what has the name of a copy: the watch may be behind, or it may be native."""
-        gvr = copy.key.policy.gvr
-        body = await read_object(client, gvr, where)
-        if body is None:
-            return None
-        found = found_in(body, self._read_with(copy.feedback))
-        if found is None or found.placed.key != copy.key:
-            msg = f"cluster {self._cluster}: {gvr} {where} is not ours, and is left as it is"
-            raise Conflict(msg)
-        return found
-
-    async def _write(self, there: _There, copy: Copy, found: Found | None) -> Found | None:
-        where, uid = _where(copy), None if found is None else found.uid
-        try:
-            answer = await self._applied(there, copy, where, uid)
-        except NotFound as error:
-            # Its kind is not there, or it was made anew; the watch will tell.
-            msg = f"cluster {self._cluster}: {error}"
-            raise Retriable(msg) from error
-        written = there.held.read(answer)
-        there.held.wrote(where, written)
-        log.info("copy_applied", cluster=self._cluster, gvr=str(there.gvr), key=str(where))
-        return written
-
-    async def _applied(self, there: _There, copy: Copy, where: ObjectKey, uid: str | None) -> bytes:
-        apply = partial(apply_object, there.client, copy.key.policy.gvr, where, copy.body)
-        try:
-            return await apply(self._manners.manager, uid)
-        except NotFound as error:
-            # In these words: registry/core/namespace, whatever was to be created in it.
-            if uid is not None or f'namespaces "{where.namespace}"' not in str(error):
-                raise
-        await ensure_namespace(there.client, where.namespace, {MANAGED: "true"})
-        return await apply(self._manners.manager, None)
-
-    async def _mark(self, there: _There, found: Found, said: str | None) -> None:
-        marks, manager = {LEAVING: said}, self._manners.manager
-        try:
-            answer = await mark_object(
-                there.client, there.gvr, found.where, found.uid, marks, manager
-            )
-        except NotFound:
-            return  # gone, which the watch will tell
-        there.held.wrote(found.where, there.held.read(answer))
-        event = "copy_leaves" if said else "copy_stays"
-        log.info(event, cluster=self._cluster, gvr=str(there.gvr), key=str(found.where))
-
-    async def _delete(self, there: _There, found: Found) -> None:
-        await delete_object(there.client, there.gvr, found.where, found.uid)
-        there.held.leaves(found)
-        log.info("copy_deleted", cluster=self._cluster, gvr=str(there.gvr), key=str(found.where))
+    def _there(self, client: KubeClient, found: _Collection) -> There:
+        return There(self._cluster, client, found.gvr, found.held, self._manners.manager)
 
     def _begin(self, gvr: GroupVersionResource, fields: Fields) -> tuple[_Collection, Feed]:
-        held = HeldCopies(self._read_with(fields), self._news, self._manners.manager)
+        held = HeldCopies(
+            partial(copy_in, cluster=self._cluster, fields=fields),
+            self._news,
+            self._manners.manager,
+        )
         found = _Collection(gvr, fields, held)
 
         def report(reason: str | None) -> None:
@@ -301,31 +212,3 @@ class Spoke:
             found.away = isinstance(error, Retriable) and not isinstance(error, Expired)
 
         return found, Feed(held, report, failed)
-
-    def _read_with(self, fields: Fields) -> Callable[[Mapping[str, Any]], Placed | None]:
-        return lambda body: copy_in(body, self._cluster, fields)
-
-
-def copy_in(body: Mapping[str, Any], cluster: str, fields: Fields) -> Placed | None:
-    """Return what a spoke's object is the copy of, None for one without our marks."""
-    try:
-        metadata = mapping(body, "metadata")
-        notes = mapping(metadata, "annotations")
-        policy = policy_of(text(notes, POLICY))
-        marked = text(metadata, "labels", MANAGED) == "true"
-        # A copy has its policy's name: what has another one is somebody's copy of the copy.
-        if policy is None or not marked or text(metadata, "name") != policy.name:
-            return None
-        # Whoever takes this mark away makes a native policy of it.
-        digest = text(notes, DIGEST) if text(notes, SYNCED) == "true" else ""
-        leaving = text(notes, LEAVING)
-        gateways = keys_of(text(notes, GATEWAYS))
-    except UNREADABLE:
-        return None
-    at = float(leaving) if leaving.isdecimal() and leaving.isascii() else None
-    return Placed(CopyKey(policy, cluster), digest, scalars_of(fields, body), at, gateways)
-
-
-def _where(copy: Copy) -> ObjectKey:
-    metadata = mapping(copy.body, "metadata")
-    return ObjectKey(text(metadata, "namespace"), text(metadata, "name"))
