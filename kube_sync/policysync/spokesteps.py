@@ -101,7 +101,7 @@ class There:
             return None
         read = partial(copy_in, cluster=self.cluster, fields=copy.feedback)
         found = found_in(body, read)
-        if found is None or found.placed.key != copy.key:
+        if found is None or _origin(found.placed.key) != _origin(copy.key):
             msg = f"cluster {self.cluster}: {self.gvr} {where} is not ours, and is left as it is"
             raise Conflict(msg)
         return found
@@ -131,6 +131,12 @@ class There:
 
     def _log(self, event: str, where: ObjectKey) -> None:
         log.info(event, cluster=self.cluster, gvr=str(self.gvr), key=str(where))
+
+
+def _origin(key: CopyKey) -> tuple[str, str, str, str]:
+    """Return what a copy is of, whatever the version it was read in."""
+    gvr, namespace, name = key.policy
+    return gvr.group, gvr.resource, namespace, name
 
 
 def copy_in(body: Mapping[str, Any], cluster: str, fields: Fields) -> Placed | None:
