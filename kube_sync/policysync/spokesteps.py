@@ -8,7 +8,7 @@ is told. What was written is held at once, so that its echo in the watch is no n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -99,12 +99,14 @@ class There:
         body = await read_object(self.client, self.gvr, where)
         if body is None:
             return None
-        read = partial(copy_in, cluster=self.cluster, fields=copy.feedback)
+        # Without its label it is still the copy that its annotation tells of.
+        read = partial(copy_in, cluster=self.cluster, fields=copy.feedback, labelled=False)
         found = found_in(body, read)
         if found is None or _origin(found.placed.key) != _origin(copy.key):
             msg = f"cluster {self.cluster}: {self.gvr} {where} is not ours, and is left as it is"
             raise Conflict(msg)
-        return found
+        # What the watch would not show as ours, whatever its digest, has to be written.
+        return self.held.read(body) or replace(found, drifted=True)
 
     async def _write(self, copy: Copy, where: ObjectKey, found: Found | None) -> Found | None:
         try:
@@ -139,13 +141,15 @@ def _origin(key: CopyKey) -> tuple[str, str, str, str]:
     return gvr.group, gvr.resource, namespace, name
 
 
-def copy_in(body: Mapping[str, Any], cluster: str, fields: Fields) -> Placed | None:
+def copy_in(
+    body: Mapping[str, Any], cluster: str, fields: Fields, *, labelled: bool = True
+) -> Placed | None:
     """Return what a spoke's object is the copy of, None for one without our marks."""
     try:
         metadata = mapping(body, "metadata")
         notes = mapping(metadata, "annotations")
         policy = policy_of(text(notes, POLICY))
-        marked = text(metadata, "labels", MANAGED) == "true"
+        marked = not labelled or text(metadata, "labels", MANAGED) == "true"
         # A copy has its policy's name: what has another one is somebody's copy of the copy.
         if policy is None or not marked or text(metadata, "name") != policy.name:
             return None
