@@ -21,7 +21,8 @@ import yaml
 
 from kube_sync.errors import Misconfigured
 
-_MAX_BYTES: Final = 64 * 1024
+_MAX_BYTES: Final = 32 * 1024
+_DEEPEST: Final = 16
 # client-go's api/v1 types, by what they would have this process do.
 _REFUSED_USER: Final = {
     "exec": "runs a program",
@@ -104,8 +105,7 @@ def _document(content: bytes) -> Mapping[str, Any]:
     if len(content) > _MAX_BYTES:
         _wrong(f"is larger than {_MAX_BYTES} bytes")
     try:
-        events = list(yaml.parse(content, yaml.SafeLoader))
-        document = yaml.safe_load(content) if not any(map(_is_alias, events)) else None
+        document = yaml.safe_load(content) if _is_plain(content) else None
     except (yaml.YAMLError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -113,9 +113,18 @@ def _document(content: bytes) -> Mapping[str, Any]:
     return document
 
 
-def _is_alias(event: object) -> bool:
-    """Tell what would let a few lines grow to gigabytes; no kubeconfig has any."""
-    return isinstance(event, yaml.AliasEvent)
+def _is_plain(content: bytes) -> bool:
+    """Tell a kubeconfig's YAML from what takes minutes to read, or gigabytes.
+
+    That is, by nesting or by aliases, of which a kubeconfig has little and none.
+    """
+    depth = 0
+    for event in yaml.parse(content, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST or isinstance(event, yaml.AliasEvent):
+            return False
+    return True
 
 
 def _named(document: Mapping[str, Any], field: str, inner: str, name: object) -> Mapping[str, Any]:
