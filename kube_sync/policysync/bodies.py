@@ -74,7 +74,8 @@ class Bodies:
         """Hold exactly what the LIST held; nothing changes while the kind is unknown."""
         listing, self._listing = self._listing, {}
         if not known:
-            self._unknown_since = self._unknown_since or self._clock()
+            if self._unknown_since is None:
+                self._unknown_since = self._clock()
         else:
             self.listed, self._unknown_since = True, None
             for key in self._objects.keys() - listing.keys():
