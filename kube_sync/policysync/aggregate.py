@@ -95,15 +95,15 @@ def _answers(
 
 def _answer(condition: str, one: Placed) -> _Answer:
     values = _values(one)
-    parts = {name: values.get(named(condition, name), "") for name in ("status", "reason")}
-    if (status := str(parts["status"])) not in _STATUSES:
+    status = values.get(named(condition, "status"))
+    if not isinstance(status, str) or status not in _STATUSES:
         return _Answer("Unknown", "Pending", f"it says nothing of {condition}")
     seen = values.get(named(condition, OBSERVED), values.get(OBSERVED))
     now = values.get(GENERATION)
     if isinstance(seen, int) and isinstance(now, int) and seen < now:
         return _Answer("Unknown", "Pending", "what it says is of an earlier generation")
-    said = str(values.get(named(condition, "message"), ""))
-    return _Answer(status, str(parts["reason"]), said)
+    why, told = (str(values.get(named(condition, part), "")) for part in ("reason", "message"))
+    return _Answer(status, why, told)
 
 
 def _together(condition: str, answers: Mapping[str, _Answer]) -> Said:
@@ -117,12 +117,16 @@ def _together(condition: str, answers: Mapping[str, _Answer]) -> Said:
 
 
 def _told(answers: Mapping[str, _Answer]) -> str:
+    return message(_entries(answers))
+
+
+def _entries(answers: Mapping[str, _Answer]) -> list[str]:
     """Name the clusters, those together that say the same, by the first of each."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(answers.items()):
         text = ": ".join(part for part in (one.reason, one.said) if part)
         alike.setdefault(text, []).append(cluster)
-    return message(f"{_listed(clusters)}: {text}" for text, clusters in alike.items())
+    return [f"{_listed(clusters)}: {text}" for text, clusters in alike.items()]
 
 
 def _listed(clusters: list[str]) -> str:
@@ -132,29 +136,35 @@ def _listed(clusters: list[str]) -> str:
 
 
 def _synced(wanted: Desired, placed: Mapping[str, Placed], others: tuple[str, ...]) -> Said:
-    notes = [*wanted.problems, *(f"not synced: {one}" for one in others)]
-    waits, refused = {}, {}
-    for cluster, copy in wanted.copies.items():
-        one = placed.get(cluster)
-        if one is None or one.digest != copy.digest or one.feedback is None:
-            waits[cluster] = _Answer("Unknown", "", "it waits to be applied")
-        elif one.feedback.applied is False:
-            refused[cluster] = _Answer("False", "", _unheard(copy, one))
-        elif one.feedback.applied is None and _unheard(copy, one):
-            waits[cluster] = _Answer("Unknown", "", "it waits to be applied")
+    stands = {c: _standing(copy, placed.get(c)) for c, copy in wanted.copies.items()}
+    of = {
+        status: _entries({c: one for c, one in stands.items() if one and one.status == status})
+        for status in _STATUSES
+    }
+    unread = of["True"]
+    open_, notes = [*of["False"], *of["Unknown"]], [f"not synced: {one}" for one in others]
     if wanted.problems:
-        return _said("False", "PlacementUnknown", [*notes, *_parts(refused), *_parts(waits)])
-    if refused:
-        return _said("False", "NotApplied", [*_parts(refused), *_parts(waits), *notes])
-    if waits:
-        return _said("Unknown", "Pending", [*_parts(waits), *notes])
-    if not wanted.copies:
+        return _said("False", "PlacementUnknown", [*wanted.problems, *open_, *notes, *unread])
+    if of["False"]:
+        return _said("False", "NotApplied", [*open_, *notes, *unread])
+    if of["Unknown"]:
+        return _said("Unknown", "Pending", [*open_, *notes, *unread])
+    if not stands:
         return _said("False", "NoClusters", ["its Gateways are placed on no cluster", *notes])
-    return _said("True", "Synced", [f"synced to {_listed(sorted(wanted.copies))}", *notes])
+    return _said("True", "Synced", [f"synced to {_listed(sorted(stands))}", *notes, *unread])
 
 
-def _parts(answers: Mapping[str, _Answer]) -> list[str]:
-    return [_told(answers)] if answers else []
+def _standing(copy: Copy, one: Placed | None) -> _Answer | None:
+    """Return what is to be told of one copy, None where it simply is there."""
+    if one is None or one.digest != copy.digest or one.feedback is None:
+        return _Answer("Unknown", "", "it waits to be applied")
+    if one.feedback.applied is False:
+        return _Answer("False", "", _unheard(copy, one))
+    if one.feedback.applied is None and _unheard(copy, one):
+        return _Answer("Unknown", "", "it waits to be applied")
+    if one.feedback.trouble:
+        return _Answer("True", "not all of its status can be read", one.feedback.trouble)
+    return None
 
 
 def _said(status: str, reason: str, notes: Iterable[str]) -> Said:

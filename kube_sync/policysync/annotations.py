@@ -11,11 +11,9 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.policysync.copies import PolicyId
+from kube_sync.policysync.copies import PLACED, STATUS, PolicyId
 from kube_sync.policysync.downstream import Downstream
 
-PLACED: Final = "kuadrant.io/policies-synced"  # a JSON list (RFC 0007, Policy Sync)
-STATUS: Final = "kube-sync.io/synced-status"  # a JSON object: the extra status fields by cluster
 _MOST: Final = 64 * 1024  # bytes of the extra status fields; annotations have 256 KiB together
 _TEXT: Final = 256  # characters of one of them
 

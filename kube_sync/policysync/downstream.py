@@ -20,6 +20,7 @@ from kube_sync.policysync.copies import (
     GATEWAYS,
     MANAGED,
     ORIGIN_CREATION,
+    PLACED,
     POLICY,
     SYNCED,
     Copy,
@@ -46,7 +47,7 @@ _MARKS: Final = frozenset(
         "app.kubernetes.io/managed-by",
         SYNCED,
         ORIGIN_CREATION,
-        "kuadrant.io/policies-synced",
+        PLACED,
         "kuadrant.io/grace-timeout",
     ]
 )

@@ -2,8 +2,8 @@ r"""The paths by which one scalar is read of an object: a part of Kubernetes' JS
 
 Only what the work agent of Open Cluster Management and this module read alike: `.field`, with `\.`
 for a dot within a name, `[0]`, and `[?(@.field=="text")]`, of which the first match counts. What is
-not there is no value; what is no text, whole number or boolean is trouble, and hinders no other
-path (ManifestWork, feedbackRules).
+not there is no value. What is no text, whole number or boolean, and a place that a list does not
+have, are trouble, and hinder no other path (ManifestWork, feedbackRules).
 """
 
 from __future__ import annotations
@@ -49,26 +49,41 @@ def read(fields: Iterable[FeedbackField], body: Mapping[str, Any]) -> Feedback:
     """Return what an object says; `applied`, as it is there. Raises ValueError for a path."""
     values: dict[str, str | int | bool] = {}
     troubles = []
-    for field in fields:
-        value = _value(body, steps(field.path))
-        if isinstance(value, str | int):  # a bool is an int
-            values[field.name] = value
-        elif value is not None:
-            troubles.append(f"{field.name}: {field.path} is no text, whole number or boolean")
+    for field, path in [(one, steps(one.path)) for one in fields]:
+        try:
+            value = _value(body, path)
+        except ValueError as error:
+            troubles.append(f"{field.name}: {field.path} {error}")
+        else:
+            values |= {} if value is None else {field.name: value}
     return Feedback(applied=True, values=values, trouble="; ".join(troubles))
 
 
-def _value(value: Any, path: Iterable[Step]) -> Any:  # noqa: ANN401 - JSON of a spoke
+def _value(value: Any, path: Iterable[Step]) -> str | int | bool | None:  # noqa: ANN401 - JSON
+    """Return a scalar, None where there is none. Raises ValueError as the agent reports one."""
     for step in path:
+        if value is None:
+            return None
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, Mapping) else None
         elif not isinstance(value, list):
-            return None
+            msg = "leads through what is no list"
+            raise ValueError(msg)  # noqa: TRY004 - a spoke's object is no argument of ours
         elif isinstance(step, int):
-            value = value[step] if step < len(value) else None
+            value = _item(value, step)
         else:
             value = next((one for one in value if _fits(one, *step)), None)
-    return value
+    if value is None or isinstance(value, str | int):  # a bool is an int
+        return value
+    msg = "is no text, whole number or boolean"
+    raise ValueError(msg)
+
+
+def _item(listed: list[Any], index: int) -> Any:  # noqa: ANN401 - JSON of a spoke
+    if index >= len(listed):
+        msg = "leads beyond the end of a list"
+        raise ValueError(msg)
+    return listed[index]
 
 
 def _fits(one: object, key: str, text: str) -> bool:

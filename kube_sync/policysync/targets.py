@@ -9,14 +9,16 @@ that is its own spoke makes no second generation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from kube_sync.errors import Terminal
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import SYNCED, PolicyId
 from kube_sync.topology import GroupKind, View
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.grants import REFERENCE_GRANT, granted
-from kube_sync.topology.nodes import Body, node_of
+from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.shapes import UNREADABLE, Malformed, items, mapping, reason, text
 
 
@@ -53,14 +55,16 @@ def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
     """Look up what a policy refers to; one that cannot be read is a problem."""
     own = GroupKind(policy.gvr.group, kind)
     try:
-        if text(body, "metadata", "annotations", SYNCED):
-            return Targets(others=(f"it is a copy itself: it has the annotation {SYNCED}",))
+        is_copy = text(body, "metadata", "annotations", SYNCED) == "true"
         found = [_looked_up(place, ref, policy, own, hub) for place, ref in _refs(body)]
     except UNREADABLE as error:
         return Targets(problem=f"the policy cannot be read: {reason(error)}")
+    named = frozenset(one.gateway for one in found if one.gateway.name)
+    if is_copy:
+        return Targets((), named, (f"it is a copy itself, as its annotation {SYNCED} says",))
     return Targets(
         tuple(Target(n, one.gateway, one.problem) for n, one in enumerate(found) if one.counts),
-        frozenset(one.gateway for one in found if one.gateway.name),
+        named,
         tuple(one.problem for one in found if not one.counts),
     )
 
@@ -113,11 +117,13 @@ def _judged(place: str, key: ObjectKey, policy: PolicyId, own: GroupKind, hub: H
 def _permitted(key: ObjectKey, policy: PolicyId, own: GroupKind, hub: Hub) -> bool:
     if policy.namespace in ("", key.namespace):
         return True
-    nodes = {
-        node.locator: node
-        for node in (node_of(REFERENCE_GRANT, one) for one in hub.grants)
-        if node.namespace == key.namespace
-    }
+    nodes = {node.locator: node for node in _grants(hub) if node.namespace == key.namespace}
     view = View({}, {}, {REFERENCE_GRANT.id: {key.namespace: nodes}})
     by, of = (own, policy.namespace), (GATEWAY, key.namespace, key.name)
     return granted(view, by, of)
+
+
+def _grants(hub: Hub) -> Iterator[Node]:
+    for one in hub.grants:
+        with suppress(Terminal):  # what has no name grants nothing
+            yield node_of(REFERENCE_GRANT, one)
