@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
 
 import structlog
 
@@ -50,6 +49,6 @@ class FollowedPolicies:
         for gvr in self._state.held - self._state.together.kinds.keys():
             self._state.forget(gvr)
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Follow them until cancelled."""
         await self._following.run()

@@ -23,13 +23,11 @@ def data(text: str | bytes) -> str:
     return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
 
 
-def document(
-    user: dict[str, Any] | None = None, context: dict[str, Any] | None = None, **cluster: Any
-) -> dict[str, Any]:
+def document(user: dict[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:
     found = {"server": SERVER, "certificate-authority-data": data("PEM"), **cluster}
     return {
         "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", **(context or {})}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
         "clusters": [{"name": "k", "cluster": found}],
         "users": [{"name": "u", "user": {"token": "t"} if user is None else user}],
     }
@@ -40,7 +38,7 @@ def read(found: object) -> InlineCredentials:
 
 
 async def test_a_kubeconfig_with_a_token_says_where_and_who() -> None:
-    found = read(document(server=SERVER + "/", **{"tls-server-name": "api"}))
+    found = read(document(None, server=SERVER + "/", **{"tls-server-name": "api"}))
     assert found.server == SERVER
     assert found.server_name == "api"
     assert found.authority == "PEM"
@@ -88,7 +86,7 @@ def test_what_a_user_may_not_ask_for_is_refused_by_name(name: str, value: object
 )
 def test_what_a_cluster_may_not_ask_for_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(Misconfigured, match=rf"clusters\[\]\.cluster\.{name} is refused"):
-        read(document(**{name: value}))
+        read(document(None, **{name: value}))
 
 
 @pytest.mark.parametrize(
@@ -132,12 +130,12 @@ def test_a_user_without_usable_credentials_is_refused(user: dict[str, Any], why:
 def test_a_server_without_an_authority_of_its_own_is_refused() -> None:
     """The machine's own authorities vouch for any server in the world."""
     with pytest.raises(Misconfigured, match="certificate-authority-data is missing"):
-        read(document(**{"certificate-authority-data": None}))
+        read(document(None, **{"certificate-authority-data": None}))
 
 
 def test_an_authority_that_is_no_pem_is_refused() -> None:
     with pytest.raises(Misconfigured, match="is no PEM"):
-        read(document(**{"certificate-authority-data": data(b"\xff")}))
+        read(document(None, **{"certificate-authority-data": data(b"\xff")}))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +187,7 @@ def test_no_content_is_told_by_an_error_or_a_representation() -> None:
 
 def test_its_authority_alone_is_trusted() -> None:
     authority = make_authority("spoke")
-    found = read(document(**{"certificate-authority-data": data(authority.cert_pem)}))
+    found = read(document(None, **{"certificate-authority-data": data(authority.cert_pem)}))
     context = found.tls()
     assert len(context.get_ca_certs()) == 1
     assert context.verify_mode is ssl.CERT_REQUIRED

@@ -318,7 +318,9 @@ def test_a_gateway_that_is_gone_has_no_known_placement(world: World) -> None:
 
 
 def test_objects_of_any_shape_raise_nothing(world: World) -> None:
-    for shape in ({"spec": 7}, {"spec": {"gatewayClassName": []}}, {"metadata": {"labels": 1}}):
+    shapes: tuple[dict[str, Any], ...]
+    shapes = ({"spec": 7}, {"spec": {"gatewayClassName": []}}, {"metadata": {"labels": 1}})
+    for shape in shapes:
         put(world.state.gateways, WEB, **json.loads(json.dumps(shape)))
         put(world.state.classes, ObjectKey("", "multi"), **json.loads(json.dumps(shape)))
         put(world.state.decisions, ObjectKey("shop", "d1"), **json.loads(json.dumps(shape)))
