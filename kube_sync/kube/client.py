@@ -7,8 +7,10 @@ other than 2xx always raises. It decodes nothing but error Statuses.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -38,10 +40,36 @@ class Status(msgspec.Struct):
     message: str = ""
 
 
+class Identity(Protocol):
+    """Where an API server is, and who we are there."""
+
+    @property
+    def server(self) -> str:
+        """Its URL without a trailing slash."""
+        ...
+
+    @property
+    def server_name(self) -> str | None:
+        """The name to expect in its certificate, where it is another one than the URL's."""
+        ...
+
+    def forget(self) -> None:
+        """Find out anew who we are before the next request: we were refused."""
+        ...
+
+    async def headers(self) -> dict[str, str]:
+        """Return the headers that say who we are. Raises SyncError."""
+        ...
+
+    def tls(self) -> ssl.SSLContext:
+        """Return what its certificate is verified by. Raises Misconfigured."""
+        ...
+
+
 class KubeClient:
     """A connection pool to one API server."""
 
-    def __init__(self, credentials: Credentials, session: aiohttp.ClientSession) -> None:
+    def __init__(self, credentials: Identity, session: aiohttp.ClientSession) -> None:
         self._credentials = credentials
         self._session = session
 
@@ -156,10 +184,17 @@ async def kube_client(settings: Kubernetes) -> AsyncGenerator[KubeClient]:
     """Yield a client for the configured API server. Raises Misconfigured."""
     credentials = Credentials(settings)
     await credentials.load()
-    connector = aiohttp.TCPConnector(ssl=credentials.tls(), limit=0)
+    async with connected(credentials) as client:
+        yield client
+
+
+@asynccontextmanager
+async def connected(identity: Identity) -> AsyncGenerator[KubeClient]:
+    """Yield a client for one API server. Raises Misconfigured."""
+    connector = aiohttp.TCPConnector(ssl=identity.tls(), limit=0)
     async with aiohttp.ClientSession(
         connector=connector,
         headers={"User-Agent": _USER_AGENT},
         read_bufsize=_READ_BUFFER,
     ) as session:
-        yield KubeClient(credentials, session)
+        yield KubeClient(identity, session)

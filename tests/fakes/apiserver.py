@@ -304,8 +304,12 @@ class FakeApiServer:
         if new != old:  # the real one writes nothing either when nothing changes
             self._version += 1
             new["metadata"]["resourceVersion"] = str(self._version)
-            manager = {"manager": recorded.query.get("fieldManager", ""), "fieldsV1": {}}
-            new["metadata"]["managedFields"] = [manager]
+            if new.get("spec") != old.get("spec"):
+                new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+            others = [
+                one for one in new["metadata"].get("managedFields", ()) if one != _manager(recorded)
+            ]
+            new["metadata"]["managedFields"] = [*others, _manager(recorded)]
             self._store(address.gvr, key, new, "MODIFIED")
         return web.json_response(new)
 
@@ -351,6 +355,8 @@ class FakeApiServer:
         content = {n: v for n, v in new.items() if n not in _TYPE_AND_METADATA}
         kept = ("labels", "annotations", "ownerReferences")
         metadata = {n: v for n, v in wanted.items() if n in kept}
+        if recorded.method == "PATCH":
+            metadata |= {"managedFields": [_manager(recorded)], "generation": 1}
         return web.json_response(self.put(address.gvr, key, metadata=metadata, **content))
 
     def _delete(self, address: _Address, recorded: Recorded) -> web.Response:
@@ -361,6 +367,12 @@ class FakeApiServer:
         conditions = recorded.json().get("preconditions", {}) if recorded.body else {}
         if any(old["metadata"][name] != value for name, value in conditions.items()):
             return status(409, "Conflict", f'"{key.name}": the precondition does not hold')
+        if old["metadata"].get("finalizers"):
+            leaving = {**old["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+            self._version += 1
+            leaving["resourceVersion"] = str(self._version)
+            self._store(address.gvr, key, {**old, "metadata": leaving}, "MODIFIED")
+            return web.json_response(self.get(address.gvr, key))
         self.delete(address.gvr, key)
         return web.json_response(_status_body(200, "", ""))
 
@@ -457,6 +469,12 @@ def _address(match: re.Match[str]) -> _Address:
     version = match["core"] or match["version"]
     gvr = GroupVersionResource(match["group"] or "", version, match["resource"])
     return _Address(gvr, match["namespace"] or "", match["name"] or "")
+
+
+def _manager(recorded: Recorded) -> Json:
+    applied = recorded.headers["Content-Type"] == "application/apply-patch+yaml"
+    name = recorded.query.get("fieldManager", "")
+    return {"manager": name, "operation": "Apply" if applied else "Update", "fieldsV1": {}}
 
 
 def _metadata_only(recorded: Recorded) -> bool:

@@ -172,6 +172,11 @@ def answer(
     return handle
 
 
+def failing(code: int, message: str) -> Handler:
+    """Answer as an API server that fails in these words."""
+    return answer(code, json.dumps({"message": message, "code": code}).encode())
+
+
 def hang() -> Handler:
     """Never answer; the client has to give up."""
 

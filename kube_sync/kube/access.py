@@ -1,0 +1,51 @@
+"""What we may do, as the API server's authorizers say (authorization.k8s.io/v1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kube_sync.errors import Retriable
+from kube_sync.kube.client import KubeClient
+from kube_sync.objects import GroupVersionResource
+
+REVIEWS = GroupVersionResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
+
+
+class _Status(msgspec.Struct):
+    allowed: bool
+
+
+class _Review(msgspec.Struct):
+    status: _Status
+
+
+async def allowed(
+    client: KubeClient, gvr: GroupVersionResource, verbs: Iterable[str]
+) -> frozenset[str]:
+    """Ask which of these verbs we are allowed for a resource, in all namespaces.
+
+    Raises SyncError.
+    """
+    return frozenset([verb for verb in verbs if await _may(client, gvr, verb)])
+
+
+async def _may(client: KubeClient, gvr: GroupVersionResource, verb: str) -> bool:
+    attributes = {
+        "group": gvr.group,
+        "version": gvr.version,
+        "resource": gvr.resource,
+        "verb": verb,
+    }
+    body = {
+        "apiVersion": f"{REVIEWS.group}/{REVIEWS.version}",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await client.request("POST", REVIEWS.path(), body=msgspec.json.encode(body))
+    try:
+        return msgspec.json.decode(answer, type=_Review).status.allowed
+    except msgspec.DecodeError as error:
+        msg = f"what answers is no SelfSubjectAccessReview: {error}"
+        raise Retriable(msg) from error

@@ -1,0 +1,219 @@
+"""A kubeconfig that came over the network, in a Secret: hostile until shown otherwise.
+
+Keeps true: nothing in it makes this process run a program, open a file, go through a proxy, act
+as somebody else, or speak without verified TLS; what asks for that is refused by the name of the
+field. No word of its content is in an error or a log, and a private key never touches a disk.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+import yaml
+
+from kube_sync.errors import Misconfigured
+
+_MAX_BYTES: Final = 32 * 1024
+_DEEPEST: Final = 16
+# client-go's api/v1 types, by what they would have this process do.
+_REFUSED_USER: Final = {
+    "exec": "runs a program",
+    "auth-provider": "runs a program",
+    "client-certificate": "reads a file",
+    "client-key": "reads a file",
+    "tokenFile": "reads a file",
+    "username": "is not spoken by API servers any more",
+    "password": "is not spoken by API servers any more",
+    "as": "acts as somebody else",
+    "as-uid": "acts as somebody else",
+    "as-groups": "acts as somebody else",
+    "as-user-extra": "acts as somebody else",
+}
+_REFUSED_CLUSTER: Final = {
+    "certificate-authority": "reads a file",
+    "insecure-skip-tls-verify": "trusts anybody",
+    "proxy-url": "goes through a proxy",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class InlineCredentials:
+    """Where an API server is and who we are there, whole and never read again."""
+
+    server: str
+    server_name: str | None
+    authority: str  # PEM
+    token: str  # empty where a certificate speaks for us
+    pair: bytes  # PEM of certificate and key; empty where a token speaks
+
+    def __repr__(self) -> str:
+        return f"InlineCredentials({self.server!r})"
+
+    def forget(self) -> None:
+        """Do nothing: what replaces a refused token is another Secret."""
+
+    async def headers(self) -> dict[str, str]:
+        """Return the Authorization header, or none where a client certificate speaks for us."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    def tls(self) -> ssl.SSLContext:
+        """Build the context for the API server. Raises Misconfigured."""
+        try:
+            context = ssl.create_default_context(cadata=self.authority)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if self.pair:
+                _load(context, self.pair)
+        except (OSError, ValueError) as error:
+            msg = "kubeconfig: a certificate or key in it cannot be read"
+            raise Misconfigured(msg) from error
+        return context
+
+
+def inline_credentials(content: bytes, schemes: tuple[str, ...] = ("https",)) -> InlineCredentials:
+    """Read the current context of a kubeconfig that holds all it needs itself.
+
+    Raises Misconfigured, naming the field; `schemes` are those that its server's URL may have.
+    """
+    document = _document(content)
+    context = _named(document, "contexts", "context", document.get("current-context"))
+    cluster = _named(document, "clusters", "cluster", context.get("cluster"))
+    user = _named(document, "users", "user", context.get("user"))
+    _refuse("cluster", cluster, _REFUSED_CLUSTER)
+    _refuse("user", user, _REFUSED_USER)
+    authority = _decoded(cluster, "certificate-authority-data")
+    if not authority and "http" not in schemes:
+        # The machine's own authorities vouch for any server in the world.
+        _wrong("clusters[].cluster.certificate-authority-data is missing")
+    return InlineCredentials(
+        _server(cluster, schemes),
+        _text(cluster, "tls-server-name") or None,
+        _ascii(authority),
+        _token(user),
+        _pair(user),
+    )
+
+
+def _document(content: bytes) -> Mapping[str, Any]:
+    if len(content) > _MAX_BYTES:
+        _wrong(f"is larger than {_MAX_BYTES} bytes")
+    try:
+        document = yaml.safe_load(content) if _is_plain(content) else None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        _wrong("is no kubeconfig")
+    return document
+
+
+def _is_plain(content: bytes) -> bool:
+    """Tell a kubeconfig's YAML from what takes minutes to read, or gigabytes.
+
+    That is, by nesting or by aliases, of which a kubeconfig has little and none.
+    """
+    depth = 0
+    for event in yaml.parse(content, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST or isinstance(event, yaml.AliasEvent):
+            return False
+    return True
+
+
+def _named(document: Mapping[str, Any], field: str, inner: str, name: object) -> Mapping[str, Any]:
+    entries = document.get(field)
+    entries = entries if isinstance(entries, list) else []
+    named = [one for one in entries if isinstance(one, dict) and one.get("name") == name]
+    found = named[0].get(inner) if named and name is not None else None
+    if not isinstance(found, dict):
+        _wrong(f"{field} has no entry that the current context names")
+    return found
+
+
+def _refuse(which: str, found: Mapping[str, Any], refused: Mapping[str, str]) -> None:
+    for name, why in refused.items():
+        if found.get(name):
+            _wrong(f"{which}s[].{which}.{name} is refused: it {why}")
+
+
+def _server(cluster: Mapping[str, Any], schemes: tuple[str, ...]) -> str:
+    server = _text(cluster, "server").rstrip("/")
+    try:
+        parts = urlsplit(server)
+        usable = parts.scheme in schemes and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.username or parts.query or parts.fragment:
+        _wrong(f"clusters[].cluster.server is no URL of {' or '.join(schemes)}")
+    return server
+
+
+def _token(user: Mapping[str, Any]) -> str:
+    token = _text(user, "token")
+    if len(token.split()) > 1 or not token.isascii():
+        # A line break would be a header of its own.
+        _wrong("users[].user.token is more than one word")
+    return token
+
+
+def _pair(user: Mapping[str, Any]) -> bytes:
+    certificate = _decoded(user, "client-certificate-data")
+    key = _decoded(user, "client-key-data")
+    if bool(certificate) != bool(key):
+        _wrong("users[].user has a client certificate or a key without the other")
+    if not certificate and not _text(user, "token"):
+        _wrong("users[].user has neither a token nor a client certificate")
+    return certificate + b"\n" + key if certificate else b""
+
+
+def _decoded(found: Mapping[str, Any], name: str) -> bytes:
+    try:
+        return base64.b64decode(_text(found, name), validate=True)
+    except (binascii.Error, ValueError):
+        _wrong(f"{name} is not base64")
+
+
+def _ascii(pem: bytes) -> str:
+    try:
+        return pem.decode("ascii")
+    except UnicodeError:
+        _wrong("certificate-authority-data is no PEM")
+
+
+def _text(found: Mapping[str, Any], name: str) -> str:
+    value = found.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        _wrong(f"{name} is no text")
+    return "".join(value.splitlines()) if name.endswith("-data") else value.strip()
+
+
+def _load(context: ssl.SSLContext, pair: bytes) -> None:
+    """Load a certificate and its key by way of memory alone; `ssl` reads only from files."""
+    with _in_memory(pair) as path:
+        # An encrypted key would have OpenSSL ask at the terminal.
+        context.load_cert_chain(path, password=lambda: "")
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    number = os.memfd_create("kubeconfig", os.MFD_CLOEXEC)
+    try:
+        os.write(number, content)
+        yield f"/proc/self/fd/{number}"
+    finally:
+        os.close(number)
+
+
+def _wrong(why: str) -> NoReturn:
+    msg = f"kubeconfig: {why}"
+    # Without a cause: the errors of a parser quote what they are about.
+    raise Misconfigured(msg) from None

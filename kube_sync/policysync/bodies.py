@@ -1,0 +1,113 @@
+"""Objects of one collection of the hub, as JSON, with news of what differs in them.
+
+Keeps true: what was there stays when a LIST fails, and when the API server says that it does not
+know the kind: it says so for a moment after a start, and a definition that somebody has deleted by
+mistake is no reason to take everything back that stood on it. What cannot be read is not held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kube_sync.kube.collection import Event, Item
+from kube_sync.objects import ObjectKey
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+Body = Mapping[str, Any]
+# Of what an object was and is; None: it was not there, or is not.
+Changed = Callable[[ObjectKey, Body | None, Body | None], None]
+
+_ABSENT_SECONDS: Final = 30.0
+
+
+class Bodies:
+    """The Store of one collection."""
+
+    def __init__(
+        self,
+        changed: Changed,
+        settled: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Tell `changed` of every object that differs, and `settled` when a LIST has ended."""
+        self.listed = False
+        self._changed = changed
+        self._settled = settled
+        self._clock = clock
+        self._unknown_since: float | None = None
+        self._objects: dict[ObjectKey, Body] = {}
+        self._listing: dict[ObjectKey, Body] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known what there is: also nothing, of a kind long not served."""
+        since = self._unknown_since
+        absent = since is not None and self._clock() - since >= _ABSENT_SECONDS
+        return self.listed or absent
+
+    @property
+    def objects(self) -> Mapping[ObjectKey, Body]:
+        """All of them."""
+        return self._objects
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(list(self._objects))
+
+    def get(self, key: ObjectKey) -> Body | None:
+        """Return one of them."""
+        return self._objects.get(key)
+
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST."""
+        for item in items:
+            if (body := decoded(item)) is not None:
+                self._listing[item.key] = body
+
+    def finish(self, *, known: bool) -> None:
+        """Hold exactly what the LIST held; nothing changes while the kind is unknown."""
+        listing, self._listing = self._listing, {}
+        if not known:
+            if self._unknown_since is None:
+                self._unknown_since = self._clock()
+        else:
+            self.listed, self._unknown_since = True, None
+            for key in self._objects.keys() - listing.keys():
+                self._put(key, None)
+            for key, body in listing.items():
+                self._put(key, body)
+        self._settled()
+
+    def abandon(self) -> None:
+        """Forget the LIST that broke off."""
+        self._listing = {}
+
+    def apply(self, event: Event) -> None:
+        """Take one watch event in."""
+        if event.item is not None:
+            gone = event.type == "DELETED"
+            self._put(event.item.key, None if gone else decoded(event.item))
+
+    def _put(self, key: ObjectKey, body: Body | None) -> None:
+        before = self._objects.pop(key, None)
+        if body is not None:
+            self._objects[key] = body
+        if before != body:
+            self._changed(key, before, body)
+
+
+def decoded(item: Item) -> Body | None:
+    """Return an object without what its managers are, None for what cannot be read."""
+    try:
+        body: Any = msgspec.json.decode(item.body)
+        body["metadata"].pop("managedFields", None)
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
+        log.warning("hub_object_left_out", key=str(item.key))
+        return None
+    return body  # type: ignore[no-any-return] # a dict, since it has metadata

@@ -1,0 +1,131 @@
+"""Copies written to the API servers of spokes themselves, for fleets without a work agent.
+
+A spoke is a Secret with a kubeconfig, under its cluster's name. Keeps true: what goes wrong at one
+spoke is told for that one, and keeps no other waiting. A spoke whose Secret is gone is not there:
+nobody can clean up where nobody may go, so its copies stay until the Secret is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
+
+import structlog
+
+from kube_sync.errors import Retriable
+from kube_sync.kube.reflector import Store
+from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.copies import Copy, CopyKey, Placed, PolicyId
+from kube_sync.policysync.held import single
+from kube_sync.policysync.ocm import MANAGER
+from kube_sync.policysync.placer import News
+from kube_sync.policysync.spoke import Manners, Spoke
+from kube_sync.policysync.spokesecrets import SpokeSecrets
+from kube_sync.policysync.spokesteps import Fields
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class DirectPlacer:
+    """A Placer without anything between the hub and its spokes."""
+
+    def __init__(
+        self,
+        news: News,
+        came: Callable[[str], None] = lambda _cluster: None,
+        *,
+        manners: Manners | None = None,
+        schemes: tuple[str, ...] = ("https",),
+    ) -> None:
+        """`came` is told of a cluster that answers, for the first time or again."""
+        self._news = news
+        self._came = came
+        self._manners = manners or Manners(MANAGER)
+        self._secrets = SpokeSecrets(self._look, schemes)
+        self._spokes: dict[str, Spoke] = {}
+        self._tasks: dict[Spoke, asyncio.Task[NoReturn]] = {}
+        self._resources: Mapping[GroupVersionResource, Fields] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def store(self) -> Store:
+        """The Store for the Secrets of spokes."""
+        return self._secrets
+
+    @property
+    def ready(self) -> bool:
+        """Whether every spoke was listed that can be."""
+        return self._secrets.listed and all(one.asked for one in self._spokes.values())
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What is wrong with which cluster, in words."""
+        told = {name: spoke.trouble for name, spoke in sorted(self._spokes.items())}
+        return {name: reason for name, reason in told.items() if reason is not None}
+
+    def follow(self, resources: Mapping[GroupVersionResource, Fields]) -> None:
+        """Hold the copies of exactly these resources, and read these fields of them.
+
+        One that is not synced any more has to stay in it until its copies are gone.
+        """
+        self._resources = dict(resources)
+        for spoke in self._spokes.values():
+            spoke.follow(self._resources)
+
+    def policies(self) -> Iterable[PolicyId]:
+        """Return every policy that there are copies of."""
+        return {policy for spoke in self._spokes.values() for policy in spoke.policies()}
+
+    def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
+        """Return the copies of a policy by cluster, without those that are on their way out."""
+        return single(one for spoke in self._spokes.values() for one in spoke.of(policy))
+
+    async def apply(self, copy: Copy) -> None:
+        """Make a copy as wanted, and let it stay. Raises SyncError."""
+        await self._spoke(copy.key).apply(copy)
+
+    async def leave(self, key: CopyKey, at: float) -> None:
+        """Mark a copy: it may be removed from `at` on, in Unix seconds. Raises SyncError."""
+        await self._spoke(key).leave(key.policy, str(math.ceil(at)))
+
+    async def remove(self, key: CopyKey) -> None:
+        """Remove a copy. Raises SyncError."""
+        await self._spoke(key).remove(key.policy)
+
+    async def run(self) -> NoReturn:
+        """Speak to the spokes that there are until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                spokes = set(self._spokes.values())
+                for spoke in self._tasks.keys() - spokes:
+                    self._tasks.pop(spoke).cancel()
+                for spoke in spokes - self._tasks.keys():
+                    self._tasks[spoke] = group.create_task(spoke.run())
+                await self._changed.wait()
+
+    def _spoke(self, key: CopyKey) -> Spoke:
+        if (spoke := self._spokes.get(key.cluster)) is None:
+            msg = f"cluster {key.cluster}: there is no Secret with its kubeconfig"
+            raise Retriable(msg)
+        return spoke
+
+    def _look(self) -> None:
+        """Have a Spoke for each Secret, told how it is spoken to now."""
+        found = self._secrets.spokes
+        for name in self._spokes.keys() - found.keys():
+            self._lose(name)
+        for name, access in found.items():
+            if name not in self._spokes:
+                self._spokes[name] = spoke = Spoke(name, self._news, self._came, self._manners)
+                spoke.follow(self._resources)
+            self._spokes[name].use(access)
+        self._changed.set()
+
+    def _lose(self, name: str) -> None:
+        spoke = self._spokes.pop(name)
+        log.warning("spoke_has_no_secret", cluster=name)
+        for policy in spoke.policies():
+            self._news(policy)

@@ -1,0 +1,318 @@
+"""What the hub's controller knows, and whom a change of it concerns.
+
+Stores of GatewayClasses, their ConfigMaps, Gateways, PlacementDecisions, ReferenceGrants,
+definitions, ManagedClusters and of the policies that are synced. It makes no request.
+
+Keeps true: a change tells exactly the policies that it can make a difference to, by their ids, and
+the classes by their names; what we write ourselves (statuses, `policies-synced`) concerns nobody.
+What is not known is never answered as "no": see `wanted` and `ready`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.bodies import Bodies, Body
+from kube_sync.policysync.copies import PolicyId
+from kube_sync.policysync.downstream import Source
+from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.parameters import (
+    Invalid,
+    Parameters,
+    Together,
+    parameters,
+    reference,
+    together,
+)
+from kube_sync.policysync.placement import PLACEMENT, Placement, placement
+from kube_sync.policysync.targets import Hub, Targets, targets
+from kube_sync.policysync.validation import Valid, Verdict, validated
+from kube_sync.topology.shapes import UNREADABLE, text
+
+_GATEWAY: Final = "gateway.networking.k8s.io"
+GATEWAY_CLASSES: Final = GroupVersionResource(_GATEWAY, "v1", "gatewayclasses")
+GATEWAYS: Final = GroupVersionResource(_GATEWAY, "v1", "gateways")
+GRANTS: Final = GroupVersionResource(_GATEWAY, "v1beta1", "referencegrants")
+CONFIGMAPS: Final = GroupVersionResource("", "v1", "configmaps")
+DEFINITIONS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+MANAGED_CLUSTERS: Final = GroupVersionResource(
+    "cluster.open-cluster-management.io", "v1", "managedclusters"
+)
+_OUR_ANNOTATION: Final = "kuadrant.io/policies-synced"
+# Of metadata: what neither a status nor bookkeeping moves.
+_MEANT: Final = ("uid", "labels", "creationTimestamp", "deletionTimestamp")
+
+
+class Listeners(NamedTuple):
+    """Who is told what."""
+
+    policy: Callable[[PolicyId], None]  # it has to be reconciled
+    gateway_class: Callable[[str], None]  # its conditions have to be looked at
+    kinds: Callable[[], None]  # something was listed, or other kinds are to be followed
+
+
+class HubState:
+    """Everything that is known of the hub."""
+
+    def __init__(self, tell: Listeners, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._clock = clock
+        # Whatever was listed may be the last that was waited for.
+        bodies = partial(Bodies, settled=tell.kinds, clock=clock)
+        self.classes = Bodies(self._class_changed, self._look, clock=clock)
+        self.configmaps = Bodies(self._configmap_changed, self._look, clock=clock)
+        self.gateways = bodies(self._gateway_changed)
+        self.decisions = bodies(self._decision_changed)
+        self.grants = bodies(self._all_changed)
+        self.definitions = Bodies(self._definition_changed, self._kinds_changed, clock=clock)
+        self.clusters = bodies(self._cluster_changed)
+        self._policies: dict[GroupVersionResource, Bodies] = {}
+        self._allowed: dict[GroupVersionResource, frozenset[str]] = {}
+        self._referring: dict[ObjectKey, set[PolicyId]] = {}
+        self._named: dict[PolicyId, frozenset[ObjectKey]] = {}
+        self._parameters: dict[str, Parameters | Invalid] = {}
+        self._together = Together({})
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough is known to tell what is not wanted."""
+        needed = (self.classes, self.configmaps, self.gateways, self.decisions, self.definitions)
+        return all(one.listed for one in needed) and self.grants.complete
+
+    # Classes and kinds
+
+    @property
+    def parameters(self) -> Mapping[str, Parameters | Invalid]:
+        """What each class wants."""
+        return self._parameters
+
+    @property
+    def together(self) -> Together:
+        """What all classes want: the kinds to follow are its `kinds` that are Valid."""
+        return self._together
+
+    def verdict(self, gvr: GroupVersionResource) -> Verdict:
+        """Return whether a kind can be synced, as far as that is known."""
+        name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
+        definition, allowed = self.definitions.get(name), self._allowed.get(gvr)
+        return validated(gvr, definition, allowed, listed=self.definitions.listed)
+
+    def allow(self, gvr: GroupVersionResource, verbs: Collection[str]) -> None:
+        """Take in which verbs of a kind we are allowed, as the API server says."""
+        if self._allowed.get(gvr) != (found := frozenset(verbs)):
+            self._allowed[gvr] = found
+            self._kind_changed(gvr)
+
+    @property
+    def valid(self) -> frozenset[GroupVersionResource]:
+        """The kinds that are to be followed."""
+        kinds = self._together.kinds
+        return frozenset(gvr for gvr in kinds if isinstance(self.verdict(gvr), Valid))
+
+    @property
+    def held(self) -> frozenset[GroupVersionResource]:
+        """The kinds of which policies are held, whether they are wanted or not."""
+        return frozenset(self._policies)
+
+    def policies(self, gvr: GroupVersionResource) -> Bodies:
+        """Return the Store for a kind of policies, the same as before until it is forgotten."""
+        if gvr not in self._policies:
+
+            def changed(key: ObjectKey, before: Body | None, after: Body | None) -> None:
+                self._policy_changed(PolicyId(gvr, *_split(key)), before, after)
+
+            self._policies[gvr] = Bodies(changed, self._tell.kinds, clock=self._clock)
+        return self._policies[gvr]
+
+    def forget(self, gvr: GroupVersionResource) -> None:
+        """Hold the policies of a kind no more: it is followed no more."""
+        if (found := self._policies.pop(gvr, None)) is not None:
+            for key in found:
+                policy = PolicyId(gvr, *_split(key))
+                self._refer(policy, frozenset())
+                self._tell.policy(policy)
+
+    def wanted(self, gvr: GroupVersionResource) -> bool | None:
+        """Tell whether a kind is synced and listed; None: nobody knows, so what is there stays."""
+        if gvr in self._together.kinds:
+            valid = isinstance(self.verdict(gvr), Valid)
+            found = self._policies.get(gvr)
+            return True if valid and found is not None and found.listed else None
+        if not self.ready:
+            return None
+        lists = self._parameters.values()
+        hidden = any(isinstance(one, Invalid) and not one.foreign for one in lists)
+        return None if hidden else False
+
+    # Policies
+
+    def source(self, policy: PolicyId) -> Source | None:
+        """Return a policy and what is to be read back of it, None where there is none."""
+        verdict, body = self.verdict(policy.gvr), self._body(policy)
+        if body is None or not isinstance(verdict, Valid):
+            return None
+        found = self.targets(policy, verdict.kind, body)
+        names = frozenset(self._class_of(one.gateway) for one in found.targets)
+        fields = (*FIELDS, *self._together.fields(policy.gvr, names))
+        return Source(policy, verdict.kind, body, fields)
+
+    def targets(self, policy: PolicyId, kind: str, body: Body) -> Targets:
+        """Return which Gateways a policy goes to the spokes with."""
+        return targets(policy, kind, body, self._hub(policy.gvr))
+
+    def placements(self, found: Targets) -> Mapping[ObjectKey, Placement]:
+        """Return where the Gateways of a policy are placed."""
+        return {one.gateway: self._placement(one.gateway) for one in found.targets}
+
+    def gone(self, clusters: Iterable[str]) -> frozenset[str]:
+        """Return which of these clusters the hub has no more, as far as it tells of any."""
+        if not self.clusters.listed:
+            return frozenset()
+        there = self.clusters.objects
+        return frozenset(name for name in clusters if ObjectKey("", name) not in there)
+
+    def _body(self, policy: PolicyId) -> Body | None:
+        found = self._policies.get(policy.gvr)
+        return found.get(ObjectKey(policy.namespace, policy.name)) if found else None
+
+    def _hub(self, gvr: GroupVersionResource) -> Hub:
+        wanting = self._together.kinds.get(gvr, {})
+        syncs: dict[str, bool | None] = {
+            name: None if isinstance(found, Invalid) and not found.foreign else name in wanting
+            for name, found in self._parameters.items()
+        }
+        return Hub(self.gateways.objects, syncs, list(self.grants.objects.values()))
+
+    def _placement(self, gateway: ObjectKey) -> Placement:
+        if (body := self.gateways.get(gateway)) is None:
+            return Placement(problem="it is not there")
+        inside = self.decisions.objects.items()
+        return placement(body, [one for key, one in inside if key.namespace == gateway.namespace])
+
+    def _class_of(self, gateway: ObjectKey) -> str:
+        return _said(self.gateways.get(gateway), "spec", "gatewayClassName")
+
+    # Whom a change concerns
+
+    def _policy_changed(self, policy: PolicyId, before: Body | None, after: Body | None) -> None:
+        verdict = self.verdict(policy.gvr)
+        kind = verdict.kind if isinstance(verdict, Valid) else ""
+        named = frozenset() if after is None else self.targets(policy, kind, after).named
+        self._refer(policy, named)
+        if meant(before) != meant(after):
+            self._tell.policy(policy)
+
+    def _refer(self, policy: PolicyId, named: frozenset[ObjectKey]) -> None:
+        for key in self._named.pop(policy, frozenset()):
+            self._referring[key].discard(policy)
+            if not self._referring[key]:
+                del self._referring[key]
+        if named:
+            self._named[policy] = named
+        for key in named:
+            self._referring.setdefault(key, set()).add(policy)
+
+    def _concern(self, gateways: Iterable[ObjectKey]) -> None:
+        for policy in sorted({one for key in gateways for one in self._referring.get(key, ())}):
+            self._tell.policy(policy)
+
+    def _gateway_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
+        if _of_gateway(before) != _of_gateway(after):
+            self._concern([key])
+
+    def _decision_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
+        names = {_said(one, "metadata", "labels", PLACEMENT) for one in (before, after)} - {""}
+        self._concern(
+            gateway
+            for gateway, body in self.gateways.objects.items()
+            if gateway.namespace == key.namespace
+            and _said(body, "metadata", "labels", PLACEMENT) in names
+        )
+
+    def _all_changed(self, _key: ObjectKey, _before: Body | None, _after: Body | None) -> None:
+        self._concern(list(self._referring))
+
+    def _cluster_changed(self, _key: ObjectKey, before: Body | None, after: Body | None) -> None:
+        if before is None or after is None:
+            self._concern(list(self._referring))
+
+    def _class_changed(self, key: ObjectKey, _before: Body | None, _after: Body | None) -> None:
+        self._read_parameters([key.name])
+
+    def _configmap_changed(self, key: ObjectKey, _before: Body | None, _after: Body | None) -> None:
+        named = [name for name, body in self.classes.objects.items() if reference(body) == key]
+        self._read_parameters(name.name for name in named)
+
+    def _look(self) -> None:
+        """Read all parameters: a class may have come before its ConfigMap was listed."""
+        self._read_parameters(key.name for key in self.classes)
+        self._tell.kinds()
+
+    def _read_parameters(self, names: Iterable[str]) -> None:
+        if not (self.classes.listed and self.configmaps.listed):
+            return  # a class without its ConfigMap is not a class without parameters
+        before = dict(self._parameters)
+        for name in names:
+            body = self.classes.get(ObjectKey("", name))
+            self._parameters.pop(name, None)
+            if body is not None:
+                self._parameters[name] = parameters(body, self.configmaps.get)
+                self._tell.gateway_class(name)
+        if self._parameters != before:
+            # The list of one class may say something of another's: see `together`.
+            self._together = together(self._parameters)
+            for name in self._parameters:
+                self._tell.gateway_class(name)
+            self._tell.kinds()
+            self._concern(list(self._referring))
+
+    def _definition_changed(
+        self, key: ObjectKey, _before: Body | None, _after: Body | None
+    ) -> None:
+        for gvr in [*self._together.kinds]:
+            if f"{gvr.resource}.{gvr.group}" == key.name:
+                self._kind_changed(gvr)
+
+    def _kinds_changed(self) -> None:
+        for gvr in [*self._together.kinds]:
+            self._kind_changed(gvr)
+
+    def _kind_changed(self, gvr: GroupVersionResource) -> None:
+        for name in sorted(self._together.kinds.get(gvr, {})):
+            self._tell.gateway_class(name)
+        self._tell.kinds()
+
+
+def meant(policy: Body | None) -> Mapping[str, Any] | None:
+    """Return what of a policy its copies are made of: no status, nothing that we write there."""
+    if policy is None:
+        return None
+    metadata = policy.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    notes = metadata.get("annotations")
+    notes = dict(notes) if isinstance(notes, Mapping) else {}
+    notes.pop(_OUR_ANNOTATION, None)
+    rest = {name: value for name, value in policy.items() if name not in ("metadata", "status")}
+    return {**rest, "metadata": {**{n: metadata.get(n) for n in _MEANT}, "annotations": notes}}
+
+
+def _of_gateway(body: Body | None) -> tuple[str, str] | None:
+    if body is None:
+        return None
+    name = _said(body, "spec", "gatewayClassName")
+    return name, _said(body, "metadata", "labels", PLACEMENT)
+
+
+def _said(body: Body | None, *path: str) -> str:
+    try:
+        return "" if body is None else text(body, *path)
+    except UNREADABLE:
+        return ""
+
+
+def _split(key: ObjectKey) -> tuple[str, str]:
+    return key.namespace, key.name

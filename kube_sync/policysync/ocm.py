@@ -1,0 +1,113 @@
+"""Copies brought by Open Cluster Management (OCM): a ManifestWork each, where its cluster is.
+
+Keeps true: a work that is as it should be is not written; one that was read is changed or deleted
+only while it is that one; a work of somebody else is not taken over. The finalizer of a work is
+its agent's: a work on its way out is waited for, and no new one is made before it is gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from kube_sync.errors import NotFound, Retriable
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.reflector import Store
+from kube_sync.kube.wholeobjects import apply_object, delete_object, mark_object
+from kube_sync.objects import ObjectKey
+from kube_sync.policysync.copies import Copy, CopyKey, Placed, PolicyId
+from kube_sync.policysync.held import Found, HeldCopies, single
+from kube_sync.policysync.placer import News
+from kube_sync.policysync.works import LEAVING, WORKS, placed_of, work_key, work_of
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+MANAGER: Final = "kube-sync-policy-sync"
+
+
+class OcmPlacer:
+    """A Placer by way of the hub's ManifestWorks; feed `store` with those that carry our label."""
+
+    def __init__(self, client: KubeClient, news: News, manager: str = MANAGER) -> None:
+        self._client = client
+        self._manager = manager
+        self._held = HeldCopies(placed_of, news)
+
+    @property
+    def store(self) -> Store:
+        """The Store for ManifestWorks (`works.WORKS`, `works.SELECTOR`)."""
+        return self._held
+
+    @property
+    def ready(self) -> bool:
+        """Whether the works were listed."""
+        return self._held.listed
+
+    def policies(self) -> Iterable[PolicyId]:
+        """Return every policy that there are works of."""
+        return self._held.policies()
+
+    def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
+        """Return the copies of a policy by cluster, without those that are on their way out."""
+        return single(one for one in self._held.of(policy) if not one.deleting)
+
+    async def apply(self, copy: Copy) -> None:
+        """Make a work as wanted, and let it stay. Raises SyncError."""
+        where, body = work_key(copy), work_of(copy)
+        found = self._held.at(where)
+        if found is not None and found.deleting:
+            msg = f"ManifestWork {where} is being deleted: its agent is waited for"
+            raise Retriable(msg)
+        if found is None or found.told.digest != copy.digest:
+            found = await self._write(where, body, found)
+            log.info("work_applied", work=str(where))
+        if found is not None and found.placed.leaving is not None:
+            await self._mark(found, None)
+        await self._remove([one for one in self._of(copy.key) if one.where != where])
+
+    async def leave(self, key: CopyKey, at: float) -> None:
+        """Mark the works of a copy: they may be removed from `at` on, in Unix seconds."""
+        for found in self._of(key):
+            await self._mark(found, str(math.ceil(at)))
+
+    async def remove(self, key: CopyKey) -> None:
+        """Delete the works of a copy. Raises SyncError."""
+        await self._remove(self._of(key))
+
+    def _of(self, key: CopyKey) -> list[Found]:
+        held = self._held.of(key.policy)
+        return [one for one in held if one.placed.key == key and not one.deleting]
+
+    async def _write(
+        self, where: ObjectKey, body: Mapping[str, object], found: Found | None
+    ) -> Found | None:
+        uid = None if found is None else found.uid
+        try:
+            answer = await apply_object(self._client, WORKS, where, body, self._manager, uid)
+        except NotFound as error:
+            # Of the namespace too: a cluster that is gone, or is not yet there.
+            msg = f"ManifestWork {where}: {error}"
+            raise Retriable(msg) from error
+        written = self._held.read(answer)
+        self._held.wrote(where, written)
+        return written
+
+    async def _mark(self, found: Found, said: str | None) -> None:
+        marks = {LEAVING: said}
+        try:
+            answer = await mark_object(
+                self._client, WORKS, found.where, found.uid, marks, self._manager
+            )
+        except NotFound:
+            return  # gone, which the watch will tell
+        self._held.wrote(found.where, self._held.read(answer))
+        log.info("work_leaves" if said else "work_stays", work=str(found.where))
+
+    async def _remove(self, works: Iterable[Found]) -> None:
+        for found in works:
+            await delete_object(self._client, WORKS, found.where, found.uid)
+            self._held.leaves(found)
+            log.info("work_deleted", work=str(found.where))

@@ -1,0 +1,214 @@
+"""One spoke's API server: a client, what it holds of ours, and steps there one by one.
+
+Keeps true: whatever becomes of this spoke, nobody waits for it longer than `patience` seconds and
+no more than a few steps at once are under way to it; what was known of it stays known while it
+cannot be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NoReturn
+
+import structlog
+
+from kube_sync.errors import Expired, Misconfigured, Retriable, SyncError
+from kube_sync.kube.client import KubeClient, connected
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.following import Feed, Following
+from kube_sync.kube.inline import InlineCredentials
+from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.copies import MANAGED, Copy, PolicyId
+from kube_sync.policysync.held import Found, HeldCopies
+from kube_sync.policysync.placer import News
+from kube_sync.policysync.spokesteps import Fields, There, copy_in
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_SELECTOR: Final = f"{MANAGED}=true"
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How spokes are spoken to."""
+
+    manager: str  # of fields
+    patience: float = 15.0  # seconds for one step
+    at_once: int = 4  # steps
+
+
+@dataclass(eq=False)
+class _Collection:
+    """What is held of one resource there, and why it is not current, if it is not."""
+
+    gvr: GroupVersionResource
+    fields: Fields
+    held: HeldCopies
+    reason: str | None = None
+    away: bool = False  # the API server did not answer
+    asked: bool = False  # listed, or it is known why not
+
+    @property
+    def same(self) -> tuple[str, str]:
+        """What it shares with its other versions."""
+        return self.gvr.group, self.gvr.resource
+
+
+class Spoke:
+    """One cluster."""
+
+    def __init__(
+        self, cluster: str, news: News, came: Callable[[str], None], manners: Manners
+    ) -> None:
+        """`came` is told when the spoke answers, for the first time or again."""
+        self._cluster = cluster
+        self._came = came
+        self._news = news
+        self._manners = manners
+        self._access: InlineCredentials | Misconfigured | None = None
+        self._client: KubeClient | None = None
+        self._collections: dict[GroupVersionResource, _Collection] = {}
+        self._feeds: dict[GroupVersionResource, Feed] = {}
+        self._following: Following | None = None
+        self._turns = asyncio.Semaphore(manners.at_once)
+        self._changed = asyncio.Event()
+        self._busy = 0
+        self._idle = asyncio.Event()
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with this spoke, in words, or None."""
+        if isinstance(self._access, Misconfigured):
+            return str(self._access)
+        reasons = (one.reason for one in self._collections.values() if one.reason)
+        return "; ".join(sorted(set(reasons))) or None
+
+    @property
+    def asked(self) -> bool:
+        """Whether everything there was listed, or it is known why it was not."""
+        everything = all(one.asked for one in self._collections.values())
+        return everything or not isinstance(self._access, InlineCredentials)
+
+    def use(self, access: InlineCredentials | Misconfigured) -> None:
+        """Speak to the spoke in this way from now on; where that is none, what is known stays."""
+        if access != self._access:
+            self._access = access
+            self._changed.set()
+
+    def follow(self, resources: Mapping[GroupVersionResource, Fields]) -> None:
+        """Hold the copies of exactly these resources from now on, and read these fields of them."""
+        for gvr in [*self._collections]:
+            if resources.get(gvr) != self._collections[gvr].fields:
+                del self._collections[gvr], self._feeds[gvr]
+        for gvr in resources.keys() - self._collections.keys():
+            self._collections[gvr], self._feeds[gvr] = self._begin(gvr, resources[gvr])
+        if self._following is not None:
+            self._following.want(self._feeds)
+
+    def policies(self) -> Iterable[PolicyId]:
+        """Return the policies that there are copies of."""
+        return [one for found in self._collections.values() for one in found.held.policies()]
+
+    def of(self, policy: PolicyId) -> list[Found]:
+        """Return what is held of a policy, without what is on its way out."""
+        found = self._collection(policy.gvr)
+        return [one for one in found.held.of(policy) if not one.deleting] if found else []
+
+    async def run(self) -> NoReturn:
+        """Follow what is wanted until cancelled, through every change of credentials."""
+        while True:
+            self._changed.clear()
+            if isinstance(self._access, InlineCredentials):
+                await self._connect(self._access)
+            await self._changed.wait()
+
+    async def apply(self, copy: Copy) -> None:
+        """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
+        async with self._speaking(copy.key.policy.gvr) as there:
+            await there.apply(copy)
+
+    async def leave(self, policy: PolicyId, said: str) -> None:
+        """Mark the copies of a policy with the time from which they may go. Raises SyncError."""
+        async with self._speaking(policy.gvr) as there:
+            for found in there.of(policy):
+                await there.mark(found, said)
+
+    async def remove(self, policy: PolicyId) -> None:
+        """Delete the copies of a policy. Raises SyncError."""
+        async with self._speaking(policy.gvr) as there:
+            for found in there.of(policy):
+                await there.delete(found)
+
+    async def _connect(self, credentials: InlineCredentials) -> None:
+        async with connected(credentials) as client, asyncio.TaskGroup() as group:
+            source = partial(KubeCollection, client, label_selector=_SELECTOR)
+            self._following = Following(source, f" on {self._cluster}")
+            self._following.want(self._feeds)
+            following = group.create_task(self._following.run())
+            self._client = client
+            log.info("spoke_connected", cluster=self._cluster)
+            try:
+                await self._changed.wait()
+            finally:
+                self._client = self._following = None
+                following.cancel()
+            while self._busy:  # whoever is in the middle of a step ends it as he began
+                self._idle.clear()
+                await self._idle.wait()
+        self._changed.set()
+
+    def _collection(self, gvr: GroupVersionResource) -> _Collection | None:
+        """Return what is held of a resource; what was copied in another version is in it too."""
+        if (exact := self._collections.get(gvr)) is not None:
+            return exact
+        same = (gvr.group, gvr.resource)
+        found = (one for one in self._collections.values() if one.same == same)
+        return next(found, None)
+
+    @asynccontextmanager
+    async def _speaking(self, gvr: GroupVersionResource) -> AsyncGenerator[There]:
+        """Take one of the turns. Raises Retriable at once where nobody answers."""
+        async with self._turns:
+            collection = self._collection(gvr)
+            if self._client is None or collection is None or collection.away:
+                reason = self.trouble or f"{gvr} is not followed there yet"
+                msg = f"cluster {self._cluster}: {reason}"
+                raise Retriable(msg)
+            self._busy += 1
+            try:
+                async with asyncio.timeout(self._manners.patience):
+                    yield self._there(self._client, collection)
+            except TimeoutError as error:
+                msg = f"cluster {self._cluster}: no answer in {self._manners.patience:.0f} s"
+                raise Retriable(msg) from error
+            finally:
+                self._busy -= 1
+                self._idle.set()
+
+    def _there(self, client: KubeClient, found: _Collection) -> There:
+        return There(self._cluster, client, found.gvr, found.held, self._manners.manager)
+
+    def _begin(self, gvr: GroupVersionResource, fields: Fields) -> tuple[_Collection, Feed]:
+        held = HeldCopies(
+            partial(copy_in, cluster=self._cluster, fields=fields),
+            self._news,
+            self._manners.manager,
+        )
+        found = _Collection(gvr, fields, held)
+
+        def report(reason: str | None) -> None:
+            back = reason is None and (found.away or not found.asked)
+            found.reason, found.asked = reason, True
+            if reason is None:
+                found.away = False
+            if back:
+                self._came(self._cluster)
+
+        def failed(error: SyncError) -> None:
+            found.away = isinstance(error, Retriable) and not isinstance(error, Expired)
+
+        return found, Feed(held, report, failed)

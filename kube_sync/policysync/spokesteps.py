@@ -1,0 +1,168 @@
+"""Steps at one spoke's API server: look, apply, mark, delete.
+
+Keeps true: an object is changed or deleted only if it carries our marks for the very policy, and
+only while it is the one that was read; a native policy of the same name is left as it is, which
+is told. What was written is held at once, so that its echo in the watch is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from kube_sync.errors import Conflict, NotFound, Retriable
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.wholeobjects import (
+    apply_object,
+    delete_object,
+    ensure_namespace,
+    mark_object,
+    read_object,
+)
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.copies import (
+    DIGEST,
+    GATEWAYS,
+    MANAGED,
+    POLICY,
+    SYNCED,
+    Copy,
+    CopyKey,
+    FeedbackField,
+    Placed,
+    PolicyId,
+)
+from kube_sync.policysync.held import Found, HeldCopies, found_in
+from kube_sync.policysync.scalars import read as scalars_of
+from kube_sync.policysync.spelling import keys_of, policy_of
+from kube_sync.policysync.works import LEAVING
+from kube_sync.topology.shapes import UNREADABLE, mapping, text
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+Fields = tuple[FeedbackField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """One collection of one cluster, open for a step."""
+
+    cluster: str
+    client: KubeClient
+    gvr: GroupVersionResource
+    held: HeldCopies
+    manager: str  # of fields
+
+    def of(self, policy: PolicyId) -> list[Found]:
+        """Return what is held of a policy, without what is on its way out."""
+        return [one for one in self.held.of(policy) if not one.deleting]
+
+    async def apply(self, copy: Copy) -> None:
+        """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
+        where = _where(copy)
+        found = self.held.at(where) or await self._look(copy, where)
+        if found is not None and found.deleting:
+            msg = f"cluster {self.cluster}: {where} is being deleted, which is waited for"
+            raise Retriable(msg)
+        if found is None or found.told.digest != copy.digest:
+            found = await self._write(copy, where, found)
+        if found is not None and found.placed.leaving is not None:
+            await self.mark(found, None)
+        for other in self.of(copy.key.policy):
+            if other.where != where:
+                await self.delete(other)
+
+    async def mark(self, found: Found, said: str | None) -> None:
+        """Say of a copy from which time on it may go; None: it stays. Raises SyncError."""
+        marks = {LEAVING: said}
+        try:
+            answer = await mark_object(
+                self.client, self.gvr, found.where, found.uid, marks, self.manager
+            )
+        except NotFound:
+            return  # gone, which the watch will tell
+        self.held.wrote(found.where, self.held.read(answer))
+        self._log("copy_leaves" if said else "copy_stays", found.where)
+
+    async def delete(self, found: Found) -> None:
+        """Delete a copy. Raises SyncError."""
+        await delete_object(self.client, self.gvr, found.where, found.uid)
+        self.held.leaves(found)
+        self._log("copy_deleted", found.where)
+
+    async def _look(self, copy: Copy, where: ObjectKey) -> Found | None:
+        """Look at what has the name of a copy: the watch may be behind, or it may be native."""
+        body = await read_object(self.client, self.gvr, where)
+        if body is None:
+            return None
+        # Without its label it is still the copy that its annotation tells of.
+        read = partial(copy_in, cluster=self.cluster, fields=copy.feedback, labelled=False)
+        found = found_in(body, read)
+        if found is None or _origin(found.placed.key) != _origin(copy.key):
+            msg = f"cluster {self.cluster}: {self.gvr} {where} is not ours, and is left as it is"
+            raise Conflict(msg)
+        # What the watch would not show as ours, whatever its digest, has to be written.
+        return self.held.read(body) or replace(found, drifted=True)
+
+    async def _write(self, copy: Copy, where: ObjectKey, found: Found | None) -> Found | None:
+        try:
+            answer = await self._applied(copy, where, None if found is None else found.uid)
+        except NotFound as error:
+            # Its kind is not there, or it was made anew; the watch will tell.
+            msg = f"cluster {self.cluster}: {error}"
+            raise Retriable(msg) from error
+        written = self.held.read(answer)
+        self.held.wrote(where, written)
+        self._log("copy_applied", where)
+        return written
+
+    async def _applied(self, copy: Copy, where: ObjectKey, uid: str | None) -> bytes:
+        apply = partial(apply_object, self.client, self.gvr, where, copy.body, self.manager)
+        try:
+            return await apply(uid)
+        except NotFound as error:
+            # In these words, whatever was to be created in it.
+            if uid is not None or f'namespaces "{where.namespace}"' not in str(error):
+                raise
+        await ensure_namespace(self.client, where.namespace, {MANAGED: "true"})
+        return await apply(None)
+
+    def _log(self, event: str, where: ObjectKey) -> None:
+        log.info(event, cluster=self.cluster, gvr=str(self.gvr), key=str(where))
+
+
+def _origin(key: CopyKey) -> tuple[str, str, str, str]:
+    """Return what a copy is of, whatever the version it was read in."""
+    gvr, namespace, name = key.policy
+    return gvr.group, gvr.resource, namespace, name
+
+
+def copy_in(
+    body: Mapping[str, Any], cluster: str, fields: Fields, *, labelled: bool = True
+) -> Placed | None:
+    """Return what a spoke's object is the copy of, None for one without our marks."""
+    try:
+        metadata = mapping(body, "metadata")
+        notes = mapping(metadata, "annotations")
+        policy = policy_of(text(notes, POLICY))
+        marked = not labelled or text(metadata, "labels", MANAGED) == "true"
+        # A copy has its policy's name: what has another one is somebody's copy of the copy.
+        if policy is None or not marked or text(metadata, "name") != policy.name:
+            return None
+        # Whoever takes this mark away makes a native policy of it.
+        digest = text(notes, DIGEST) if text(notes, SYNCED) == "true" else ""
+        leaving = text(notes, LEAVING)
+        gateways = keys_of(text(notes, GATEWAYS))
+    except UNREADABLE:
+        return None
+    at = float(leaving) if leaving.isdecimal() and leaving.isascii() else None
+    return Placed(CopyKey(policy, cluster), digest, scalars_of(fields, body), at, gateways)
+
+
+def _where(copy: Copy) -> ObjectKey:
+    metadata = mapping(copy.body, "metadata")
+    return ObjectKey(text(metadata, "namespace"), text(metadata, "name"))

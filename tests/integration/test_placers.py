@@ -1,0 +1,221 @@
+"""Both placers between real API servers: what arrives, what is left alone, what is written."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from kube_sync.errors import Conflict, NotFound, Retriable
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.reflector import Reflector
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.copies import Copy, PolicyId
+from kube_sync.policysync.direct import DirectPlacer
+from kube_sync.policysync.downstream import Downstream, Source, copied
+from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.ocm import OcmPlacer
+from kube_sync.policysync.works import SELECTOR, WORKS
+from tests.ocm.fleet import connected, work_agents
+from tools.servers.spokes import RunningSpoke
+from tools.servers.stack import RunningStack
+
+COLORS = GroupVersionResource("examples.kube-sync.io", "v1alpha1", "colorpolicies")
+SECRETS = GroupVersionResource("", "v1", "secrets")
+MERGE = "application/merge-patch+json"
+
+
+class Hub:
+    """A hub, its spokes, and copies that are this test's own."""
+
+    def __init__(self, stack: RunningStack, spokes: tuple[RunningSpoke, ...], space: str) -> None:
+        self.stack = stack
+        self.spokes = spokes
+        self.space = space
+        self.news: list[PolicyId] = []
+
+    def copy(self, cluster: str, color: str = "red", **downstream: Any) -> Copy:
+        target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "web"}
+        spec = {"targetRef": target, "rules": {"a": {"color": color}}}
+        policy = PolicyId(COLORS, self.space, "paint")
+        source = Source(policy, "ColorPolicy", {"spec": spec}, FIELDS)
+        where = Downstream(**downstream)
+        return copied(source, [0], [ObjectKey(self.space, "web")], [cluster], where)[cluster]
+
+    @property
+    def place(self) -> ObjectKey:
+        return ObjectKey(f"kuadrant-{self.space}", "paint")
+
+    @property
+    def names(self) -> list[str]:
+        return [spoke.name for spoke in self.spokes]
+
+    @asynccontextmanager
+    async def direct(self, client: KubeClient) -> AsyncGenerator[DirectPlacer]:
+        placer = DirectPlacer(self.news.append)
+        placer.follow({COLORS: FIELDS})
+        source = KubeCollection(client, SECRETS, namespace=self.space)
+        reflector = Reflector("spokes", source, placer.store, lambda _reason: None)
+        async with beside(reflector.run(), placer.run()):
+            await eventually(lambda: placer.ready)
+            yield placer
+
+    @asynccontextmanager
+    async def ocm(self, client: KubeClient) -> AsyncGenerator[OcmPlacer]:
+        placer = OcmPlacer(client, self.news.append)
+        source = KubeCollection(client, WORKS, label_selector=SELECTOR)
+        reflector = Reflector("works", source, placer.store, lambda _reason: None)
+        async with beside(reflector.run()):
+            await eventually(lambda: placer.ready)
+            yield placer
+
+    async def grant(self, client: KubeClient) -> None:
+        for spoke in self.spokes:
+            content = base64.b64encode(spoke.kubeconfig.read_bytes()).decode()
+            body = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": spoke.name},
+                "data": {"kubeconfig": content},
+            }
+            path = SECRETS.path(self.space)
+            await client.request("POST", path, body=msgspec.json.encode(body))
+
+
+@asynccontextmanager
+async def beside(*loops: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(loop) for loop in loops]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - what is watched knows of no test
+            await asyncio.sleep(0.01)
+
+
+async def got(client: KubeClient, gvr: GroupVersionResource, key: ObjectKey) -> Any:
+    try:
+        return msgspec.json.decode(await client.request("GET", gvr.path(key.namespace, key.name)))
+    except NotFound:
+        return None
+
+
+async def merged(
+    client: KubeClient, gvr: GroupVersionResource, key: ObjectKey, sub: str = "", **change: Any
+) -> None:
+    path = gvr.path(key.namespace, key.name) + sub
+    body = msgspec.json.encode(change)
+    await client.request("PATCH", path, body=body, content_type=MERGE)
+
+
+@pytest.fixture
+def hub(stack: RunningStack, spokes: tuple[RunningSpoke, ...], namespace: str) -> Hub:
+    return Hub(stack, spokes, namespace)
+
+
+async def test_the_direct_placer_writes_reads_mends_and_removes(hub: Hub) -> None:
+    """From a kubeconfig in a Secret, by TLS; the namespace is made on the way."""
+    files = [hub.stack.kubeconfigs["admin"], *(spoke.kubeconfig for spoke in hub.spokes)]
+    async with connected(*files) as [client, first, second]:
+        await hub.grant(client)
+        one, other = hub.names
+        key = hub.copy(one).key
+        async with hub.direct(client) as placer:
+            await eventually(lambda: len(placer._spokes) == 2 and placer.ready)
+            await placer.apply(hub.copy(one))
+            await placer.apply(hub.copy(other))
+            assert list(placer.placed(key.policy)) == sorted([one, other])
+            there = await got(first, COLORS, hub.place)
+            version = there["metadata"]["resourceVersion"]
+            await placer.apply(hub.copy(one))
+            assert (await got(first, COLORS, hub.place))["metadata"]["resourceVersion"] == version
+
+            await merged(first, COLORS, hub.place, spec={"rules": {"a": {"color": "x"}}})
+            await eventually(lambda: placer.placed(key.policy)[one].digest == "")
+            await placer.apply(hub.copy(one))
+            assert (await got(first, COLORS, hub.place))["spec"]["rules"]["a"]["color"] == "red"
+            assert placer.placed(key.policy)[one].digest == hub.copy(one).digest
+
+            await placer.leave(key, 100)
+            assert placer.placed(key.policy)[one].leaving == 100
+            await placer.apply(hub.copy(one, "blue"))
+            assert placer.placed(key.policy)[one].leaving is None
+        async with hub.direct(client) as placer:
+            await eventually(lambda: len(placer.placed(key.policy)) == 2)
+            await placer.remove(key)
+            await eventually(lambda: hub.news.count(key.policy) > 0)
+            assert await got(first, COLORS, hub.place) is None
+            assert await got(second, COLORS, hub.place) is not None
+            assert list(placer.placed(key.policy)) == [other]
+            await placer.remove(hub.copy(other).key)
+
+
+async def test_the_direct_placer_leaves_a_native_policy_and_adopts_a_restored_copy(
+    hub: Hub,
+) -> None:
+    files = [hub.stack.kubeconfigs["admin"], hub.spokes[0].kubeconfig]
+    async with connected(*files) as [client, spoke]:
+        await hub.grant(client)
+        copy = hub.copy(hub.names[0])
+        async with hub.direct(client) as placer:
+            await eventually(lambda: len(placer._spokes) == 2 and placer.ready)
+            await placer.apply(copy)
+            await placer.remove(copy.key)
+            path = COLORS.path(hub.place.namespace)
+            native = {**copy.body, "metadata": {"name": hub.place.name}}
+            await spoke.request("POST", path, body=msgspec.json.encode(native))
+            with pytest.raises(Conflict, match="is not ours"):
+                await placer.apply(copy)
+            await spoke.request("DELETE", COLORS.path(hub.place.namespace, hub.place.name))
+            await spoke.request("POST", path, body=msgspec.json.encode(copy.body))
+            await placer.apply(copy)
+            assert placer.placed(copy.key.policy)[hub.names[0]].digest == copy.digest
+            await placer.remove(copy.key)
+
+
+async def test_works_bring_copies_to_spokes_and_are_waited_for(hub: Hub) -> None:
+    files = [hub.stack.kubeconfigs["admin"], hub.spokes[0].kubeconfig]
+    name = hub.names[0]
+    async with connected(*files) as [client, spoke]:
+        spaces = GroupVersionResource("", "v1", "namespaces")
+        for where, space in ((client, name), (spoke, hub.place.namespace)):
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
+            with suppress(Conflict):
+                await where.request("POST", spaces.path(), body=msgspec.json.encode(body))
+        copy = hub.copy(name)
+        options: dict[str, Any] = {"interval": 0.1, "jitter": lambda: 0.0}
+        async with hub.ocm(client) as placer:
+            async with work_agents(files[0], {name: files[1]}, **options):
+                await placer.apply(copy)
+                await eventually(lambda: _said(placer, copy) == copy.digest)
+                assert (await got(spoke, COLORS, hub.place))["spec"] == copy.body["spec"]
+                before = hub.news.count(copy.key.policy)
+                await placer.apply(copy)
+                changed = hub.copy(name, "blue")
+                await placer.apply(changed)
+                await eventually(lambda: _said(placer, copy) == changed.digest)
+                assert hub.news.count(copy.key.policy) > before
+            await placer.remove(copy.key)
+            assert placer.placed(copy.key.policy) == {}
+            with pytest.raises(Retriable, match="is being deleted"):
+                await placer.apply(copy)  # nobody is there to take the finalizer away
+            async with work_agents(files[0], {name: files[1]}, **options):
+                await eventually(lambda: placer._held.of(copy.key.policy) == [])
+            assert await got(spoke, COLORS, hub.place) is None
+
+
+def _said(placer: OcmPlacer, copy: Copy) -> object:
+    feedback = placer.placed(copy.key.policy)[copy.key.cluster].feedback
+    return None if feedback is None else feedback.values.get("digest")

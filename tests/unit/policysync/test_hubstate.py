@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kube_sync.kube.collection import Event, Item, ResourceVersion
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.bodies import Bodies
+from kube_sync.policysync.copies import FeedbackField, PolicyId
+from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.hubstate import HubState, Listeners
+from kube_sync.policysync.parameters import Invalid
+from kube_sync.policysync.placement import PLACEMENT
+from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid
+from tests.fakes.copies import AUTH, policy, source
+
+TLS = GroupVersionResource("kuadrant.io", "v1", "tlspolicies")
+DEFINITION = ObjectKey("", "authpolicies.kuadrant.io")
+WEB = ObjectKey("shop", "web")
+
+
+def item(key: ObjectKey, body: dict[str, Any]) -> Item:
+    metadata = {"name": key.name, "namespace": key.namespace, **body.pop("metadata", {})}
+    content = json.dumps({"metadata": metadata, **body}).encode()
+    return Item(key, "u", ResourceVersion("1"), content)
+
+
+def put(store: Bodies, key: ObjectKey, **body: Any) -> None:
+    store.apply(Event("MODIFIED", ResourceVersion("1"), item(key, body)))
+
+
+def drop(store: Bodies, key: ObjectKey) -> None:
+    store.apply(Event("DELETED", ResourceVersion("1"), item(key, {})))
+
+
+class World:
+    """A hub with one class, one Gateway on two clusters, and a policy of it."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.now = 0.0
+        tell = Listeners(self.told.append, self.told.append, lambda: self.told.append("kinds"))
+        self.state = HubState(tell, clock=lambda: self.now)
+        self.listen(AUTH)
+        put(self.state.classes, ObjectKey("", "multi"), spec={"parametersRef": ref("params")})
+        self.define()
+        self.state.allow(AUTH, VERBS)
+        self.gateway()
+        self.decide("d1", "east", "west")
+        self.add("login")
+        for one in self.needed:
+            one.finish_now()
+        self.told.clear()
+
+    @property
+    def needed(self) -> list[_Listed]:
+        state = self.state
+        stores = (state.classes, state.configmaps, state.gateways, state.decisions)
+        more = (state.definitions, state.grants, state.policies(AUTH))
+        return [_Listed(one) for one in (*stores, *more)]
+
+    @property
+    def concerned(self) -> list[Any]:
+        found, self.told[:] = list(self.told), []
+        return [one for one in found if isinstance(one, PolicyId)]
+
+    def listen(self, *gvrs: GroupVersionResource, name: str = "params", **more: Any) -> None:
+        entries = [
+            {"group": one.group, "version": one.version, "resource": one.resource, **more}
+            for one in gvrs
+        ]
+        data = {"params": json.dumps({"policiesToSync": entries})}
+        put(self.state.configmaps, ObjectKey("system", name), data=data)
+
+    def define(self, gvr: GroupVersionResource = AUTH, kind: str = "AuthPolicy") -> None:
+        target = {"properties": {"targetRef": {"type": "object"}}}
+        schema = {"openAPIV3Schema": {"properties": {"spec": target}}}
+        version = {"name": "v1", "served": True, "schema": schema}
+        names = {"plural": gvr.resource, "kind": kind}
+        spec = {"group": gvr.group, "names": names, "scope": "Namespaced", "versions": [version]}
+        name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
+        put(self.state.definitions, name, spec=spec)
+
+    def gateway(
+        self, key: ObjectKey = WEB, of: str = "multi", placement: str = "both", **more: Any
+    ) -> None:
+        metadata = {"labels": {PLACEMENT: placement}}
+        spec = {"gatewayClassName": of}
+        put(self.state.gateways, key, metadata=metadata, spec=spec, **more)
+
+    def decide(self, name: str, *clusters: str, placement: str = "both") -> None:
+        status = {"decisions": [{"clusterName": one} for one in clusters]}
+        metadata = {"labels": {PLACEMENT: placement}}
+        put(self.state.decisions, ObjectKey("shop", name), metadata=metadata, status=status)
+
+    def add(self, name: str, gateway: str = "web", **more: Any) -> None:
+        body = dict(source(name).body)
+        spec = {"targetRef": {**body["spec"]["targetRef"], "name": gateway}}
+        metadata = {"uid": name, **more.pop("metadata", {})}
+        where = ObjectKey("shop", name)
+        put(self.state.policies(AUTH), where, metadata=metadata, spec=spec, **more)
+
+    def clusters(self, name: str = "login") -> dict[ObjectKey, frozenset[str]]:
+        found = self.state.source(policy(name))
+        assert found is not None
+        targets = self.state.targets(found.id, found.kind, found.body)
+        return {key: one.clusters for key, one in self.state.placements(targets).items()}
+
+
+class _Listed:
+    """A store whose LIST tells what it holds already."""
+
+    def __init__(self, store: Bodies) -> None:
+        self.store = store
+
+    def finish_now(self) -> None:
+        self.store._listing = dict(self.store.objects)
+        self.store.finish(known=True)
+
+
+def ref(name: str, **more: Any) -> dict[str, Any]:
+    return {"group": "", "kind": "ConfigMap", "name": name, "namespace": "system", **more}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_policy_goes_where_its_gateway_is_placed(world: World) -> None:
+    assert world.clusters() == {WEB: frozenset({"east", "west"})}
+    assert world.state.wanted(AUTH) is True
+    assert world.state.valid == {AUTH}
+
+
+def test_placements_beyond_one_decision_count_together(world: World) -> None:
+    world.decide("d2", "north")
+    assert world.concerned == [policy()]
+    assert world.clusters()[WEB] == {"east", "west", "north"}
+
+
+def test_a_decision_concerns_the_policies_of_its_gateways_alone(world: World) -> None:
+    world.gateway(ObjectKey("shop", "other"), placement="else")
+    world.add("elsewhere", "other")
+    assert world.concerned == [policy("elsewhere")]
+    world.decide("d1", "east")
+    assert world.concerned == [policy()]
+    drop(world.state.decisions, ObjectKey("shop", "d1"))
+    assert world.concerned == [policy()]
+    world.decide("d3", "east", placement="else")
+    assert world.concerned == [policy("elsewhere")]
+
+
+def test_a_gateway_concerns_its_policies_when_its_class_or_placement_changes(
+    world: World,
+) -> None:
+    world.gateway(status={"conditions": []})
+    assert world.concerned == []
+    world.gateway(placement="other")
+    assert world.concerned == [policy()]
+    world.gateway(of="other")
+    assert world.concerned == [policy()]
+    drop(world.state.gateways, WEB)
+    assert world.concerned == [policy()]
+
+
+def test_a_gateway_that_comes_concerns_who_waited_for_it(world: World) -> None:
+    world.add("early", "late")
+    world.told.clear()
+    world.gateway(ObjectKey("shop", "late"))
+    assert world.concerned == [policy("early")]
+
+
+def test_a_policy_that_refers_elsewhere_is_not_concerned_by_the_old_gateway(
+    world: World,
+) -> None:
+    world.add("login", "other")
+    assert world.concerned == [policy()]
+    world.gateway(placement="other")
+    assert world.concerned == []
+
+
+def test_what_we_write_to_a_policy_concerns_nobody(world: World) -> None:
+    notes = {"annotations": {"kuadrant.io/policies-synced": "[]"}}
+    world.add("login", metadata=notes, status={"conditions": []})
+    assert world.concerned == []
+    found = world.state.source(policy())
+    assert found is not None
+    assert found.body["status"] == {"conditions": []}
+    world.add("login", metadata={"annotations": {"other": "1"}})
+    assert world.concerned == [policy()]
+    world.add("login", metadata={"labels": {"a": "b"}})
+    assert world.concerned == [policy()]
+
+
+def test_a_deleted_policy_is_told_and_has_no_source(world: World) -> None:
+    drop(world.state.policies(AUTH), ObjectKey("shop", "login"))
+    assert world.concerned == [policy()]
+    assert world.state.source(policy()) is None
+    assert world.state.wanted(AUTH) is True
+    world.gateway(placement="other")
+    assert world.concerned == []
+
+
+def test_several_classes_with_different_lists_live_together(world: World) -> None:
+    put(world.state.classes, ObjectKey("", "second"), spec={"parametersRef": ref("more")})
+    world.listen(TLS, name="more")
+    world.define(TLS, "TLSPolicy")
+    world.state.allow(TLS, VERBS)
+    assert world.state.valid == {AUTH, TLS}
+    world.gateway(of="second")
+    assert world.clusters() == {}  # its class does not sync this kind
+    drop(world.state.classes, ObjectKey("", "second"))
+    assert world.state.valid == {AUTH}
+
+
+def test_parameters_that_change_concern_policies_and_classes(world: World) -> None:
+    world.listen(TLS)
+    assert "multi" in world.told
+    assert "kinds" in world.told
+    assert world.concerned == [policy()]
+    assert world.state.wanted(AUTH) is False
+    assert world.state.wanted(TLS) is None  # nobody has listed it
+
+
+def test_parameters_that_stay_the_same_concern_no_policy(world: World) -> None:
+    world.listen(AUTH)
+    put(world.state.configmaps, ObjectKey("system", "of-somebody"), data={})
+    assert world.concerned == []
+
+
+def test_parameters_that_cannot_be_read_are_no_empty_list(world: World) -> None:
+    drop(world.state.configmaps, ObjectKey("system", "params"))
+    assert isinstance(world.state.parameters["multi"], Invalid)
+    assert world.state.wanted(AUTH) is None
+    found = world.state.source(policy())
+    assert found is not None
+    (target,) = world.state.targets(found.id, found.kind, found.body).targets
+    assert "cannot be read" in target.problem
+
+
+def test_a_class_without_its_configmap_listed_is_not_judged() -> None:
+    told: list[Any] = []
+    state = HubState(Listeners(told.append, told.append, lambda: None))
+    put(state.classes, ObjectKey("", "multi"), spec={"parametersRef": ref("params")})
+    state.classes.finish(known=True)
+    assert state.parameters == {}
+    assert state.wanted(AUTH) is None
+    assert not state.ready
+
+
+def test_a_kind_is_judged_by_its_definition_and_our_permissions(world: World) -> None:
+    assert isinstance(world.state.verdict(AUTH), Valid)
+    world.state.allow(AUTH, ["get"])
+    assert world.told == ["multi", "kinds"]
+    found = world.state.verdict(AUTH)
+    assert isinstance(found, Faulty)
+    assert "list, watch" in found.reason
+    world.told.clear()
+    world.state.allow(AUTH, ["get"])
+    assert world.told == []
+    assert isinstance(world.state.verdict(TLS), Faulty)
+
+
+def test_a_definition_that_vanishes_keeps_what_is_there(world: World) -> None:
+    drop(world.state.definitions, DEFINITION)
+    assert "kinds" in world.told
+    assert world.state.valid == frozenset()
+    assert world.state.wanted(AUTH) is None
+    world.define()
+    assert world.state.wanted(AUTH) is True
+
+
+def test_nothing_is_judged_before_definitions_are_listed() -> None:
+    state = HubState(Listeners(lambda _: None, lambda _: None, lambda: None))
+    assert isinstance(state.verdict(AUTH), Undetermined)
+
+
+def test_extra_fields_are_those_of_the_class_of_the_gateway(world: World) -> None:
+    field = {"name": "hits", "path": ".status.hits"}
+    world.listen(AUTH, statusFields=[field])
+    found = world.state.source(policy())
+    assert found is not None
+    assert found.feedback == (*FIELDS, FeedbackField("hits", ".status.hits"))
+
+
+def test_a_kind_that_is_followed_no_more_tells_its_policies(world: World) -> None:
+    world.state.forget(AUTH)
+    assert world.concerned == [policy()]
+    assert world.state.held == frozenset()
+    assert world.state.source(policy()) is None
+    world.state.forget(AUTH)
+    assert world.concerned == []
+
+
+def test_managed_clusters_tell_which_are_gone_once_they_are_listed(world: World) -> None:
+    assert world.state.gone(["east", "west"]) == frozenset()
+    put(world.state.clusters, ObjectKey("", "east"))
+    world.state.clusters._listing = dict(world.state.clusters.objects)
+    world.state.clusters.finish(known=True)
+    assert world.state.gone(["east", "west"]) == {"west"}
+    world.told.clear()
+    put(world.state.clusters, ObjectKey("", "east"), status={})
+    assert world.concerned == []
+    drop(world.state.clusters, ObjectKey("", "east"))
+    assert world.concerned == [policy()]
+
+
+def test_a_grant_concerns_whoever_refers(world: World) -> None:
+    put(world.state.grants, ObjectKey("shop", "any"), spec={})
+    assert world.concerned == [policy()]
+
+
+def test_a_gateway_that_is_gone_has_no_known_placement(world: World) -> None:
+    assert world.state._placement(ObjectKey("shop", "none")).problem == "it is not there"
+
+
+def test_objects_of_any_shape_raise_nothing(world: World) -> None:
+    shapes: tuple[dict[str, Any], ...]
+    shapes = ({"spec": 7}, {"spec": {"gatewayClassName": []}}, {"metadata": {"labels": 1}})
+    for shape in shapes:
+        put(world.state.gateways, WEB, **json.loads(json.dumps(shape)))
+        put(world.state.classes, ObjectKey("", "multi"), **json.loads(json.dumps(shape)))
+        put(world.state.decisions, ObjectKey("shop", "d1"), **json.loads(json.dumps(shape)))
+        put(world.state.policies(AUTH), ObjectKey("shop", "x"), **json.loads(json.dumps(shape)))
+        put(world.state.definitions, DEFINITION, **json.loads(json.dumps(shape)))
+    put(world.state.policies(AUTH), ObjectKey("shop", "x"), metadata={"annotations": 3})
+    assert isinstance(world.state.verdict(AUTH), Faulty)
+
+
+def test_what_is_no_object_is_left_out(world: World) -> None:
+    for content in (b"[", b"[]", b"{}", b'{"metadata": 3}'):
+        body = Item(WEB, "u", ResourceVersion("1"), content)
+        world.state.gateways.apply(Event("MODIFIED", ResourceVersion("1"), body))
+    assert world.state.gateways.get(WEB) is None
+    world.state.gateways.apply(Event("BOOKMARK", ResourceVersion("1")))
+
+
+async def test_a_list_that_breaks_off_or_finds_no_kind_changes_nothing(world: World) -> None:
+    gateways = world.state.gateways
+    await gateways.page([item(ObjectKey("shop", "new"), {})])
+    gateways.abandon()
+    gateways.finish(known=False)
+    assert list(gateways) == [WEB]
+    assert world.concerned == []
+    await gateways.page([item(ObjectKey("shop", "new"), {})])
+    gateways.finish(known=True)
+    assert list(gateways) == [ObjectKey("shop", "new")]
+    assert world.concerned == [policy()]
+
+
+def test_a_kind_that_is_never_served_is_waited_for_only_so_long() -> None:
+    now = [0.0]
+    state = HubState(Listeners(lambda _: None, lambda _: None, lambda: None), clock=lambda: now[0])
+    for one in (state.classes, state.configmaps, state.gateways, state.decisions):
+        one.finish(known=True)
+    state.definitions.finish(known=True)
+    state.grants.finish(known=False)
+    assert not state.ready
+    now[0] = 29.0
+    state.grants.finish(known=False)
+    assert not state.ready
+    now[0] = 31.0
+    assert state.ready
+
+
+def test_the_parameters_of_all_classes_are_told_by_name(world: World) -> None:
+    assert list(world.state.parameters) == ["multi"]
+    assert list(world.state.together.kinds) == [AUTH]
