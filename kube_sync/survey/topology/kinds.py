@@ -15,12 +15,14 @@ from kube_sync.errors import Terminal
 from kube_sync.survey.topology.manifests import Manifest
 from kube_sync.topology import GroupKind, Kind, PolicyKind
 from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.conditions import EFFECTS, Effect
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, LISTENER, ROUTES, RULES
 from kube_sync.topology.nodes import kind_of
 from kube_sync.topology.shapes import Malformed, mapping, text
 
 LABEL = "gateway.networking.k8s.io/policy"
 LEVEL = "kube-sync.io/takes-effect-at"  # annotation: kinds, separated by commas
+EFFECT = "kube-sync.io/effect-condition"  # annotation: Programmed or Enforced
 _CRD = GroupKind("apiextensions.k8s.io", "CustomResourceDefinition")
 _DIRECT = (GroupKind("gateway.networking.k8s.io", "BackendTLSPolicy"),)
 _BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER, *ROUTES, *RULES})
@@ -76,17 +78,27 @@ def _declared(manifest: Manifest, levels: Mapping[str, GroupKind]) -> PolicyKind
     id_ = GroupKind(_said(manifest, "spec", "group"), _said(manifest, "spec", "names", "kind"))
     direct = _labels(manifest)[LABEL] == "Direct"
     said = _said(manifest, "metadata", "annotations", LEVEL)
+    plain = replace(_kind(id_, direct=direct), effect=_effect(manifest))
     if not said:
-        return _kind(id_, direct=direct)
+        return plain
     names = [name.strip() for name in said.split(",")]
     unknown = sorted(set(names) - levels.keys())
     if unknown:
         msg = f"{manifest.place}: metadata.annotations: {LEVEL}: {unknown[0]} is no targetable kind"
         raise Terminal(msg)
     level = frozenset(levels[name] for name in names)
-    kind = replace(_kind(id_, direct=direct), level=level)
+    kind = replace(plain, level=level)
     # What lies below gateways takes effect on the paths through these, other things by themselves.
     return kind if level <= _BELOW_GATEWAYS else replace(kind, origins=frozenset())
+
+
+def _effect(manifest: Manifest) -> Effect | None:
+    said = _said(manifest, "metadata", "annotations", EFFECT)
+    if said and said not in EFFECTS:
+        known = " or ".join(sorted(EFFECTS))
+        msg = f'{manifest.place}: metadata.annotations: {EFFECT}: "{said}" is not {known}'
+        raise Terminal(msg)
+    return EFFECTS.get(said)
 
 
 def _kind(id_: GroupKind, *, direct: bool) -> PolicyKind:
