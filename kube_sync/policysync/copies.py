@@ -1,0 +1,74 @@
+"""Copies of a hub's policies: what a spoke is to have, what it has, and what it says of it.
+
+Keeps true: equal copies have equal digests, in every process. The digest is an annotation of the
+copy, so that whatever is read of a spoke's object tells which copy it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kube_sync.objects import GroupVersionResource, ObjectKey
+
+# Of a spoke's object. The first two are Kuadrant's (RFC 0007, Policy Sync, and what follows it).
+SYNCED: Final = "kuadrant.io/policy-synced"  # annotation: "true"
+ORIGIN_CREATION: Final = "kuadrant.io/origin-creation"  # annotation: RFC 3339, the hub's
+MANAGED: Final = "kube-sync.io/policy-synced"  # label: "true"; by it copies are found again
+POLICY: Final = "kube-sync.io/policy"  # annotation: the hub's policy, as PolicyId spells it
+GATEWAYS: Final = "kube-sync.io/gateways"  # annotation: the hub's Gateways that it is there for
+DIGEST: Final = "kube-sync.io/digest"  # annotation: which copy it is
+
+
+class PolicyId(NamedTuple):
+    """A policy on the hub; namespace is "" where the kind has none."""
+
+    gvr: GroupVersionResource
+    namespace: str
+    name: str
+
+
+class CopyKey(NamedTuple):
+    """A policy's copy on one cluster."""
+
+    policy: PolicyId
+    cluster: str
+
+
+class FeedbackField(NamedTuple):
+    """What is to be read of a spoke's object: one scalar."""
+
+    name: str
+    path: str  # a JSONPath without braces, as `.status.observedGeneration`
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What one cluster is to have of a policy."""
+
+    key: CopyKey
+    kind: str
+    body: Mapping[str, Any]  # the object as the spoke is to have it
+    feedback: tuple[FeedbackField, ...]
+    digest: str  # of body and feedback
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a spoke last said of its copy."""
+
+    applied: bool | None  # None: not known of the copy as it is now
+    values: Mapping[str, str | int | bool]  # by the name of the field, all read at one moment
+    trouble: str = ""  # why it could not be applied or read
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A copy as it was found where it is placed."""
+
+    key: CopyKey
+    digest: str
+    feedback: Feedback | None  # None: nothing was said yet
+    leaving: float | None  # unix time from which it may be removed; None: it stays
+    gateways: frozenset[ObjectKey] = frozenset()  # those it is there for; empty: not known
