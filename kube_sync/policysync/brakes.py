@@ -25,6 +25,7 @@ from kube_sync.policysync.copies import CopyKey, PolicyId
 from kube_sync.safety import Fleet, Held, Holding, Limits, Stale
 from kube_sync.safety.approvals import Approvals, Step
 from kube_sync.safety.assessment import allowed, judge_fleet
+from kube_sync.settings import PolicySync
 
 _LOOKS_SECONDS = 1.0
 _KEPT_SECONDS = 5.0  # what was weighed longer ago may be otherwise by now
@@ -189,6 +190,18 @@ class Brakes:
                     tally.gone.add(key)
         said = {source: tally.lost(self._limits.shrink) for source, tally in tallies.items()}
         return {source: f"{source}: {said[source]}" for source in sorted(said) if said[source]}
+
+
+def brakes_of(settings: PolicySync) -> Brakes:
+    """Return the brakes that the configuration section `policy_sync` gives."""
+    own = settings.brakes
+    limits = Limits(
+        stale=own.stale_seconds or None,
+        shrink=own.shrink_share,
+        mass_share=own.mass_share,
+        mass_floor=own.mass_floor,
+    )
+    return Brakes(limits, grace=settings.grace_seconds, window=own.window_seconds)
 
 
 def _mass(counted: Collection[CopyKey], copies: int, few: float) -> str:

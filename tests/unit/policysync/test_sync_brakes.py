@@ -13,9 +13,10 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.brakes import Brakes, Standing, Weighed
+from kube_sync.policysync.brakes import Brakes, Standing, Weighed, brakes_of
 from kube_sync.policysync.copies import CopyKey, PolicyId
 from kube_sync.safety import Held, Limits, Stale
+from kube_sync.settings import PolicySync, SyncBrakes
 
 NOW = 1_800_000_000.0
 GRACE, WINDOW = 600.0, 3600.0
@@ -424,6 +425,25 @@ def test_a_share_of_one_is_no_limit() -> None:
     for name in hub.copies:
         hub.change(name, clusters(10), lost())
     assert len(gone(hub.taken())) == 50
+
+
+def test_the_configuration_is_what_holds() -> None:
+    """The defaults are those that the other tests say."""
+    hub = fleet()
+    hub.brakes = brakes_of(PolicySync())
+    for name in hub.copies:
+        hub.change(name, clusters(3), lost())
+    assert reasons(hub.taken()) == {"15 of 50 copies would be removed"}
+    own = SyncBrakes(window_seconds=0, stale_seconds=0, mass_floor=15, shrink_share=0.2)
+    hub.brakes = brakes_of(PolicySync(grace_seconds=5, brakes=own))
+    for name in hub.copies:
+        hub.tell(name)
+    old = Stale("gateways", 1e9, "cut")
+    assert reasons(hub.taken(old)) == {f"{EDGE}: 7 of 10 clusters are left"}
+    hub.change("p0", clusters(10), kept())
+    for name in ("p1", "p2", "p3", "p4"):
+        hub.change(name, clusters(10)[2:], kept())
+    assert set(hub.taken(old).values()) == {NOW + 5}
 
 
 _names, _clusters = st.sampled_from([f"p{n}" for n in range(5)]), st.sampled_from(clusters(6))
