@@ -323,6 +323,7 @@ class PolicySync(Section, frozen=True):
     placers: tuple[PlacerName, ...] = ("ocm",)
     namespace_prefix: NamespacePrefix = "kuadrant-"  # before the hub's namespace, on a spoke
     grace_seconds: NotNegative = 600.0  # a cluster keeps what is placed there no more for so long
+    parameters_namespace: Namespace | None = None  # of their ConfigMaps; None: any
     spokes: Spokes = Spokes()
     brakes: SyncBrakes = SyncBrakes()
 
