@@ -20,6 +20,10 @@ POLICY: Final = "kube-sync.io/policy"  # annotation: the hub's policy, as Policy
 GATEWAYS: Final = "kube-sync.io/gateways"  # annotation: the hub's Gateways that it is there for
 DIGEST: Final = "kube-sync.io/digest"  # annotation: which copy it is
 
+# Of the hub's policy: a JSON list of its copies (RFC 0007), and the extra status fields by cluster.
+PLACED: Final = "kuadrant.io/policies-synced"
+STATUS: Final = "kube-sync.io/synced-status"
+
 
 class PolicyId(NamedTuple):
     """A policy on the hub; namespace is "" where the kind has none."""

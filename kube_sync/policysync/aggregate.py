@@ -1,0 +1,161 @@
+"""What is said of a hub's policy: the answers of its clusters together.
+
+A condition is True only where it is True on every cluster, False where it is False on one, and
+Unknown where a cluster has not answered yet; its message names the clusters.
+
+Keeps true: an answer counts only if it is of the copy that the cluster is to have now, and of the
+generation that its API server holds; every other one is no answer. The same answers make the same
+conditions, in whatever order they came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from kube_sync.policysync.conditions import Said, message
+from kube_sync.policysync.copies import Copy, Placed
+from kube_sync.policysync.desired import Desired
+from kube_sync.policysync.fields import CONDITIONS, GENERATION, NAMES, OBSERVED, OF_COPY, named
+
+SYNCED: Final = "kube-sync.io/Synced"
+_STATUSES: Final = ("True", "False", "Unknown")
+_WORD: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")  # meta/v1 Condition
+_SHOWN: Final = 20  # clusters that are named where they say the same
+
+
+class _Answer(NamedTuple):
+    """What one cluster says of one condition."""
+
+    status: str
+    reason: str
+    said: str
+
+
+def aggregate(
+    wanted: Desired, placed: Mapping[str, Placed], others: Iterable[str] = ()
+) -> tuple[Said, ...]:
+    """Return the conditions of a policy, none for one that no spoke is to have.
+
+    `others` are references of the policy that are not synced.
+    """
+    if not wanted.concerned:
+        return ()
+    unheard = {c: _unheard(copy, placed.get(c)) for c, copy in wanted.copies.items()}
+    found = [
+        _together(condition, _answers(condition, unheard, placed))
+        for condition in CONDITIONS
+        if _is_told(condition, wanted.copies, placed)
+    ]
+    return (_synced(wanted, placed, tuple(others)), *found)
+
+
+def extra_values(
+    wanted: Desired, placed: Mapping[str, Placed]
+) -> dict[str, dict[str, str | int | bool]]:
+    """Return the configured status fields that the clusters report of their copies."""
+    found = {}
+    for cluster, copy in wanted.copies.items():
+        if not _unheard(copy, placed.get(cluster)):
+            values = sorted(_values(placed[cluster]).items())
+            found[cluster] = {name: value for name, value in values if name not in NAMES}
+    return {cluster: values for cluster, values in sorted(found.items()) if values}
+
+
+def _values(one: Placed) -> Mapping[str, str | int | bool]:
+    return {} if one.feedback is None else one.feedback.values
+
+
+def _is_told(condition: str, copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> bool:
+    """Tell whether the kind has a condition: some cluster has said it, of whichever copy."""
+    name = named(condition, "status")
+    return any(name in _values(placed[cluster]) for cluster in copies if cluster in placed)
+
+
+def _unheard(copy: Copy, one: Placed | None) -> str:
+    """Return why a cluster has given no answer that counts, "" if it has."""
+    if one is None or one.digest != copy.digest:
+        return "it is not placed there yet"
+    if one.feedback is not None and one.feedback.applied is False:
+        return f"it could not be applied: {one.feedback.trouble}"
+    if one.feedback is None or one.feedback.values.get(OF_COPY) != copy.digest:
+        return "it has not answered yet"
+    return ""
+
+
+def _answers(
+    condition: str, unheard: Mapping[str, str], placed: Mapping[str, Placed]
+) -> dict[str, _Answer]:
+    return {
+        cluster: _Answer("Unknown", "Pending", why) if why else _answer(condition, placed[cluster])
+        for cluster, why in unheard.items()
+    }
+
+
+def _answer(condition: str, one: Placed) -> _Answer:
+    values = _values(one)
+    status = values.get(named(condition, "status"))
+    if not isinstance(status, str) or status not in _STATUSES:
+        return _Answer("Unknown", "Pending", f"it says nothing of {condition}")
+    seen = values.get(named(condition, OBSERVED), values.get(OBSERVED))
+    now = values.get(GENERATION)
+    if isinstance(seen, int) and isinstance(now, int) and seen < now:
+        return _Answer("Unknown", "Pending", "what it says is of an earlier generation")
+    why, told = (str(values.get(named(condition, part), "")) for part in ("reason", "message"))
+    return _Answer(status, why, told)
+
+
+def _together(condition: str, answers: Mapping[str, _Answer]) -> Said:
+    statuses = {one.status for one in answers.values()}
+    status = next((one for one in ("False", "Unknown") if one in statuses), "True")
+    those = {cluster: one for cluster, one in answers.items() if one.status == status}
+    reasons = {one.reason for one in those.values()}
+    # One that is no word would be refused (meta/v1 Condition).
+    reason = reasons.pop() if len(reasons) == 1 else "Various"
+    return Said(condition, status, reason if _WORD.fullmatch(reason) else status, _told(those))
+
+
+def _told(answers: Mapping[str, _Answer]) -> str:
+    """Name the clusters, those together that say the same, by the first of each."""
+    alike: dict[str, list[str]] = {}
+    for cluster, one in sorted(answers.items()):
+        text = ": ".join(part for part in (one.reason, one.said) if part)
+        alike.setdefault(text, []).append(cluster)
+    return message(f"{_listed(clusters)}: {text}" for text, clusters in alike.items())
+
+
+def _listed(clusters: list[str]) -> str:
+    shown = ", ".join(clusters[:_SHOWN])
+    rest = len(clusters) - _SHOWN
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def _synced(wanted: Desired, placed: Mapping[str, Placed], others: tuple[str, ...]) -> Said:
+    notes = [*wanted.problems, *(f"not synced: {one}" for one in others)]
+    waits, refused = {}, {}
+    for cluster, copy in wanted.copies.items():
+        one = placed.get(cluster)
+        if one is None or one.digest != copy.digest or one.feedback is None:
+            waits[cluster] = _Answer("Unknown", "", "it waits to be applied")
+        elif one.feedback.applied is False:
+            refused[cluster] = _Answer("False", "", _unheard(copy, one))
+        elif one.feedback.applied is None and _unheard(copy, one):
+            waits[cluster] = _Answer("Unknown", "", "it waits to be applied")
+    if wanted.problems:
+        return _said("False", "PlacementUnknown", [*notes, *_parts(refused), *_parts(waits)])
+    if refused:
+        return _said("False", "NotApplied", [*_parts(refused), *_parts(waits), *notes])
+    if waits:
+        return _said("Unknown", "Pending", [*_parts(waits), *notes])
+    if not wanted.copies:
+        return _said("False", "NoClusters", ["its Gateways are placed on no cluster", *notes])
+    return _said("True", "Synced", [f"synced to {_listed(sorted(wanted.copies))}", *notes])
+
+
+def _parts(answers: Mapping[str, _Answer]) -> list[str]:
+    return [_told(answers)] if answers else []
+
+
+def _said(status: str, reason: str, notes: Iterable[str]) -> Said:
+    return Said(SYNCED, status, reason, message(notes))

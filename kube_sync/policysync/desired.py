@@ -1,0 +1,106 @@
+"""What the spokes are to have of one policy, by its targets and their placements.
+
+Keeps true: where nobody knows the clusters of a Gateway, what was placed for it stays, and is kept
+up to date. So a PlacementDecision that vanished, or parameters that cannot be read, empty nothing,
+also after a restart: what a copy is for is written on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kube_sync.objects import ObjectKey
+from kube_sync.policysync.copies import Copy, Placed
+from kube_sync.policysync.downstream import Downstream, Source, copied
+from kube_sync.policysync.placement import Placement
+from kube_sync.policysync.targets import Target, Targets
+from kube_sync.topology.shapes import UNREADABLE, reason
+
+_UNKNOWN = Placement(problem="its placement is not known yet")
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What is wanted of one policy, and what is not known."""
+
+    copies: Mapping[str, Copy] = field(default_factory=dict)  # by cluster
+    uncertain: frozenset[str] = frozenset()  # clusters of which nobody knows; what is there stays
+    abandoned: frozenset[str] = frozenset()  # clusters of Gateways that it does not refer to now
+    problems: tuple[str, ...] = ()
+    concerned: bool = False  # it is of a Gateway that it is synced with
+
+
+def desired(
+    source: Source,
+    found: Targets,
+    placements: Mapping[ObjectKey, Placement],
+    placed: Mapping[str, Placed],
+    downstream: Downstream,
+) -> Desired:
+    """Return what is wanted of a policy; `placed` is what it has, by cluster."""
+    if found.problem:
+        return _kept(found.problem, placed)
+    known = {one: _placement(one, placements) for one in found.targets}
+    try:
+        copies = _copies(source, known, placed, downstream)
+    except UNREADABLE as error:
+        return _kept(f"the policy cannot be read: {reason(error)}", placed)
+    # Of what has no reason on it, nobody can tell that it is not of the unknown.
+    nameless = any(one.problem for one in known.values())
+    return Desired(
+        copies,
+        frozenset(c for c, one in placed.items() if nameless and not one.gateways) - copies.keys(),
+        frozenset(c for c, one in placed.items() if _abandoned(one, found)),
+        tuple(dict.fromkeys(_problems(known))),
+        concerned=bool(found.targets),
+    )
+
+
+def _kept(problem: str, placed: Mapping[str, Placed]) -> Desired:
+    return Desired(uncertain=frozenset(placed), problems=(problem,), concerned=bool(placed))
+
+
+def _placement(target: Target, placements: Mapping[ObjectKey, Placement]) -> Placement:
+    if target.problem:
+        return Placement(problem=target.problem)
+    found = placements.get(target.gateway, _UNKNOWN)
+    if not found.problem:
+        return found
+    return Placement(problem=f"Gateway {target.gateway}: {found.problem}")
+
+
+def _problems(known: Mapping[Target, Placement]) -> Iterator[str]:
+    yield from (one.problem for one in known.values() if one.problem)
+
+
+def _copies(
+    source: Source,
+    known: Mapping[Target, Placement],
+    placed: Mapping[str, Placed],
+    downstream: Downstream,
+) -> dict[str, Copy]:
+    wanted: dict[str, list[Target]] = {}
+    for target, where in known.items():
+        for cluster in _clusters(target, where, placed):
+            wanted.setdefault(cluster, []).append(target)
+    alike: dict[tuple[Target, ...], list[str]] = {}
+    for cluster, group in wanted.items():
+        alike.setdefault(tuple(group), []).append(cluster)
+    copies: dict[str, Copy] = {}
+    for same, clusters in alike.items():
+        indices, gateways = [one.index for one in same], {one.gateway for one in same}
+        copies |= copied(source, indices, gateways, clusters, downstream)
+    return dict(sorted(copies.items()))
+
+
+def _clusters(target: Target, where: Placement, placed: Mapping[str, Placed]) -> frozenset[str]:
+    if not where.problem:
+        return where.clusters
+    # What leaves already was known to be unwanted.
+    stays = {c: one for c, one in placed.items() if one.leaving is None}
+    return frozenset(c for c, one in stays.items() if target.gateway in one.gateways)
+
+
+def _abandoned(one: Placed, found: Targets) -> bool:
+    return bool(one.gateways) and not one.gateways & found.named

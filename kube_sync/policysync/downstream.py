@@ -1,0 +1,169 @@
+"""A policy of the hub as a spoke is to have it.
+
+Keeps true: a copy says where it comes from, that it is one, and since when the policy is there; it
+says nothing that only the hub's API server, or a tool that looks after the hub, can know. Only the
+references that lead to Gateways of the spoke are left in it, with whatever else they say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.objects import ObjectKey
+from kube_sync.policysync.copies import (
+    DIGEST,
+    GATEWAYS,
+    MANAGED,
+    ORIGIN_CREATION,
+    PLACED,
+    POLICY,
+    SYNCED,
+    Copy,
+    CopyKey,
+    FeedbackField,
+    PolicyId,
+)
+from kube_sync.policysync.spelling import cut, spelt
+from kube_sync.topology.shapes import items, mapping, text
+
+_NAMESPACE: Final = 63  # characters (RFC 1123, a label)
+_CHARACTERS: Final = 16  # of a digest
+# What tells a tool that an object is its own: on a spoke the tool of the same name would remove it.
+_TOOLS: Final = (
+    "kubectl.kubernetes.io/",
+    "argocd.argoproj.io/",
+    "meta.helm.sh/",
+    "kustomize.toolkit.fluxcd.io/",
+    "helm.toolkit.fluxcd.io/",
+    "kube-sync.io/",
+)
+_MARKS: Final = frozenset(
+    [
+        "app.kubernetes.io/managed-by",
+        SYNCED,
+        ORIGIN_CREATION,
+        PLACED,
+        "kuadrant.io/grace-timeout",
+    ]
+)
+
+_sorted = msgspec.json.Encoder(order="sorted")
+
+
+@dataclass(frozen=True, slots=True)
+class Downstream:
+    """Where on a spoke things of the hub are; the Gateways are there by the same rule."""
+
+    prefix: str = "kuadrant-"
+
+    def namespace(self, hub: str) -> str:
+        """Return the namespace for one of the hub, "" for what lies in none."""
+        return cut(f"{self.prefix}{hub}", _NAMESPACE) if hub else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A policy of the hub, and what is to be read back of its copies."""
+
+    id: PolicyId
+    kind: str
+    body: Mapping[str, Any]
+    feedback: tuple[FeedbackField, ...]
+
+
+def copied(
+    source: Source,
+    refs: Collection[int],
+    gateways: Iterable[ObjectKey],
+    clusters: Iterable[str],
+    downstream: Downstream,
+) -> dict[str, Copy]:
+    """Return equal copies for clusters; `refs` are the references to keep, by their index.
+
+    Raises Malformed for metadata that cannot be read.
+    """
+    body = _body(source, refs, gateways, downstream)
+    name = digest(body, source.feedback)
+    annotations = {**body["metadata"]["annotations"], DIGEST: name}
+    body["metadata"] = {**body["metadata"], "annotations": annotations}
+    return {
+        cluster: Copy(CopyKey(source.id, cluster), source.kind, body, source.feedback, name)
+        for cluster in sorted(clusters)
+    }
+
+
+def digest(body: Mapping[str, Any], feedback: Iterable[FeedbackField]) -> str:
+    """Return which copy it is: 16 hexadecimal digits, whatever annotation has been put to it.
+
+    A value that is null is as one that is not there, and 1.0 is 1: so it is behind an API server.
+    """
+    metadata = body.get("metadata")
+    if isinstance(metadata, Mapping) and isinstance(notes := metadata.get("annotations"), Mapping):
+        rest = {key: value for key, value in notes.items() if key != DIGEST}
+        body = {**body, "metadata": {**metadata, "annotations": rest}}
+    value = [_plain(body), sorted(feedback)]
+    return hashlib.sha256(_sorted.encode(value)).hexdigest()[:_CHARACTERS]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _body(
+    source: Source, refs: Collection[int], gateways: Iterable[ObjectKey], downstream: Downstream
+) -> dict[str, Any]:
+    group, version = source.id.gvr.group, source.id.gvr.version
+    metadata: dict[str, Any] = {"name": source.id.name}
+    if source.id.namespace:
+        metadata["namespace"] = downstream.namespace(source.id.namespace)
+    metadata["labels"] = {**_kept(source.body, "labels"), MANAGED: "true"}
+    metadata["annotations"] = {
+        **_kept(source.body, "annotations"),
+        SYNCED: "true",
+        POLICY: spelt(source.id),
+        GATEWAYS: ",".join(sorted(map(str, gateways))),
+    }
+    if created := text(source.body, "metadata", "creationTimestamp"):
+        metadata["annotations"][ORIGIN_CREATION] = created
+    said = {k: v for k, v in source.body.items() if k not in ("metadata", "status")}
+    return {
+        **said,
+        "apiVersion": f"{group}/{version}" if group else version,
+        "kind": source.kind,
+        "metadata": metadata,
+        "spec": _spec(mapping(source.body, "spec"), refs, downstream),
+    }
+
+
+def _kept(body: Mapping[str, Any], field: str) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in mapping(body, "metadata", field).items()
+        if isinstance(value, str) and key not in _MARKS and not key.startswith(_TOOLS)
+    }
+
+
+def _spec(spec: Mapping[str, Any], refs: Collection[int], downstream: Downstream) -> dict[str, Any]:
+    changed: dict[str, Any] = dict(spec)
+    if spec.get("targetRefs") is not None:
+        listed = list(items(spec, "targetRefs"))
+        changed["targetRefs"] = [_ref(listed[index], downstream) for index in sorted(refs)]
+    else:
+        changed["targetRef"] = _ref(mapping(spec, "targetRef"), downstream)
+    return changed
+
+
+def _ref(ref: Mapping[str, Any], downstream: Downstream) -> dict[str, Any]:
+    """Lead a reference to the Gateway of the spoke: it has the name of the hub's."""
+    if not (namespace := text(ref, "namespace")):
+        return dict(ref)
+    return {**ref, "namespace": downstream.namespace(namespace)}

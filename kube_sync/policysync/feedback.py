@@ -1,0 +1,68 @@
+"""What a ManifestWork's status says of the copy that it brings.
+
+Keeps true: what the agent said of an earlier generation of the work is not what it says of this
+one. What it read of the spoke's object says itself which copy it was (the field `digest`), since
+the agent reads it on its own time: up to a minute later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kube_sync.policysync.copies import Feedback
+from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
+
+_VALUES: Final[Mapping[str, tuple[str, type]]] = {
+    "String": ("string", str),
+    "Integer": ("integer", int),
+    "Boolean": ("boolean", bool),
+    "JsonRaw": ("jsonRaw", str),
+}
+
+
+def feedback_of(work: Mapping[str, Any]) -> Feedback | None:
+    """Return what was said, None where nothing was; what cannot be read is trouble."""
+    try:
+        status = mapping(work, "status")
+        if not status:
+            return None
+        manifest = next(items(status, "resourceStatus", "manifests"), {})
+        values = dict(_values(manifest))
+        applied = _applied(work, status)
+        return Feedback(applied, values, "; ".join(_troubles(status, manifest, applied=applied)))
+    except UNREADABLE as error:
+        return Feedback(None, {}, f"the status of the work cannot be read: {error}")
+
+
+def _applied(work: Mapping[str, Any], status: Mapping[str, Any]) -> bool | None:
+    for one in items(status, "conditions"):
+        if text(one, "type") == "Applied":
+            seen, is_now = number(one, "observedGeneration"), number(work, "metadata", "generation")
+            if seen is not None and is_now is not None and seen < is_now:
+                return None
+            return {"True": True, "False": False}.get(text(one, "status"))
+    return None
+
+
+def _values(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str | int | bool]]:
+    for one in items(manifest, "statusFeedback", "values"):
+        field, kind = _VALUES.get(text(one, "fieldValue", "type"), ("", str))
+        value = mapping(one, "fieldValue").get(field)
+        name = text(one, "name")
+        # A boolean is an int to Python, and no Integer.
+        if name and type(value) is kind and isinstance(value, str | int):
+            yield name, value
+
+
+def _troubles(
+    status: Mapping[str, Any], manifest: Mapping[str, Any], *, applied: bool | None
+) -> Iterator[str]:
+    """Yield why it is not applied, in the words of the spoke's API server, or cannot be read."""
+    said = {text(one, "type"): one for one in items(manifest, "conditions")}
+    for one in items(status, "conditions"):
+        said.setdefault(text(one, "type"), one)
+    kinds = ["Applied"] if applied is False else []
+    for kind in [*kinds, "StatusFeedbackSynced"]:
+        if text(found := said.get(kind, {}), "status") == "False":
+            yield text(found, "message") or text(found, "reason") or f"{kind} is False"

@@ -1,0 +1,77 @@
+"""How names of the hub are spelt where a spoke's objects, works and annotations have them.
+
+Keeps true: two things never get one name. Where a name is cut, what was cut off is in a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.copies import PolicyId
+
+_DIGITS: Final = 8
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+def is_label(name: str) -> bool:
+    """Tell whether a name can be that of a namespace, cluster or resource (RFC 1123, a label)."""
+    return _LABEL.fullmatch(name) is not None
+
+
+def is_subdomain(name: str) -> bool:
+    """Tell whether a name can be that of an object or an API group (RFC 1123, a subdomain)."""
+    return _SUBDOMAIN.fullmatch(name) is not None
+
+
+def cut(name: str, most: int, *, always: str = "") -> str:
+    """Return a name of at most `most` characters.
+
+    It ends with a digest where it would be longer, or of `always`, where that is given.
+    """
+    if len(name) <= most and not always:
+        return name
+    tail = hashlib.sha256((always or name).encode()).hexdigest()[:_DIGITS]
+    return f"{name[: most - _DIGITS - 1].rstrip('-.')}-{tail}"
+
+
+def spelt(policy: PolicyId) -> str:
+    """Return a policy as text: `kuadrant.io/v1/authpolicies:namespace/name`."""
+    gvr = policy.gvr
+    return f"{gvr.group}/{gvr.version}/{gvr.resource}:{policy.namespace}/{policy.name}"
+
+
+def policy_of(spelling: str) -> PolicyId | None:
+    """Return the policy that a text spells, None for a text that spells none."""
+    kind, _, where = spelling.partition(":")
+    match (*kind.split("/"), *where.split("/")):
+        case (group, version, resource, namespace, name):
+            found = PolicyId(GroupVersionResource(group, version, resource), namespace, name)
+        case _:
+            return None
+    return found if _can_be(found) else None
+
+
+def keys_of(spelling: str) -> frozenset[ObjectKey]:
+    """Return the objects of a list as `namespace/name,namespace/name`, none if one is no key."""
+    found = frozenset(
+        ObjectKey(namespace, name)
+        for namespace, _, name in (one.partition("/") for one in spelling.split(","))
+    )
+    right = all(is_label(key.namespace) and is_subdomain(key.name) for key in found)
+    return found if right else frozenset()
+
+
+def _can_be(policy: PolicyId) -> bool:
+    """Tell whether nothing in it could lead a URL elsewhere."""
+    gvr = policy.gvr
+    return (
+        (not gvr.group or is_subdomain(gvr.group))
+        and is_label(gvr.version)
+        and is_label(gvr.resource)
+        and (not policy.namespace or is_label(policy.namespace))
+        and is_subdomain(policy.name)
+    )

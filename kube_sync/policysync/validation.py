@@ -1,0 +1,110 @@
+"""Whether a kind of policies can be synced: it is served, it has targets, we may read it.
+
+Keeps true: what has not been found out is not told as a failure. A schema that preserves unknown
+fields where the targets would be does not say that it has any, and so is not that of a policy;
+within a targetRef it may leave open what it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kube_sync.objects import GroupVersionResource
+from kube_sync.topology.shapes import UNREADABLE, items, mapping, reason, text
+
+VERBS: Final = ("get", "list", "watch")
+_SCHEMA: Final = ("schema", "openAPIV3Schema", "properties")
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """It can be synced: its kind, and where its status can be told."""
+
+    kind: str
+    namespaced: bool = True
+    conditions: bool = True  # the hub's policy can have conditions in its status
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """It cannot be synced, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undetermined:
+    """It is not known yet."""
+
+    reason: str
+
+
+Verdict = Valid | Faulty | Undetermined
+
+
+def validated(
+    gvr: GroupVersionResource,
+    crd: Mapping[str, Any] | None,
+    allowed: Collection[str] | None,
+    *,
+    listed: bool = True,
+) -> Verdict:
+    """Judge a kind by its CustomResourceDefinition and the verbs that we are allowed.
+
+    `listed`: definitions are known at all; `allowed` is None where the API server has not said.
+    """
+    if crd is None and not listed:
+        return Undetermined("CustomResourceDefinitions could not be listed yet")
+    try:
+        found = _defined(gvr, crd or {})
+    except UNREADABLE as error:
+        return Faulty(f"its definition cannot be read: {reason(error)}")
+    if isinstance(found, Faulty):
+        return found
+    if allowed is None:
+        return Undetermined("it is not known yet whether it may be read")
+    if missing := [verb for verb in VERBS if verb not in allowed]:
+        return Faulty(f"no permission to {', '.join(missing)} it")
+    return found
+
+
+def _defined(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Faulty:
+    names = mapping(crd, "spec", "names")
+    if (text(crd, "spec", "group"), text(names, "plural")) != (gvr.group, gvr.resource):
+        return Faulty("no such resource")
+    served = {text(one, "name"): one for one in items(crd, "spec", "versions") if one.get("served")}
+    if (version := served.get(gvr.version)) is None:
+        return Faulty(f"version {gvr.version} is not served, but {', '.join(sorted(served))}")
+    if not _established(crd):
+        return Faulty("its definition is not established")
+    schema = mapping(version, *_SCHEMA)
+    if not _has_targets(mapping(schema, "spec", "properties")):
+        return Faulty("its schema has neither .spec.targetRef nor .spec.targetRefs")
+    return Valid(
+        text(names, "kind"),
+        namespaced=text(crd, "spec", "scope") == "Namespaced",
+        conditions=_has_conditions(version, schema),
+    )
+
+
+def _established(crd: Mapping[str, Any]) -> bool:
+    """Tell whether the API server serves it; a definition without a status is as if it did."""
+    said = {text(one, "type"): text(one, "status") for one in items(crd, "status", "conditions")}
+    return said.get("Established", "True") == "True"
+
+
+def _has_targets(spec: Mapping[str, Any]) -> bool:
+    listed = mapping(spec, "targetRefs")
+    return text(spec, "targetRef", "type") == "object" or (
+        text(listed, "type") == "array" and text(listed, "items", "type") == "object"
+    )
+
+
+def _has_conditions(version: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    if version.get("subresources") is None or "status" not in mapping(version, "subresources"):
+        return False
+    status = mapping(schema, "status")
+    listed = text(status, "properties", "conditions", "type") == "array"
+    return listed or status.get("x-kubernetes-preserve-unknown-fields") is True

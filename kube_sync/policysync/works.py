@@ -1,0 +1,173 @@
+"""Copies as ManifestWorks of Open Cluster Management (OCM), and back.
+
+The shape is that of `work.open-cluster-management.io/v1`, the limits those of its webhook. A work
+has one manifest and a name that is its policy's alone, whatever the version: a policy that is
+synced in another version keeps its works.
+
+Keeps true: what a work is found to carry is what its digest says, not what it was meant to carry;
+so a work that somebody edited is put right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.errors import Terminal
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.copies import (
+    DIGEST,
+    GATEWAYS,
+    MANAGED,
+    POLICY,
+    Copy,
+    CopyKey,
+    FeedbackField,
+    Placed,
+)
+from kube_sync.policysync.downstream import digest
+from kube_sync.policysync.feedback import feedback_of
+from kube_sync.policysync.spelling import cut, is_label, keys_of, policy_of, spelt
+from kube_sync.topology.shapes import UNREADABLE, items, mapping, text
+
+WORKS: Final = GroupVersionResource("work.open-cluster-management.io", "v1", "manifestworks")
+LEAVING: Final = "kuadrant.io/grace-timeout"  # annotation: unix seconds
+SELECTOR: Final = f"{MANAGED}=true"
+MOST: Final = 500 * 1024  # bytes of manifests in one work
+# The agent takes no other manager than one that begins so.
+SPOKE_MANAGER: Final = "work-agent-kube-sync"
+_NAME: Final = 63  # characters: the name is also the value of a label
+_KEY: Final = "kuadrant.io/manifestKey"
+
+Json = dict[str, Any]
+
+
+def work_key(copy: Copy) -> ObjectKey:
+    """Return where the work of a copy is: in the namespace of its cluster."""
+    policy = copy.key.policy
+    plain = "-".join(part for part in (copy.kind, policy.namespace, policy.name) if part).lower()
+    # Of `a-b` and `c` the plain one is that of `a` and `b-c`.
+    whole = f"{policy.gvr.group}/{policy.gvr.resource}/{policy.namespace}/{policy.name}"
+    name = cut(plain.replace(".", "-"), _NAME, always=whole)
+    return ObjectKey(copy.key.cluster, name)
+
+
+def work_of(copy: Copy) -> Json:
+    """Return the work that brings a copy. Raises Terminal for one that OCM would refuse."""
+    check([copy.body])
+    key, policy = work_key(copy), copy.key.policy
+    metadata = mapping(copy.body, "metadata")
+    return {
+        "apiVersion": f"{WORKS.group}/{WORKS.version}",
+        "kind": "ManifestWork",
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {"kuadrant.io": "managed", _KEY: key.name, MANAGED: "true"},
+            "annotations": {
+                "kuadrant.io/parent": str(ObjectKey(policy.namespace, policy.name)),
+                POLICY: spelt(policy),
+                GATEWAYS: text(metadata, "annotations", GATEWAYS),
+                DIGEST: copy.digest,
+            },
+        },
+        "spec": {
+            "deleteOption": {"propagationPolicy": "Foreground"},
+            "workload": {"manifests": [copy.body]},
+            "manifestConfigs": [_config(copy, metadata)],
+        },
+    }
+
+
+def _config(copy: Copy, metadata: Mapping[str, Any]) -> Json:
+    gvr = copy.key.policy.gvr
+    identifier = {"group": gvr.group, "resource": gvr.resource, "name": text(metadata, "name")}
+    if namespace := text(metadata, "namespace"):
+        identifier["namespace"] = namespace
+    paths = [{"name": field.name, "path": field.path} for field in copy.feedback]
+    return {
+        "resourceIdentifier": identifier,
+        # Not by force: what somebody on the spoke has set himself is his, and the work says so.
+        "updateStrategy": {
+            "type": "ServerSideApply",
+            "serverSideApply": {"force": False, "fieldManager": SPOKE_MANAGER},
+        },
+        "feedbackRules": [{"type": "JSONPaths", "jsonPaths": paths}],
+    }
+
+
+def check(manifests: Sequence[Mapping[str, Any]]) -> None:
+    """Make sure that OCM takes the manifests of a work. Raises Terminal, in words.
+
+    The rules are those of its webhook: some, named ones, each once, of no more than 500 KiB.
+    """
+    size = sum(len(msgspec.json.encode(one)) for one in manifests)
+    if not manifests or size > MOST:
+        msg = f"{size} bytes of manifests: a ManifestWork takes some, and at most {MOST}"
+        raise Terminal(msg)
+    seen = set()
+    for one in manifests:
+        if (found := _identity(one)) in seen:
+            msg = f"{'/'.join(found)}: the same object twice in one ManifestWork"
+            raise Terminal(msg)
+        seen.add(found)
+
+
+def _identity(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        name, generate = (text(manifest, "metadata", key) for key in ("name", "generateName"))
+        namespace = text(manifest, "metadata", "namespace")
+        found = (text(manifest, "apiVersion"), text(manifest, "kind"), namespace, name)
+    except UNREADABLE as error:
+        msg = f"a manifest that cannot be read: {error}"
+        raise Terminal(msg) from error
+    if not name or generate:
+        msg = f"{'/'.join(found)}: a manifest needs metadata.name, and no generateName"
+        raise Terminal(msg)
+    return found
+
+
+def placed_of(work: Mapping[str, Any]) -> Placed | None:
+    """Return what a work places, None for one that is not ours or says not of which policy."""
+    try:
+        metadata = mapping(work, "metadata")
+        cluster = text(metadata, "namespace")
+        policy = policy_of(text(metadata, "annotations", POLICY))
+        if policy is None or text(metadata, "labels", MANAGED) != "true" or not is_label(cluster):
+            return None
+        gateways = keys_of(text(metadata, "annotations", GATEWAYS))
+        leaving = _time(text(metadata, "annotations", LEAVING))
+    except UNREADABLE:
+        return None
+    key = CopyKey(policy, cluster)
+    return Placed(key, _carried(work), feedback_of(work), leaving, gateways)
+
+
+def _carried(work: Mapping[str, Any]) -> str:
+    """Return the digest of what is in a work; "", which no copy has, where that is no copy."""
+    try:
+        (manifest,) = items(work, "spec", "workload", "manifests")
+        (config,) = items(work, "spec", "manifestConfigs")
+        strategy = mapping(config, "updateStrategy")
+        managed = text(strategy, "serverSideApply", "fieldManager") == SPOKE_MANAGER
+        if not managed or text(strategy, "type") != "ServerSideApply":
+            return ""
+        found = digest(manifest, _rules(config))
+    except (*UNREADABLE, ValueError):
+        return ""
+    # Also what is read back of the spoke has to say which copy it is about.
+    said = {text(one, "metadata", "annotations", DIGEST) for one in (work, manifest)}
+    return found if said == {found} else ""
+
+
+def _rules(config: Mapping[str, Any]) -> Iterator[FeedbackField]:
+    for rule in items(config, "feedbackRules"):
+        for path in items(rule, "jsonPaths"):
+            yield FeedbackField(text(path, "name"), text(path, "path"))
+
+
+def _time(said: str) -> float | None:
+    """Return the end of a grace; a mark that says no time is as none, and is made anew."""
+    return float(said) if said.isdecimal() and said.isascii() else None

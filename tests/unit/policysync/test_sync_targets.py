@@ -1,0 +1,134 @@
+"""Only what refers to a Gateway of a class that syncs it goes to spokes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kube_sync.objects import ObjectKey
+from kube_sync.policysync.targets import Target, Targets, targets
+from tests.fakes.syncing import (
+    GATEWAY,
+    GATEWAY_API,
+    NS,
+    OTHER,
+    POLICY,
+    Object,
+    gateway,
+    hub,
+    policy,
+    ref,
+)
+from tests.fakes.topologies import grant
+
+INFRA = ObjectKey("infra", "my-gateway")
+
+
+def found(body: Object, *gateways: Object, **more: Any) -> Targets:
+    return targets(POLICY, "AuthPolicy", body, hub(*gateways, **more))
+
+
+def test_a_reference_to_a_gateway_of_the_class_counts() -> None:
+    expected = Targets((Target(0, GATEWAY),), frozenset([GATEWAY]))
+    assert found(policy()) == expected
+    assert found(policy(ref(sectionName="http"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (ref("r", "HTTPRoute"), f"HTTPRoute.{GATEWAY_API} r is no Gateway"),
+        (ref(group="other"), "Gateway.other my-gateway is no Gateway"),
+        (ref(group=""), "Gateway my-gateway is no Gateway"),
+        (ref("none"), f"Gateway {NS}/none was not found"),
+        (
+            ref("other-gateway"),
+            f"GatewayClass other of Gateway {OTHER} does not sync AuthPolicy.kuadrant.io",
+        ),
+    ],
+)
+def test_any_other_reference_does_not_and_is_told(one: Object, why: str) -> None:
+    there = [gateway(), gateway(OTHER, "other")]
+    alone = found(policy(one), *there)
+    assert (alone.targets, alone.others) == ((), (f"spec.targetRef: {why}",))
+    among = found(policy(one, ref()), *there)
+    assert among.targets == (Target(1, GATEWAY),)
+    assert among.others == (f"spec.targetRefs[0]: {why}",)
+
+
+def test_a_class_whose_parameters_do_not_name_the_kind_syncs_nothing() -> None:
+    assert found(policy(), syncs=False).targets == ()
+
+
+def test_a_class_whose_parameters_cannot_be_read_is_no_answer() -> None:
+    (one,) = found(policy(), syncs=None).targets
+    assert one.gateway == GATEWAY
+    assert "parameters of its GatewayClass my-gateway-class cannot be read" in one.problem
+
+
+def test_a_gateway_in_another_namespace_needs_a_grant() -> None:
+    body, there = policy(ref(namespace="infra")), gateway(INFRA)
+    assert found(body, there).others == (
+        "spec.targetRef: Gateway infra/my-gateway is in a namespace that grants no reference to it",
+    )
+    allowed = grant("infra", ("kuadrant.io", "AuthPolicy", NS))
+    assert found(body, there, grants=[allowed]).targets == (Target(0, INFRA),)
+    wrong = grant(NS, ("kuadrant.io", "AuthPolicy", NS))
+    nameless = {**allowed, "metadata": {"namespace": "infra"}}
+    assert found(body, there, grants=[wrong, nameless]).targets == ()
+
+
+def test_a_policy_of_no_namespace_may_refer_to_any_gateway() -> None:
+    body = policy(ref(namespace="infra"))
+    one = targets(POLICY._replace(namespace=""), "AuthPolicy", body, hub(gateway(INFRA)))
+    assert one.targets == (Target(0, INFRA),)
+
+
+def test_a_copy_is_not_copied_on() -> None:
+    """A hub that is its own spoke would make copies of copies."""
+    made = found(policy(annotations={"kuadrant.io/policy-synced": "true"}))
+    assert made.targets == ()
+    assert "it is a copy itself" in made.others[0]
+    assert found(policy(annotations={"kuadrant.io/policy-synced": "false"})).targets
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "x",
+        {"targetRef": "x"},
+        {"targetRef": ref(), "targetRefs": [ref()]},
+        {"targetRefs": "x"},
+        {"targetRefs": [1]},
+        {"targetRef": ref(1)},  # type: ignore[arg-type]
+        {"targetRef": ref(sectionName=1)},
+        {"targetRef": ref(namespace=[])},
+    ],
+)
+def test_a_policy_that_cannot_be_read_is_a_problem_and_not_a_policy_without_targets(
+    spec: Any,
+) -> None:
+    made = found({**policy(), "spec": spec})
+    assert made.problem.startswith("the policy cannot be read: ")
+    assert made == Targets(problem=made.problem)
+
+
+def test_a_gateway_that_cannot_be_read_is_a_problem() -> None:
+    assert found(policy(), {**gateway(), "spec": 1}).problem
+
+
+def test_the_gateways_that_a_policy_names_are_known_whether_they_count_or_not() -> None:
+    body = policy(ref(), ref("none"), ref("r", "HTTPRoute"))
+    assert found(body).named == {GATEWAY, ObjectKey(NS, "none")}
+    assert found(body, replace_class(gateway())).named == {GATEWAY, ObjectKey(NS, "none")}
+
+
+def replace_class(one: Object) -> Object:
+    return {**one, "spec": {"gatewayClassName": "other"}}
+
+
+def test_a_class_that_is_not_there_syncs_nothing() -> None:
+    there = replace(hub(), classes={})
+    assert targets(POLICY, "AuthPolicy", policy(), there).targets == ()
