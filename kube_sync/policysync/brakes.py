@@ -151,7 +151,9 @@ class Brakes:
         self._held.pop(key, None)
         if not approved:
             self._let[key] = now, standing.sources
-        return float(begun) if standing.at_once else begun + self._grace
+        # A mark of a grace that was shorter then is kept to.
+        at = begun if standing.at_once else min(begun + self._grace, standing.leaving or inf)
+        return float(at)
 
     def _hold(self, key: CopyKey, held: Held, now: float) -> Held:
         since = self._held[key].since if key in self._held else now
