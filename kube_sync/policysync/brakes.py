@@ -17,6 +17,7 @@ plus the grace, so that after a restart an approval still names the same removal
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -123,10 +124,10 @@ class Brakes:
         self._let = {k: one for k, one in self._let.items() if now - one[0] < self._window}
         self._at, self._weighed = now, {key: self._step(key) for key in self._since}
         waiting = self._approvals.weigh(self._weighed, approved, 0)
-        standing = {CopyKey(p, c): one for p, of in self._standing.items() for c, one in of.items()}
-        copies = len(standing.keys() | self._let.keys())
+        copies = sum(map(len, self._standing.values()))
+        copies += sum(self._found(key) is None for key in self._let)
         few = allowed(copies, self._limits)
-        lost = self._lost(standing, waiting) if waiting else {}
+        lost = self._lost(waiting) if waiting else {}
         mass = _mass({*waiting, *self._let}, copies, few) if waiting else ""
         offer = self._approvals.offer(waiting, self._weighed, few) if lost or mass else ""
         release = f"{{}}, or approve {offer}"
@@ -175,21 +176,26 @@ class Brakes:
         if self._mass is not None:
             yield self._mass
 
-    def _lost(
-        self, standing: Mapping[CopyKey, Standing], waiting: Collection[CopyKey]
-    ) -> dict[str, str]:
+    def _found(self, key: CopyKey) -> Standing | None:
+        return self._standing.get(key.policy, {}).get(key.cluster)
+
+    def _lost(self, waiting: Collection[CopyKey]) -> dict[str, str]:
         """Return the sources of which much goes, and how much."""
-        tallies: dict[str, _Tally] = {}
-        asked = set(waiting)
-        gone = {key: sources for key, (_, sources) in self._let.items()}
-        for key, sources in gone.items() | {(k, one.sources) for k, one in standing.items()}:
-            for source in sources:
-                tally = tallies.setdefault(source, _Tally())
-                tally.clusters.add(key.cluster)
-                if key in standing and standing[key].wanted:
-                    tally.kept.add(key.cluster)
-                elif key in asked or key in gone:
-                    tally.gone.add(key)
+        tallies: dict[str, _Tally] = defaultdict(_Tally)
+        for copies in self._standing.values():
+            for cluster, one in copies.items():
+                for source in one.sources:
+                    tally = tallies[source]
+                    tally.clusters.add(cluster)
+                    if one.wanted:
+                        tally.kept.add(cluster)
+        asked = {key: self._standing[key.policy][key.cluster].sources for key in waiting}
+        gone = {key: sources for key, (_, sources) in self._let.items()} | asked
+        for key, sources in gone.items():
+            found = self._found(key)
+            for source in sources if found is None or not found.wanted else ():
+                tallies[source].clusters.add(key.cluster)
+                tallies[source].gone.add(key)
         said = {source: tally.lost(self._limits.shrink) for source, tally in tallies.items()}
         return {source: f"{source}: {said[source]}" for source in sorted(said) if said[source]}
 

@@ -342,6 +342,15 @@ def test_a_mark_that_no_clock_of_here_made_is_at_most_a_grace_away(leaving: floa
     assert hub.take("p0", "c000") == NOW + GRACE
 
 
+def test_a_mark_of_a_shorter_grace_is_kept_to() -> None:
+    """As where another replica, of another configuration, made it."""
+    hub = fleet()
+    hub.change("p0", ["c000"], lost())
+    hub.change("p0", ["c000"], lost(leaving=NOW + 100))
+    hub.weigh()
+    assert hub.take("p0", "c000") == NOW + 100
+
+
 @pytest.mark.parametrize(
     ("stale", "reason"),
     [

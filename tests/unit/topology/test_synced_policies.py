@@ -330,3 +330,10 @@ def test_what_was_put_together_of_a_policy_that_is_left_out_is_not_kept() -> Non
     colors(found)
     found.update([native()])
     assert found._effective[COLOR_POLICY.id]._combined == {}
+
+
+def test_what_was_put_together_of_a_policy_that_another_beats_is_not_kept() -> None:
+    found = topology([*BASE, native(age=2020)], API, replace(COLOR_POLICY, merges=False))
+    colors(found)
+    found.update([color("older", rules=rules(a="red"), age=2000)])
+    assert found._effective[COLOR_POLICY.id]._combined == {}
