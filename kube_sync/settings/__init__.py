@@ -28,12 +28,15 @@ from kube_sync.settings.model import (
     PlacementDecisions,
     PlacementForm,
     Policies,
+    PolicySync,
     Remediate,
     Replicate,
     Resource,
     Scheduling,
     Settings,
     Sinks,
+    Spokes,
+    SyncBrakes,
 )
 from kube_sync.settings.systems import SYSTEMS, System, chosen, supplied, with_builtin
 
@@ -58,6 +61,7 @@ __all__ = [
     "PlacementDecisions",
     "PlacementForm",
     "Policies",
+    "PolicySync",
     "Remediate",
     "Replicate",
     "Resource",
@@ -65,6 +69,8 @@ __all__ = [
     "Settings",
     "Sinks",
     "Source",
+    "Spokes",
+    "SyncBrakes",
     "System",
     "check_stream",
     "chosen",

@@ -16,6 +16,7 @@ from kube_sync.settings.model import (
     EnforceSchedulingPolicy,
     Engine,
     Labelled,
+    PolicySync,
     Replicate,
     Resource,
     Settings,
@@ -37,6 +38,7 @@ def check(settings: Settings) -> None:
             raise Misconfigured(msg)
         names[resource.name] = resource.gvr
     check_builtin(settings)
+    _check_policy_sync(settings.policy_sync)
     targets: dict[GroupVersionResource, str] = {}
     for index, name in enumerate(settings.placement.resources):
         if name not in names:
@@ -60,6 +62,16 @@ def check(settings: Settings) -> None:
     if settings.admission.client_names and settings.admission.client_ca_file is None:
         msg = "admission.client_ca_file: needed, since admission.client_names is set"
         raise Misconfigured(msg)
+
+
+def _check_policy_sync(sync: PolicySync) -> None:
+    if not sync.placers:
+        msg = "policy_sync.placers: empty; name ocm, direct or both"
+        raise Misconfigured(msg)
+    for index, name in enumerate(sync.placers):
+        if name in sync.placers[:index]:
+            msg = f'policy_sync.placers[{index}]: "{name}" is there twice'
+            raise Misconfigured(msg)
 
 
 def _check_engine(engine: Engine, own: EnforceSchedulingPolicy) -> None:

@@ -21,6 +21,7 @@ from kube_sync.settings.model import (
     DataPath,
     Label,
     Namespace,
+    NamespacePrefix,
     Section,
     Settings,
 )
@@ -28,6 +29,7 @@ from kube_sync.settings.yamlfile import explain, parse_yaml
 
 ENV_PREFIX = "KUBE_SYNC_"
 CONFIG_ENV = ENV_PREFIX + "CONFIG"
+_TEXTS = (str, DataName, DataPath, Label, Namespace, NamespacePrefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def _put(document: dict[str, Any], path: str, value: object) -> None:
 def _from_text(field: Field, text: str) -> object:
     # Text stays text: YAML would read the path "0123" as a number.
     optional = field.type in (str | None, Namespace | None)
-    if optional or field.type in (str, DataName, DataPath, Label, Namespace):
+    if optional or field.type in _TEXTS:
         return None if text in ("", "null") and optional else text
     try:
         return parse_yaml(text)

@@ -18,6 +18,8 @@ DataName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
 Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 AnyNamespace = Annotated[str, msgspec.Meta(pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$")]
 Label = Annotated[str, msgspec.Meta(pattern=r"^[^=!,\s]+=[^=!,\s]+$")]
+# With what is behind it a label again; "" is the same namespace on a spoke as on the hub.
+NamespacePrefix = Annotated[str, msgspec.Meta(pattern=r"^([a-z0-9][-a-z0-9]*)?$", max_length=40)]
 DataPath = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$")]
 
 
@@ -289,6 +291,43 @@ class Metadata(Section, frozen=True):
     qos: bool = True  # pods are annotated with their quality of service, in every namespace
 
 
+class SyncBrakes(Section, frozen=True):
+    """What policy sync takes away from spokes without asking.
+
+    A share of 1 is no limit, nor is a time of 0 s.
+    """
+
+    window_seconds: NotNegative = 3600.0  # removals so near together count as one
+    stale_seconds: NotNegative = 60.0  # older than this, what the hub has is not known
+    shrink_share: Share = 0.3  # of the clusters of one Gateway, or of one GatewayClass
+    mass_share: Share = 0.2  # of all copies
+    mass_floor: Annotated[int, msgspec.Meta(ge=0)] = 10  # so many are no mass in any fleet
+
+
+class Spokes(Section, frozen=True):
+    """The Secrets with the kubeconfigs of spokes, each under the name of its cluster."""
+
+    namespace: Namespace = "kube-sync-spokes"
+    label: Label = "kube-sync.io/spoke=true"
+
+
+PlacerName = Literal["ocm", "direct"]
+
+
+class PolicySync(Section, frozen=True):
+    """How policies come from this hub to its spokes.
+
+    `placers` are asked in their order; `direct` alone reads the Secrets of `spokes`.
+    """
+
+    placers: tuple[PlacerName, ...] = ("ocm",)
+    namespace_prefix: NamespacePrefix = "kuadrant-"  # before the hub's namespace, on a spoke
+    grace_seconds: NotNegative = 600.0  # a cluster keeps what is placed there no more for so long
+    parameters_namespace: Namespace | None = None  # of their ConfigMaps; None: any
+    spokes: Spokes = Spokes()
+    brakes: SyncBrakes = SyncBrakes()
+
+
 class EnforceSchedulingPolicy(Section, frozen=True):
     """The design's own configuration of its admission controller, taken as it is.
 
@@ -330,6 +369,7 @@ class Settings(
     builtin: tuple[SystemName, ...] = ()  # policy systems to load and to answer for
     scheduling: Scheduling = Scheduling()
     metadata: Metadata = Metadata()
+    policy_sync: PolicySync = PolicySync()
     enforce_scheduling_policy: EnforceSchedulingPolicy = EnforceSchedulingPolicy()
 
     def targets(self) -> tuple[Resource, ...]:

@@ -74,7 +74,7 @@ def _in_force(combined: Combined) -> list[Locator]:
 
 def _below(topology: Topology, one: EffectivePolicy, policy: Locator) -> Iterator[Locator]:
     """Yield the nodes of a path from where a policy comes in, and a namespace that it is of."""
-    targets = topology.policy(policy)[1].targets
+    targets = topology.in_force_at(policy)
     inside = False
     for name in one.path:
         node = topology[name]

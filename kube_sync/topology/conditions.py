@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kube_sync.topology.identity import Locator
 
-ACCEPTED, PROGRAMMED, RESOLVED = "Accepted", "Programmed", "ResolvedRefs"
+ACCEPTED, RESOLVED = "Accepted", "ResolvedRefs"
 
 
 class Condition(NamedTuple):
@@ -17,3 +17,16 @@ class Condition(NamedTuple):
     status: str
     reason: str
     message: str
+
+
+class Effect(NamedTuple):
+    """The condition that says whether a policy is in force, and its reasons where it is."""
+
+    type: str
+    whole: str
+    partly: str
+
+
+PROGRAMMED = Effect("Programmed", "Programmed", "PartiallyProgrammed")  # GEP-713
+ENFORCED = Effect("Enforced", "Enforced", "Enforced")  # Kuadrant: how far, the message tells
+EFFECTS = {effect.type: effect for effect in (PROGRAMMED, ENFORCED)}

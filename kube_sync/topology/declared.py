@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.conditions import EFFECTS, Effect
 from kube_sync.topology.gateway.kinds import GATEWAY, GATEWAY_CLASS, LISTENER, ROUTES, RULES
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Body, Kind, kind_of
@@ -19,6 +20,7 @@ from kube_sync.topology.shapes import Malformed, items, mapping, text
 
 LABEL = "gateway.networking.k8s.io/policy"
 LEVEL = "kube-sync.io/takes-effect-at"  # annotation: kinds, separated by commas
+EFFECT = "kube-sync.io/effect-condition"  # annotation: Programmed or Enforced
 _CRD = GroupKind("apiextensions.k8s.io", "CustomResourceDefinition")
 _DIRECT = "Direct"
 _BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER, *ROUTES, *RULES})
@@ -40,6 +42,7 @@ def declared(body: Body, kinds: Iterable[Kind]) -> PolicyKind:
     kind = policy_kind(id_, direct=mapping(body, "metadata", "labels").get(LABEL) == _DIRECT)
     if id_ != COLOR_POLICY.id:
         kind = replace(kind, rules=rules_of(body) or "")
+    kind = replace(kind, effect=_effect(body))
     said = text(body, "metadata", "annotations", LEVEL)
     if not said:
         return kind
@@ -81,6 +84,15 @@ def _has_rules(spec: Body) -> bool:
 
 def _properties(body: Body, *path: str) -> Mapping[str, object]:
     return mapping(body, *path, "properties")
+
+
+def _effect(body: Body) -> Effect | None:
+    said = text(body, "metadata", "annotations", EFFECT)
+    if said and said not in EFFECTS:
+        known = " or ".join(sorted(EFFECTS))
+        msg = f'metadata.annotations: {EFFECT}: "{said}" is not {known}'
+        raise Malformed(msg)
+    return EFFECTS.get(said)
 
 
 def _level(said: str, known: Mapping[str, GroupKind]) -> Iterator[GroupKind]:

@@ -2,7 +2,8 @@
 
 Keeps true: policies are taken from the top of a path to its end, and at each node in the order of
 precedence; a namespace comes before the first node in it, an object before a section of it that
-is on the path without it. Paths with the same policies share one computation. Identifiers are
+is on the path without it. A copy of a hub's policy is left out wherever one that was made here
+has the same target. Paths with the same policies share one computation. Identifiers are
 digests of names alone, so they are the same in every process and for every order of input.
 """
 
@@ -80,6 +81,7 @@ class EffectivePolicies:
         self._ways = ways
         self._attached: dict[Locator, _Stack] = {}
         self._beaten: dict[Locator, _Stack] = {}  # by the one that is attached, without merges
+        self._dropped: dict[Locator, _Stack] = {}  # synced ones where others are attached
         self._known: dict[Locator, tuple[EffectivePolicy, ...]] = {}
         self._combined: dict[_Stack, Combined] = {}
         self._spaces: dict[str, Locator] = {}  # namespaces that policies are attached to
@@ -93,6 +95,11 @@ class EffectivePolicies:
         found = tuple(sorted(policies, key=lambda policy: policy.precedence))
         before = self._attached.pop(target, ())
         self._beaten.pop(target, None)
+        self._dropped.pop(target, None)
+        native = tuple(policy for policy in found if not policy.synced)
+        if native and native != found:
+            self._dropped[target] = tuple(policy for policy in found if policy.synced)
+            found = native
         if not self.kind.merges and found[1:]:
             self._beaten[target] = found[1:]
         self._spaces.pop(target.removeprefix(_SPACES), None)
@@ -100,13 +107,19 @@ class EffectivePolicies:
             self._attached[target] = found if self.kind.merges else found[:1]
             if target.startswith(_SPACES):
                 self._spaces[target.removeprefix(_SPACES)] = target
-        gone = set(before) - set(found)
+        gone = set(before) - set(self.attached(target))
         if gone:
             self._combined = {s: c for s, c in self._combined.items() if gone.isdisjoint(s)}
 
     def beaten(self) -> Iterator[tuple[Locator, Policy]]:
         """Yield each policy that is not in force at a target, because an earlier one is."""
         for target, policies in sorted(self._beaten.items()):
+            for policy in policies:
+                yield target, policy
+
+    def dropped(self) -> Iterator[tuple[Locator, Policy]]:
+        """Yield each synced policy that is not in force at a target, because others are."""
+        for target, policies in sorted(self._dropped.items()):
             for policy in policies:
                 yield target, policy
 

@@ -2,24 +2,27 @@
 
 Keeps true: a policy that means nothing stays a node and takes no effect; its complaint says why.
 The order is that of GEP-713: the older one first, then by `namespace/name`; one that was not
-created yet, as in a file, comes after all that were.
+created yet, as in a file, comes after all that were. A copy of a hub's policy is as old as that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
+from kube_sync.topology.conditions import ENFORCED, PROGRAMMED, Effect
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
 from kube_sync.topology.nodes import Body, Kind, Node, Role
 from kube_sync.topology.shapes import Malformed, items, mapping, text
+from kube_sync.topology.synced import Origin, origin_of
 
 _NOT_YET = datetime.max.replace(tzinfo=UTC)
 _STRATEGY = "strategy"
+_KUADRANT = "kuadrant.io"
 _NO_RULES = frozenset({"targetRef", "targetRefs", _STRATEGY, *Mode})
 
 
@@ -47,10 +50,16 @@ class PolicyKind:
     shared: Callable[[object], bool] = says_shared
     # Targets in other namespaces: where a ReferenceGrant allows it, never, or wherever.
     across: Literal["granted", "never", "free"] = "granted"
+    effect: Effect | None = None  # what says that one is in force; None: as its group has it
 
     def spec(self, rules: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return rules as a policy of the kind would say them."""
         return {self.rules: rules} if self.rules else rules
+
+    @property
+    def in_force(self) -> Effect:
+        """The condition that says whether a policy of the kind is in force."""
+        return self.effect or (ENFORCED if self.id.group == _KUADRANT else PROGRAMMED)
 
     @property
     def node_kind(self) -> Kind:
@@ -86,11 +95,12 @@ class Policy:
     created: datetime
     leaving: bool  # it is being deleted
     problem: str = ""  # why it means nothing
+    synced: bool = False  # a copy of a hub's policy: one made here for the same target beats it
+    remark: str = ""  # what is wrong with it, although it means something
 
     def says_the_same(self, other: Policy) -> bool:
         """Tell whether nothing that counts differs from another version of it."""
-        fields = ("refs", "mode", "strategy", "rules", "created", "leaving", "problem")
-        return all(getattr(self, name) == getattr(other, name) for name in fields)
+        return all(getattr(self, name) == getattr(other, name) for name in _COUNTS)
 
     @property
     def precedence(self) -> tuple[datetime, str]:
@@ -98,13 +108,18 @@ class Policy:
         return self.created, f"{self.node.namespace}/{self.node.name}"
 
 
+_COUNTS = [one.name for one in fields(Policy) if one.name != "node"]
+
+
 def policy_of(kind: PolicyKind, node: Node) -> Policy:
     """Read a policy."""
-    created, leaving = _NOT_YET, False
+    created, leaving, origin = _NOT_YET, False, Origin()
     make = partial(Policy, node)
     try:
         created = _time(text(node.body, "metadata", "creationTimestamp"))
         leaving = bool(text(node.body, "metadata", "deletionTimestamp"))
+        origin = origin_of(node.body)
+        created = origin.created or created
         refs = tuple(_refs(mapping(node.body, "spec")))
     except Malformed as error:
         return make((), Mode.DEFAULTS, "", Rules(), created, leaving, str(error))
@@ -113,8 +128,8 @@ def policy_of(kind: PolicyKind, node: Node) -> Policy:
         rules = _rules(kind, block, path, node.locator)
         strategy = text({path: block}, path, _STRATEGY)
     except Malformed as error:
-        return make(refs, Mode.DEFAULTS, "", Rules(), created, leaving, str(error))
-    return make(refs, mode, strategy, rules, created, leaving)
+        return make(refs, Mode.DEFAULTS, "", Rules(), created, leaving, str(error), origin.synced)
+    return make(refs, mode, strategy, rules, created, leaving, "", origin.synced, origin.remark)
 
 
 def _refs(spec: Body) -> Iterator[TargetRef]:

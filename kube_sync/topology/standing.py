@@ -1,7 +1,8 @@
 """Where policies stand: what became of each, as the conditions that GEP-713 names.
 
 Keeps true: a policy is accepted or not by itself and its targets; what it is programmed to is
-told by all paths together: each of its rules is in force on a path, or another policy's is.
+told by all paths together: each of its rules is in force on a path, or another policy's is. A copy
+of a hub's policy may be left out at some of its targets or at all, for those that were made here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from kube_sync.topology.conditions import ACCEPTED, PROGRAMMED, RESOLVED, Condition
+from kube_sync.topology.conditions import ACCEPTED, RESOLVED, Condition
 from kube_sync.topology.effective import Combined, EffectivePolicies
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.policies import Policy, PolicyKind
@@ -32,6 +33,7 @@ class _Matter(NamedTuple):
     policy: Policy
     aim: Aim
     beaten: Mapping[Locator, Locator]  # targets that an earlier policy has, and that policy
+    dropped: Mapping[Locator, frozenset[Locator]]  # targets that policies made here have, and these
     combined: tuple[Combined, ...]  # what it is part of, on any path
 
 
@@ -59,9 +61,14 @@ class Standing:
         for target, policy in self._effective.beaten():
             first = self._effective.attached(target)[0].node.locator
             beaten.setdefault(policy.node.locator, {})[target] = first
+        dropped: dict[Locator, dict[Locator, frozenset[Locator]]] = {}
+        for target, policy in self._effective.dropped():
+            native = frozenset(one.node.locator for one in self._effective.attached(target))
+            dropped.setdefault(policy.node.locator, {})[target] = native
         before, self._known = self._known, {}
         for name, both in read.items():
-            matter = _Matter(*both, beaten.get(name, {}), tuple(parts[name]))
+            out = beaten.get(name, {}), dropped.get(name, {})
+            matter = _Matter(*both, *out, tuple(parts[name]))
             known = before.get(name)
             same = known is not None and known[0] == matter
             self._known[name] = known if known and same else (matter, self._outcome(matter))
@@ -99,7 +106,8 @@ class Standing:
                 for name, others in sorted(lost.items())
                 if other in others and _differ(matter.policy, theirs.policy, name)
             )
-            for target in set(matter.aim.targets) & set(theirs.aim.targets) if names else ():
+            both = _places(matter) & _places(theirs) if names else ()
+            for target in both:
                 yield Conflict(matter.policy.node.locator, other, target, names)
 
     def _outcome(self, matter: _Matter) -> _Outcome:
@@ -108,8 +116,13 @@ class Standing:
         accepted = _accepted(kind, matter)
         if accepted.status != "True":
             return _Outcome((accepted,), lost)
-        programmed = _programmed(kind.id.kind, matter, lost, kept=kept)
-        return _Outcome((accepted, *_unresolved(kind.id.kind, matter), programmed), lost)
+        in_force = _in_force(kind, matter, lost, kept=kept)
+        return _Outcome((accepted, *_unresolved(kind.id.kind, matter), in_force), lost)
+
+
+def _places(matter: _Matter) -> set[Locator]:
+    """Return the targets at which a policy has a say: giving way to others is no conflict."""
+    return set(matter.aim.targets) - matter.dropped.keys()
 
 
 def _counted(matter: _Matter) -> tuple[dict[str, set[Locator]], bool]:
@@ -141,6 +154,8 @@ def _accepted(kind: PolicyKind, matter: _Matter) -> Condition:
     message = f"{name} has been accepted"
     if policy.strategy and policy.strategy not in kind.strategies:
         message += f'; strategy "{policy.strategy}" is not known and counts as atomic'
+    if policy.remark:
+        message += f"; {policy.remark}"
     return Condition(own, ACCEPTED, "True", "Accepted", message)
 
 
@@ -152,22 +167,29 @@ def _unresolved(kind: str, matter: _Matter) -> Iterator[Condition]:
         yield Condition(own, RESOLVED, "False", reason, _unfound(kind, aim))
 
 
-def _programmed(
-    kind: str, matter: _Matter, lost: Mapping[str, set[Locator]], *, kept: bool
+def _in_force(
+    kind: PolicyKind, matter: _Matter, lost: Mapping[str, set[Locator]], *, kept: bool
 ) -> Condition:
-    own = matter.policy.node.locator
-    by = _names({other for others in lost.values() for other in others})
-    if not matter.combined:
-        message = f"{kind} is not in the path to anything that it takes effect at"
-        return Condition(own, PROGRAMMED, "False", "Unknown", message)
-    if lost and not kept:
-        return Condition(own, PROGRAMMED, "False", "Overridden", f"{kind} is overridden by {by}")
+    own, name, effect = matter.policy.node.locator, kind.id.kind, kind.in_force
+    by = {other for others in lost.values() for other in others}
+    if not (matter.combined or matter.dropped):
+        message = f"{name} is not in the path to anything that it takes effect at"
+        return Condition(own, effect.type, "False", "Unknown", message)
+    if not kept and (lost or not matter.combined):
+        by |= {other for others in matter.dropped.values() for other in others}
+        message = f"{name} is overridden by {_names(by)}"
+        return Condition(own, effect.type, "False", "Overridden", message)
+    parts = []
     if lost:
         rules = ", ".join(f'"{rule}"' for rule in sorted(lost))
-        message = f"{kind} has been partially enforced: {rules} overridden by {by}"
-        return Condition(own, PROGRAMMED, "True", "PartiallyProgrammed", message)
-    message = f"{kind} has been successfully enforced"
-    return Condition(own, PROGRAMMED, "True", "Programmed", message)
+        parts.append(f"{rules} overridden by {_names(by)}")
+    for target, others in sorted(matter.dropped.items()):
+        parts.append(f"all of it overridden by {_names(others)} at {_names([target])}")
+    if parts:
+        message = f"{name} has been partially enforced: {', '.join(parts)}"
+        return Condition(own, effect.type, "True", effect.partly, message)
+    message = f"{name} has been successfully enforced"
+    return Condition(own, effect.type, "True", effect.whole, message)
 
 
 def _differ(policy: Policy, other: Policy, rule: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from kube_sync.topology.conditions import ACCEPTED, PROGRAMMED, Condition
+from kube_sync.topology.conditions import ACCEPTED, EFFECTS, Condition
 from kube_sync.topology.effective import EffectivePolicy
 from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import GroupKind
@@ -65,8 +65,10 @@ def _said(topology: Topology) -> list[str]:
 
 def _matters(condition: Condition) -> bool:
     """Tell whether a condition says more than that all is as it should be."""
-    usual = {ACCEPTED: "Accepted", PROGRAMMED: "Programmed"}
-    return condition.reason != usual.get(condition.type) or ";" in condition.message
+    usual = {ACCEPTED: "Accepted"} | {name: effect.whole for name, effect in EFFECTS.items()}
+    as_usual = condition.status == "True" and condition.reason == usual.get(condition.type)
+    # What there is more to say comes after a colon or semicolon, whatever the reason.
+    return not as_usual or any(mark in condition.message for mark in (";", ": "))
 
 
 def _names(topology: Topology, path: Path) -> str:

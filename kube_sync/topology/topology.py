@@ -127,6 +127,12 @@ class Topology:
         """Return a policy as it was read, and what it targets."""
         return self._read[locator]
 
+    def in_force_at(self, locator: Locator) -> frozenset[Locator]:
+        """Return the targets of a policy at which no other keeps it out."""
+        policy, found = self._read[locator]
+        effective = self._effective[policy.node.kind]
+        return frozenset(t for t in found.targets if policy in effective.attached(t))
+
     def conditions(self) -> list[Condition]:
         """Return what there is to say of policies, and of objects with something wrong."""
         found = [c for said in self._state.said.values() for c in said]

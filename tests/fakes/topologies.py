@@ -84,8 +84,14 @@ def target(kind: str = "Gateway", name: str = "my-gateway", **fields: str) -> Ob
 
 
 def color(name: str, ref: Object | list[Object] | None = None, **spec: Any) -> Object:
-    """Return a ColorPolicy; `colors` are its rules, `age` is a year."""
+    """Return a ColorPolicy; `age` is a year.
+
+    `synced` makes it a copy of a hub's policy: True, or when that was created.
+    """
     metadata: dict[str, Any] = {"namespace": spec.pop("namespace", NS)}
+    if synced := spec.pop("synced", False):
+        origin = {} if synced is True else {"kuadrant.io/origin-creation": synced}
+        metadata["annotations"] = {"kuadrant.io/policy-synced": "true"} | origin
     if "age" in spec:
         metadata["creationTimestamp"] = f"{spec.pop('age')}-01-01T00:00:00Z"
     refs = {"targetRefs": ref} if isinstance(ref, list) else {"targetRef": ref or target()}

@@ -79,6 +79,14 @@ scheduling:
   injected_toleration_seconds: 300
   global_default_priority_class: ""
 metadata: {qos: true}                    # pods are annotated with their quality of service
+policy_sync:
+  placers: [ocm]                         # ocm, direct
+  namespace_prefix: kuadrant-
+  grace_seconds: 600
+  parameters_namespace: null             # of the ConfigMaps of GatewayClasses; null: any
+  spokes: {namespace: kube-sync-spokes, label: kube-sync.io/spoke=true}
+  brakes: {window_seconds: 3600, stale_seconds: 60, shrink_share: 0.3, mass_share: 0.2,
+    mass_floor: 10}
 """
 _THING = "{group: g.io, version: v1, resource: things}"
 _ONE_RESOURCE = '[{group: "", version: v1, resource: replicasets}]'
@@ -355,6 +363,18 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
             )
         ),
         ("observe: {listen: 'a:99999'}", 'observe.listen: "a:99999" is not host:port'),
+        ("policy_sync: {placers: []}", "policy_sync.placers: empty; name ocm, direct or both"),
+        (
+            "policy_sync: {placers: [ocm, direct, ocm]}",
+            'policy_sync.placers[2]: "ocm" is there twice',
+        ),
+        ("policy_sync: {placers: [argo]}", "policy_sync.placers[0]: invalid enum value 'argo'"),
+        ("policy_sync: {namespace_prefix: -a}", "policy_sync.namespace_prefix: expected"),
+        ("policy_sync: {spokes: {namespace: ''}}", "policy_sync.spokes.namespace: expected"),
+        ("policy_sync: {spokes: {label: spoke}}", "policy_sync.spokes.label: expected"),
+        ("policy_sync: {grace_seconds: .inf}", "policy_sync.grace_seconds: "),
+        ("policy_sync: {brakes: {mass_share: 2}}", "policy_sync.brakes.mass_share: expected"),
+        ("policy_sync: {brakes: {window_seconds: .inf}}", "policy_sync.brakes.window_seconds: "),
     ],
 )
 def test_what_types_cannot_say_is_checked_too(file: Path, text: str, complaint: str) -> None:
@@ -484,6 +504,17 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "scheduling.injected_toleration_seconds": ("60", 60),
     "scheduling.global_default_priority_class": ("0123", "0123"),
     "metadata.qos": ("false", False),
+    "policy_sync.placers": ("[direct, ocm]", ("direct", "ocm")),
+    "policy_sync.namespace_prefix": ("0123", "0123"),
+    "policy_sync.grace_seconds": ("0", 0.0),
+    "policy_sync.parameters_namespace": ("0123", "0123"),
+    "policy_sync.spokes.namespace": ("0123", "0123"),
+    "policy_sync.spokes.label": ("1=2", "1=2"),
+    "policy_sync.brakes.window_seconds": ("60", 60.0),
+    "policy_sync.brakes.stale_seconds": ("0", 0.0),
+    "policy_sync.brakes.shrink_share": ("0.5", 0.5),
+    "policy_sync.brakes.mass_share": ("0.5", 0.5),
+    "policy_sync.brakes.mass_floor": ("0", 0),
     "EnforceSchedulingPolicy.url": ("https://opa:1/v0/data/a", "https://opa:1/v0/data/a"),
     "EnforceSchedulingPolicy.token": ("0123", "0123"),
 }
@@ -533,6 +564,11 @@ def test_an_empty_variable_takes_an_optional_namespace_back(file: Path, text: st
     document = "remediate: {sinks: {placement_decisions: {namespace: fleet}}}"
     settings = _load(file, document, **{variable: text})
     assert settings.remediate.sinks.placement_decisions.namespace is None
+
+
+def test_the_prefix_of_namespaces_may_be_empty(file: Path) -> None:
+    settings = _load(file, "", KUBE_SYNC_POLICY_SYNC_NAMESPACE_PREFIX="")
+    assert settings.policy_sync.namespace_prefix == ""
 
 
 def test_a_section_that_is_null_in_the_file_can_be_overridden(file: Path) -> None:

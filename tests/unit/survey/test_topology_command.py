@@ -305,6 +305,24 @@ def test_a_definition_declares_a_kind_and_its_level(folder: Path) -> None:
     assert said == []
 
 
+def test_a_definition_says_which_condition_its_policies_have(folder: Path) -> None:
+    shade = color("p", rules=rules(a="dark")) | {"apiVersion": "example.com/v1", "kind": "Shade"}
+    crd = definition("Shade", "Inherited")
+    crd["metadata"]["annotations"] = {"kube-sync.io/effect-condition": "Enforced"}
+    written(folder, *WORLD, shade, crd)
+    said = {one["type"]: one["reason"] for one in read(folder)["conditions"]}
+    assert said["Enforced"] == "Enforced"
+    assert "Programmed" not in said
+
+
+def test_a_condition_that_no_policy_has_is_said_by_file_and_document(folder: Path) -> None:
+    crd = definition("Shade", "Inherited")
+    crd["metadata"]["annotations"] = {"kube-sync.io/effect-condition": "Ready"}
+    written(folder, crd)
+    with pytest.raises(Terminal, match=r'document 1: .*: "Ready" is not Enforced or Programmed$'):
+        answered(folder)
+
+
 def test_a_level_beside_gateways_takes_effect_by_itself(folder: Path) -> None:
     shade = color("p", target("Namespace", NS), rules=rules(a="dark"))
     shade |= {"apiVersion": "example.com/v1", "kind": "Shade"}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_sync.topology import Topology
+from kube_sync.topology import PolicyKind, Topology
+from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.dot import dot
-from kube_sync.topology.nodes import node_of
+from kube_sync.topology.nodes import Role, node_of
 from kube_sync.topology.report import as_json, report
 from kube_sync.topology.svg import svg
 from tests.fakes.topologies import (
+    API,
     GROUP,
     NS,
     Object,
@@ -57,7 +60,10 @@ def policies(draw: st.DrawFn) -> Object:
     refs = draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3))
     space = draw(st.sampled_from([NS, NS, "other"]))
     name = draw(st.sampled_from("pqrst"))
-    return color(name, refs, namespace=space, **spec, **({"age": age} if age else {}))
+    synced = draw(st.sampled_from([False, False, True, "2020-06-01T00:00:00Z", "yesterday"]))
+    return color(
+        name, refs, namespace=space, synced=synced, **spec, **({"age": age} if age else {})
+    )
 
 
 @st.composite
@@ -85,7 +91,8 @@ OTHERS: Sequence[Object] = [
     grant("other", (GROUP, "HTTPRoute", NS)),
     grant(NS, ("examples.kube-sync.io", "ColorPolicy", "other")),
 ]
-OBJECTS = st.lists(st.one_of(policies(), routes(), st.sampled_from(OTHERS)), max_size=25)
+ANY = st.one_of(policies(), routes(), st.sampled_from(OTHERS))
+OBJECTS, CHANGES = st.lists(ANY, max_size=25), st.lists(ANY, max_size=6)
 
 
 def unique(objects: Sequence[Object]) -> list[Object]:
@@ -93,9 +100,25 @@ def unique(objects: Sequence[Object]) -> list[Object]:
     return list({key(one): one for one in objects}.values())
 
 
+def is_synced(one: Object) -> bool:
+    return "kuadrant.io/policy-synced" in one["metadata"].get("annotations", {})
+
+
+def as_synced(one: Object) -> Object:
+    found = {
+        "kuadrant.io/policy-synced": "true",
+        "kuadrant.io/origin-creation": "1970-01-01T00:00:00Z",
+    }
+    return one | {"metadata": one["metadata"] | {"annotations": found}}
+
+
 def key(one: Object) -> tuple[str, str, str]:
     metadata = one["metadata"]
     return one["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+# Of each target all of them in force, or the first alone.
+KINDS = st.sampled_from([COLOR_POLICY, replace(COLOR_POLICY, merges=False)])
 
 
 def everything(found: Topology) -> bytes:
@@ -104,30 +127,71 @@ def everything(found: Topology) -> bytes:
 
 
 @settings(deadline=None)
-@given(OBJECTS, st.randoms(use_true_random=False))
-def test_the_order_of_objects_means_nothing(objects: list[Object], random: object) -> None:
+@given(OBJECTS, KINDS, st.randoms(use_true_random=False))
+def test_the_order_of_objects_means_nothing(
+    objects: list[Object], kind: PolicyKind, random: object
+) -> None:
     first = unique(objects)
     second = list(first)
     random.shuffle(second)  # type: ignore[attr-defined]
-    assert everything(topology(first)) == everything(topology(second))
+    assert everything(topology(first, API, kind)) == everything(topology(second, API, kind))
 
 
 @settings(deadline=None)
-@given(OBJECTS, st.lists(st.one_of(policies(), routes(), st.sampled_from(OTHERS)), max_size=6))
-def test_updates_give_what_building_anew_gives(begin: list[Object], changes: list[Object]) -> None:
+@given(OBJECTS, CHANGES, KINDS)
+def test_updates_give_what_building_anew_gives(
+    begin: list[Object], changes: list[Object], kind: PolicyKind
+) -> None:
     world = {key(one): one for one in begin}
-    found = topology(world.values())
+    found = topology(world.values(), API, kind)
     everything(found)  # so that there is something to be kept wrongly
     for change in changes:
         if world.get(key(change)) == change:
             del world[key(change)]
             kinds = found._state.kinds
-            kind = next(kind for id_, kind in kinds.items() if id_.kind == change["kind"])
-            found.update(deleted=[node_of(kind, change).locator])
+            own = next(own for id_, own in kinds.items() if id_.kind == change["kind"])
+            found.update(deleted=[node_of(own, change).locator])
         else:
             world[key(change)] = change
             found.update([change])
-        assert everything(found) == everything(topology(world.values()))
+        assert everything(found) == everything(topology(world.values(), API, kind))
+
+
+@settings(deadline=None)
+@given(OBJECTS, KINDS)
+def test_a_synced_policy_takes_no_part_where_another_has_the_same_target(
+    objects: list[Object], kind: PolicyKind
+) -> None:
+    found = topology(unique(objects), API, kind)
+    read = [found.policy(node.locator) for node in found.nodes() if node.role is Role.POLICY]
+    native = {
+        place
+        for policy, aim in read
+        if not (policy.synced or policy.problem)
+        for place in aim.targets
+    }
+    for policy, aim in read:
+        if policy.synced:
+            assert native.isdisjoint(found.in_force_at(policy.node.locator))
+            if native.issuperset(aim.targets):
+                effective = found.effective(kind.id)
+                parts = [one.combined.policies for one in effective if one.combined]
+                assert all(policy not in part for part in parts)
+
+
+@settings(deadline=None)
+@given(OBJECTS, st.lists(policies(), max_size=6), KINDS)
+def test_synced_policies_change_nothing_for_those_who_have_their_own(
+    objects: list[Object], theirs: list[Object], kind: PolicyKind
+) -> None:
+    """Whoever calls a policy synced can only lower it: beside one at each place it is nothing."""
+    own = [color(f"own{n}", place, rules={}) for n, place in enumerate(PLACES)]
+    begin = unique([*(one for one in objects if not is_synced(one)), *own])
+    known = {key(one) for one in begin}
+    more = unique([as_synced(one) for one in theirs if key(one) not in known])
+    before, after = topology(begin, API, kind), topology([*begin, *more], API, kind)
+    for one, other in zip(before.effective(kind.id), after.effective(kind.id), strict=True):
+        assert (one.path, one.spec, one.sources) == (other.path, other.spec, other.sources)
 
 
 @settings(deadline=None)
