@@ -22,6 +22,8 @@ from kube_sync.topology.topology import Topology
 from kube_sync.topology.words import Words
 
 NODES, EFFECTIVE, MERGED, TARGETABLES = "nodes", "effective", "merged", "targetables"
+_ORDER = (MERGED, EFFECTIVE, TARGETABLES, NODES)
+_SLICE = 20  # nodes, each of which may have dozens of paths
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -93,6 +95,16 @@ class Changes:
     records: dict[Key, Record] = field(default_factory=dict)
     gone: set[Key] = field(default_factory=set)
 
+    def in_order(self) -> Iterator[tuple[Key, Record | None]]:
+        """Yield each, None for what is gone.
+
+        What is pointed to comes before what points to it, and goes after it.
+        """
+        rank = _ORDER.index
+        yield from sorted(self.records.items(), key=lambda found: rank(found[0].section))
+        for where in sorted(self.gone, key=lambda key: rank(key.section), reverse=True):
+            yield where, None
+
 
 class Records:
     """The records of one topology, or of those that took its place one after the other."""
@@ -111,32 +123,45 @@ class Records:
         for name, record in self._merged.items():
             yield Key(MERGED, name), record
 
-    def replace(self, topology: Topology) -> Changes:
-        """Take in a topology that was built anew, or the first one."""
-        self._words = Words()
-        return self._take(topology, {n.locator for n in topology.nodes()} | self._of.keys())
+    def replace(self, topology: Topology) -> Iterator[Changes]:
+        """Take in a topology that was built anew, or the first one, by slices.
 
-    def follow(self, topology: Topology, touched: Iterable[Locator]) -> Changes:
-        """Take in an update of a topology.
+        All of them have to be asked for before the topology changes again.
+        """
+        self._words = Words()
+        yield from self._take(topology, {n.locator for n in topology.nodes()} | self._of.keys())
+
+    def follow(self, topology: Topology, touched: Iterable[Locator]) -> Iterator[Changes]:
+        """Take in an update of a topology by slices, as `replace` does.
 
         `touched` are what the update returned, and the objects that it took in.
         """
         wide = {part for locator in touched for part in _with_sections(topology, locator)}
         reworded = self._words.changed(topology, wide)
-        return self._take(topology, wide | topology.targetables.below(reworded))
+        yield from self._take(topology, wide | topology.targetables.below(reworded))
 
-    def _take(self, topology: Topology, touched: set[Locator]) -> Changes:
+    def _take(self, topology: Topology, touched: set[Locator]) -> Iterator[Changes]:
         step = _Step(topology, self._words)
         around = {n for locator in touched for n in self._around(topology, locator)} - touched
+        for slice_ in _sliced(sorted(touched)):
+            changes = Changes()
+            for locator in slice_:
+                self._exchange(locator, step.records(locator), changes)
+            self._add(step, changes)
+            yield changes
+        yield self._end(step, around)
+
+    def _end(self, step: _Step, around: Iterable[Locator]) -> Changes:
+        """Tell neighbours of what changed, and let go of what nothing points to any more."""
         changes = Changes()
-        for locator in touched:
-            self._exchange(locator, step.records(locator), changes)
-        for locator in around:
+        for locator in sorted(around):
             # Only its neighbours differ: not what applies there.
             key = Key(NODES, locator)
             others = {k: r for k, r in self._of.get(locator, {}).items() if k != key}
             self._exchange(locator, {key: step.node(locator)} | others, changes)
-        self._settle(step.merged, changes)
+        for name in [name for name, uses in self._uses.items() if not uses]:
+            del self._uses[name], self._merged[name]
+            changes.gone.add(Key(MERGED, name))
         return changes
 
     def _around(self, topology: Topology, locator: Locator) -> Iterator[Locator]:
@@ -165,16 +190,11 @@ class Records:
         if isinstance(record, EffectiveRecord):
             self._uses[record.merged] += number
 
-    def _settle(self, merged: Mapping[str, MergedRecord], changes: Changes) -> None:
-        """Keep exactly the merged records that effective ones point to."""
-        for name, record in merged.items():
+    def _add(self, step: _Step, changes: Changes) -> None:
+        while step.merged:
+            name, record = step.merged.popitem()
             if self._merged.get(name) != record:
                 self._merged[name] = changes.records[Key(MERGED, name)] = record
-        for name in [name for name, uses in self._uses.items() if not uses]:
-            del self._uses[name]
-            self._merged.pop(name, None)
-            changes.records.pop(Key(MERGED, name), None)
-            changes.gone.add(Key(MERGED, name))
 
 
 class _Step:
@@ -184,7 +204,7 @@ class _Step:
         self._topology = topology
         self._words = words
         self._names: dict[Combined, str] = {}
-        self.merged: dict[str, MergedRecord] = {}
+        self.merged: dict[str, MergedRecord] = {}  # not taken yet
 
     def records(self, locator: Locator) -> dict[Key, Record]:
         """Return the records that a node has, none where there is no such node."""
@@ -249,6 +269,11 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of all records together."""
     found = msgspec.json.schema(Data)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def _sliced(names: Sequence[Locator]) -> Iterator[Sequence[Locator]]:
+    for start in range(0, len(names), _SLICE):
+        yield names[start : start + _SLICE]
 
 
 def _with_sections(topology: Topology, locator: Locator) -> Iterator[Locator]:

@@ -73,7 +73,7 @@ def data(records: Records) -> dict[str, dict[str, Any]]:
 
 def data_of(found: Topology) -> dict[str, dict[str, Any]]:
     records = Records()
-    records.replace(found)
+    replaced(records, found)
     return data(records)
 
 
@@ -85,7 +85,27 @@ def locator_of(found: Topology, one: Object) -> Locator:
 
 def follow(records: Records, found: Topology, *objects: Object) -> Changes:
     affected = found.update(objects)
-    return records.follow(found, [*affected, *(locator_of(found, one) for one in objects)])
+    return follow_up(records, found, [*affected, *(locator_of(found, one) for one in objects)])
+
+
+def together(parts: Iterable[Changes]) -> Changes:
+    """Return slices as one, in which nothing is named twice."""
+    found = Changes()
+    for part in parts:
+        assert not found.records.keys() & part.records.keys()
+        assert not found.gone & (part.gone | part.records.keys())
+        found.records |= part.records
+        found.gone |= part.gone
+    assert not found.gone & found.records.keys()
+    return found
+
+
+def replaced(records: Records, found: Topology) -> Changes:
+    return together(records.replace(found))
+
+
+def follow_up(records: Records, found: Topology, touched: Iterable[Locator]) -> Changes:
+    return together(records.follow(found, touched))
 
 
 def sections(changes: Changes) -> list[tuple[str, str]]:
@@ -241,7 +261,7 @@ def test_a_kind_without_a_level_is_told_at_what_it_targets() -> None:
 def test_another_value_in_a_policy_is_one_record_however_many_paths_have_it() -> None:
     found, records = topology(world(16, 10, bound=False)), Records()
     found.update([color("all", target(), **defaults("merge", tree="green"))])
-    records.replace(found)
+    replaced(records, found)
     (first, *_) = [k for k in data(records)["merged"].values() if policy("all") in k["policies"]]
     assert first["spec"]["rules"]["tree"] == {"color": "green"}
     changes = follow(records, found, color("all", target(), **defaults("merge", tree="brown")))
@@ -252,12 +272,12 @@ def test_another_value_in_a_policy_is_one_record_however_many_paths_have_it() ->
 
 def test_one_route_that_changes_is_a_few_records() -> None:
     found, records = topology(world(1, 1000, bound=False)), Records()
-    records.replace(found)
+    replaced(records, found)
     other = route("route-7", hostnames=["other.example.com"])
     changes = follow(records, found, other)
     assert [section for section, _ in sections(changes)] == [EFFECTIVE]
     gone = found.update(deleted=[locator_of(found, other)])
-    dropped = records.follow(found, [*gone, locator_of(found, other)])
+    dropped = follow_up(records, found, [*gone, locator_of(found, other)])
     assert sections(dropped) == [
         (NODES, policy("route-7")),  # it has no target any more
         (NODES, f"{GATEWAY}#l0"),
@@ -268,7 +288,7 @@ def test_one_route_that_changes_is_a_few_records() -> None:
 
 def test_what_changes_nothing_gives_nothing() -> None:
     found, records = topology([*BASE, route()]), Records()
-    records.replace(found)
+    replaced(records, found)
     labelled = gateway("my-gateway", labels={"a": "b"})
     assert follow(records, found, labelled) == Changes()
 
@@ -276,7 +296,7 @@ def test_what_changes_nothing_gives_nothing() -> None:
 def test_the_hostname_of_a_listener_is_that_of_every_path_through_it() -> None:
     objects = [*BASE, route(), color("gw", target(), rules=rules(sky="blue"))]
     found, records = topology(objects), Records()
-    records.replace(found)
+    replaced(records, found)
     for name, shown in (("a.com", "a.com"), ("", "*")):
         changes = follow(records, found, gateway("my-gateway", listener(hostname=name)))
         assert [section for section, _ in sections(changes)] == [EFFECTIVE]
@@ -291,7 +311,7 @@ def test_a_listener_that_goes_takes_its_paths_along() -> None:
         color("gw", target(), **overrides(sky="blue")),
     ]
     found, records = topology(objects), Records()
-    records.replace(found)
+    replaced(records, found)
     changes = follow(records, found, gateway("my-gateway", listener("b", hostname="*.b")))
     assert Key(NODES, f"{GATEWAY}#a") in changes.gone
     assert [one["hostnames"] for one in data(records)["effective"].values()] == [["*.b"]]
@@ -300,14 +320,31 @@ def test_a_listener_that_goes_takes_its_paths_along() -> None:
 def test_a_topology_of_other_kinds_takes_the_place_of_the_old_one() -> None:
     objects = [*BASE, route(), color("gw", target(), rules=rules(sky="blue"))]
     records = Records()
-    records.replace(topology(objects))
+    replaced(records, topology(objects))
     at_gateways = replace(COLOR_POLICY, level=frozenset({GATEWAY_KIND}))
     found = topology(objects, valid(), at_gateways)
-    changes = records.replace(found)
+    changes = replaced(records, found)
     assert data(records) == data_of(found)
     assert Key(TARGETABLES, RULE) in changes.gone
     assert Key(TARGETABLES, GATEWAY) in changes.records
     assert Key(NODES, RULE) not in changes.records
+
+
+def test_what_is_pointed_to_comes_first_and_goes_last() -> None:
+    objects = [*BASE, route(), color("gw", target(), rules=rules(sky="blue"))]
+    records = Records()
+    found = [where.section for where, _ in replaced(records, topology(objects)).in_order()]
+    assert list(dict.fromkeys(found)) == [MERGED, EFFECTIVE, TARGETABLES, NODES]
+    gone = [(where.section, one) for where, one in replaced(records, topology([])).in_order()]
+    assert list(dict.fromkeys(gone)) == [
+        (section, None) for section in (NODES, TARGETABLES, EFFECTIVE, MERGED)
+    ]
+
+
+def test_a_large_world_comes_in_slices() -> None:
+    """Others run between them: each is a few dozen milliseconds at most."""
+    parts = list(Records().replace(topology(world(16, 100, bound=False))))
+    assert max(len(part.records) for part in parts) <= 20 * (16 + 3)
 
 
 def apply(held: dict[Key, bytes], changes: Changes) -> None:
@@ -325,7 +362,7 @@ def test_differences_add_up_to_what_is_there(begin: list[Object], steps: Sequenc
     there = {key(one): one for one in begin}
     found, records = topology(there.values()), Records()
     held: dict[Key, bytes] = {}
-    apply(held, records.replace(found))
+    apply(held, replaced(records, found))
     for step in steps:
         if there.get(key(step)) == step:
             del there[key(step)]
@@ -333,9 +370,9 @@ def test_differences_add_up_to_what_is_there(begin: list[Object], steps: Sequenc
         else:
             there[key(step)] = step
             affected = found.update([step])
-        apply(held, records.follow(found, [*affected, locator_of(found, step)]))
+        apply(held, follow_up(records, found, [*affected, locator_of(found, step)]))
         anew = Records()
-        anew.replace(topology(there.values()))
+        replaced(anew, topology(there.values()))
         assert held == {where: encoded(record) for where, record in anew.all()}
         assert held == {where: encoded(record) for where, record in records.all()}
         msgspec.convert(data(records), Data)
