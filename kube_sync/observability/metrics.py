@@ -211,3 +211,17 @@ policy_conditions = Counter(
     "Times that the conditions of a policy were looked at, by its kind and by outcome",
     ["kind", "outcome"],
 )
+topology_reconciles = Counter(
+    "kube_sync_topology_reconciles_total",
+    "Reconciles of the whole topology, by outcome",
+    ["outcome"],
+)
+topology_events = Counter(
+    "kube_sync_topology_events_total",
+    "Objects that had changed when a reconcile succeeded with it, one for all changes of an object",
+)
+topology_reconcile_seconds = Histogram(
+    "kube_sync_topology_reconcile_seconds",
+    "Time that a reconcile of the whole topology took",
+    buckets=_LATENCY,
+)

@@ -7,25 +7,22 @@ declare is as GEP-713 has it: inherited, in effect at the rules of routes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kube_sync.errors import Terminal
 from kube_sync.survey.topology.manifests import Manifest
 from kube_sync.topology import GroupKind, Kind, PolicyKind
+from kube_sync.topology import declared as declaring
 from kube_sync.topology.colors import COLOR_POLICY
-from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, LISTENER, ROUTES, RULES
 from kube_sync.topology.nodes import kind_of
-from kube_sync.topology.shapes import Malformed, mapping, text
+from kube_sync.topology.shapes import Malformed
 
-LABEL = "gateway.networking.k8s.io/policy"
-LEVEL = "kube-sync.io/takes-effect-at"  # annotation: kinds, separated by commas
-_CRD = GroupKind("apiextensions.k8s.io", "CustomResourceDefinition")
 _DIRECT = (GroupKind("gateway.networking.k8s.io", "BackendTLSPolicy"),)
-_BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER, *ROUTES, *RULES})
 _TARGETS = ("targetRef", "targetRefs")
 _BLOCKS = ("defaults", "overrides")
+_Said = TypeVar("_Said")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,58 +38,32 @@ def policy_kinds(
     manifests: Sequence[Manifest], kinds: Iterable[Kind], *, plain: bool = False
 ) -> PolicyKinds:
     """Return the kinds of policies that manifests declare or use. Raises Terminal."""
-    levels = {id_.kind: id_ for kind in kinds for id_ in _nodes_of(kind)}
     found: dict[GroupKind, PolicyKind] = {}
-    cluster_scoped = set()
+    silent, cluster_scoped, targetables = set(), set(), tuple(kinds)
     for manifest in manifests:
         if declares_policies(manifest):
-            kind = _declared(manifest, levels)
+            kind = _said(manifest, lambda body: declaring.declared(body, targetables))
             found[kind.id] = kind
-            if _said(manifest, "spec", "scope") == "Cluster":
+            if _said(manifest, declaring.rules_of) is None:
+                silent.add(kind.id)
+            if _said(manifest, declaring.is_cluster_scoped):
                 cluster_scoped.add(kind.id)
     for id_ in sorted(set(_used(manifests)) - found.keys()):
-        found[id_] = _kind(id_, direct=id_ in _DIRECT)
+        found[id_] = declaring.policy_kind(id_, direct=id_ in _DIRECT)
+        silent.add(id_)
     mentioned = frozenset(found)
     found.setdefault(COLOR_POLICY.id, COLOR_POLICY)
     across = "free" if plain else COLOR_POLICY.across
     known = (
-        replace(kind, rules=_rules(kind.id, manifests), across=across) for kind in found.values()
+        replace(kind, rules=_rules(id_, manifests) if id_ in silent else kind.rules, across=across)
+        for id_, kind in found.items()
     )
     return PolicyKinds(tuple(known), mentioned, frozenset(cluster_scoped))
 
 
 def declares_policies(manifest: Manifest) -> bool:
     """Tell whether an object is the definition of a kind of policies. Raises Terminal."""
-    return kind_of(manifest.body) == _CRD and LABEL in _labels(manifest)
-
-
-def _nodes_of(kind: Kind) -> Iterator[GroupKind]:
-    yield kind.id
-    if kind.sections is not None:
-        yield kind.sections.kind
-
-
-def _declared(manifest: Manifest, levels: Mapping[str, GroupKind]) -> PolicyKind:
-    id_ = GroupKind(_said(manifest, "spec", "group"), _said(manifest, "spec", "names", "kind"))
-    direct = _labels(manifest)[LABEL] == "Direct"
-    said = _said(manifest, "metadata", "annotations", LEVEL)
-    if not said:
-        return _kind(id_, direct=direct)
-    names = [name.strip() for name in said.split(",")]
-    unknown = sorted(set(names) - levels.keys())
-    if unknown:
-        msg = f"{manifest.place}: metadata.annotations: {LEVEL}: {unknown[0]} is no targetable kind"
-        raise Terminal(msg)
-    level = frozenset(levels[name] for name in names)
-    kind = replace(_kind(id_, direct=direct), level=level)
-    # What lies below gateways takes effect on the paths through these, other things by themselves.
-    return kind if level <= _BELOW_GATEWAYS else replace(kind, origins=frozenset())
-
-
-def _kind(id_: GroupKind, *, direct: bool) -> PolicyKind:
-    if direct:
-        return PolicyKind(id_, merges=False)
-    return replace(COLOR_POLICY, id=id_)
+    return _said(manifest, declaring.declares_policies)
 
 
 def _used(manifests: Sequence[Manifest]) -> Iterator[GroupKind]:
@@ -117,17 +88,9 @@ def _rules(id_: GroupKind, manifests: Sequence[Manifest]) -> str:
     return "rules" if named else ""
 
 
-def _labels(manifest: Manifest) -> Mapping[str, Any]:
+def _said(manifest: Manifest, read: Callable[[Any], _Said]) -> _Said:
     try:
-        return mapping(manifest.body, "metadata", "labels")
-    except Malformed as error:
-        msg = f"{manifest.place}: {error}"
-        raise Terminal(msg) from error
-
-
-def _said(manifest: Manifest, *path: str) -> str:
-    try:
-        return text(manifest.body, *path)
+        return read(manifest.body)
     except Malformed as error:
         msg = f"{manifest.place}: {error}"
         raise Terminal(msg) from error

@@ -1,0 +1,157 @@
+"""Call a function about the whole graph whenever something has happened to it.
+
+Keeps true: calls never overlap. Each gets all events since the last one that succeeded, and the
+graph that they led to; so after a failure the last state is reached, and no event is lost. Only who
+holds the Lease calls, but everybody keeps the graph, and knows what was not reconciled yet. Nothing
+is called before every kind was listed once. It never ends but by cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NoReturn, Protocol
+
+import structlog
+
+from kube_sync.errors import Retriable, SyncError
+from kube_sync.observability import metrics
+from kube_sync.runtime.backoff import Backoff, Sleep
+from kube_sync.topology.controller.backlog import Backlog
+from kube_sync.topology.controller.events import ResourceEvent
+from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.workflow import Reconcile, Reconciliation
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_QUIET = 0.05
+_LONGEST = 0.5
+
+
+class Leadership(Protocol):
+    """Who may write."""
+
+    @property
+    def held(self) -> bool:
+        """Whether this process may, now."""
+        ...
+
+
+class Controller:
+    """Calls `reconcile` about one LiveTopology."""
+
+    def __init__(
+        self,
+        live: LiveTopology,
+        news: asyncio.Event,
+        reconcile: Reconcile,
+        leadership: Leadership,
+        note: Callable[[str | None], None],
+        *,
+        heeds: Callable[[ResourceEvent], bool] = lambda event: event.meaning,
+        quiet: float = _QUIET,
+        longest: float = _LONGEST,
+        backoff: Backoff | None = None,
+        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`news` is set by the World, and by whoever knows of other kinds of policies.
+
+        A batch ends when there was no news for `quiet` seconds, and after `longest` seconds at the
+        latest; events that it does not `heed` are none. `note` is told what stands in the way, or
+        None when nothing does. The clock is the World's.
+        """
+        self._live = live
+        self._news = news
+        self._reconcile = reconcile
+        self._leadership = leadership
+        self._note = note
+        self._heeds = heeds
+        self._quiet = quiet
+        self._longest = longest
+        self._backoff = backoff or Backoff(0.5)
+        self._sleep = sleep
+        self._clock = clock
+        self._backlog = Backlog()
+        # What was written before this process began may be of another world, so the first state is
+        # reconciled although nothing has happened to it.
+        self._wanted = True
+
+    def wake(self) -> None:
+        """Reconcile although nothing has happened: the Lease is held now."""
+        self._wanted = True
+        self._news.set()
+
+    async def run(self) -> NoReturn:
+        """Reconcile whenever something has happened."""
+        self._news.set()
+        while True:
+            await self._happens()
+            await self._settles()
+            error = await self._turn()
+            if error is not None:
+                # News does not cut it short: else a busy cluster would be asked without end.
+                await self._backoff.wait(
+                    error.retry_after if isinstance(error, Retriable) else None
+                )
+                self._news.set()
+
+    async def _happens(self) -> None:
+        due = self._live.due
+        try:
+            async with asyncio.timeout(None if due is None else max(0.0, due - self._clock())):
+                await self._news.wait()
+        except TimeoutError:
+            log.debug("topology_due")
+
+    async def _settles(self) -> None:
+        end = self._clock() + self._longest
+        while (left := end - self._clock()) > 0:
+            self._news.clear()
+            await self._sleep(min(self._quiet, left))
+            if not self._news.is_set():
+                return
+
+    async def _turn(self) -> Exception | None:
+        """Take in what has happened, and reconcile; returns why that failed."""
+        self._news.clear()  # before anything is looked at: what comes from now on is news
+        if waiting := self._live.waiting:
+            self._note(f"not listed yet: {', '.join(waiting)}")
+            return None
+        step = await self._live.advance()
+        heeded = [event for event in step.events if self._heeds(event)]
+        self._backlog.add(heeded, step.affected)
+        self._wanted = self._wanted or step.anew or bool(heeded)
+        if not self._leadership.held:
+            self._note(None)
+            return None
+        return await self._call(step.error) if self._wanted else None
+
+    async def _call(self, error: SyncError | None) -> Exception | None:
+        self._wanted = False  # before the call: `wake` may want another one while it lasts
+        events, affected = self._backlog.show()
+        begun = self._clock()
+        try:
+            await self._reconcile(Reconciliation(events, self._live.topology, error, affected))
+        except Exception as failure:  # noqa: BLE001 - whatever code it is, the next state may suit it
+            self._wanted = True
+            self._failed(failure)
+            return failure
+        seconds = self._clock() - begun
+        metrics.topology_reconciles.labels("ok").inc()
+        metrics.topology_reconcile_seconds.observe(seconds)
+        log.debug("reconciled", events=len(events), seconds=round(seconds, 3))
+        self._backoff.progressed()
+        if error is None:
+            metrics.topology_events.inc(len(events))
+            self._backlog.clear()
+        self._note(None if error is None else f"the graph is as it was before: {error}")
+        return None
+
+    def _failed(self, failure: Exception) -> None:
+        metrics.topology_reconciles.labels("failed").inc()
+        reason = str(failure) or type(failure).__name__
+        expected = isinstance(failure, SyncError)
+        log.warning("reconcile_failed", error=reason, exc_info=None if expected else failure)
+        self._note(f"reconcile failed: {reason}")

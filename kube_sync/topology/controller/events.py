@@ -1,0 +1,84 @@
+"""What differs between two states of the world, one difference for each object.
+
+Keeps true: an event tells of a whole step, from the state that was taken last to the one that is
+taken now, however many changes there were between; so no two events of one step are of one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kube_sync.topology.identity import GroupKind, Locator, locator
+from kube_sync.topology.nodes import Body
+
+# Written by the API server about a write, not by anybody who wants something. The generation is
+# not among them: it tells of a spec that changed and changed back, which its status has to follow.
+_BOOKKEEPING = frozenset({"resourceVersion", "managedFields", "selfLink"})
+_APART = frozenset({"status", "metadata"})
+
+
+class EventType(StrEnum):
+    """What became of an object."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceEvent:
+    """One object in two states; `old` is None of what came, `new` of what is gone.
+
+    An object that was replaced by another one of its name is an UPDATE, of another uid. An UPDATE
+    without `meaning` changes the status or the resourceVersion alone.
+    """
+
+    kind: GroupKind
+    namespace: str  # "" for what lies in none
+    name: str
+    old: Body | None
+    new: Body | None
+    meaning: bool = True
+
+    @property
+    def type(self) -> EventType:
+        """What became of the object."""
+        if self.new is None:
+            return EventType.DELETE
+        return EventType.CREATE if self.old is None else EventType.UPDATE
+
+    @property
+    def locator(self) -> Locator:
+        """The object, as the topology calls it."""
+        return locator(self.kind, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """A condition on events; None: any. All of it has to fit."""
+
+    kind: GroupKind | None = None
+    type: EventType | None = None
+    namespace: str | None = None
+    name: str | None = None
+    meaning: bool | None = True  # events without a meaning are for who asks for them
+
+    def fits(self, event: ResourceEvent) -> bool:
+        """Tell whether an event fits."""
+        wanted = (self.kind, self.type, self.namespace, self.name, self.meaning)
+        found = (event.kind, event.type, event.namespace, event.name, event.meaning)
+        return all(want in (None, got) for want, got in zip(wanted, found, strict=True))
+
+
+def means_the_same(old: Body, new: Body) -> bool:
+    """Tell whether two states of an object differ in nothing but its status and bookkeeping."""
+    return _without(old, _APART) == _without(new, _APART) and (
+        _without(old["metadata"], _BOOKKEEPING) == _without(new["metadata"], _BOOKKEEPING)
+    )
+
+
+def _without(body: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name not in fields}

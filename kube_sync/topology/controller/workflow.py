@@ -1,0 +1,88 @@
+"""What is done about a state of the world: functions, and workflows of functions.
+
+A Workflow is a function of the same kind, so workflows can be tasks of workflows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+
+from kube_sync.topology.controller.events import ResourceEvent
+from kube_sync.topology.identity import Locator
+from kube_sync.topology.topology import Topology
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """One reconcile of the whole graph: the events that led to it, and where they led.
+
+    With an `error` the topology is the one from before it: the objects say what cannot be, such as
+    a loop. The `state` is shared by all that one reconcile calls, and empty when it begins.
+    `affected` are the nodes whose effective policies may differ from those that the last reconcile
+    saw that succeeded. Nothing of the topology may be kept beyond the call.
+    """
+
+    events: Sequence[ResourceEvent]
+    topology: Topology
+    error: Exception | None = None
+    affected: frozenset[Locator] = frozenset()
+    state: dict[Any, Any] = field(default_factory=dict)
+
+
+Reconcile = Callable[[Reconciliation], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A precondition, then tasks beside each other, then a postcondition.
+
+    What a phase raises ends the workflow, once all its tasks have ended. An `error_handler` is
+    asked first, with the error that was carried into the workflow and the phase's own as the
+    Reconciliation's: if it returns, the next phase runs as if nothing had happened; what it raises
+    ends the workflow.
+    """
+
+    precondition: Reconcile | None = None
+    tasks: Sequence[Reconcile] = ()
+    postcondition: Reconcile | None = None
+    error_handler: Reconcile | None = None
+
+    async def __call__(self, reconciliation: Reconciliation) -> None:
+        """Run all phases. Raises what the first phase raised whose error nobody suppressed."""
+        for phase in ([self.precondition], self.tasks, [self.postcondition]):
+            steps = [step for step in phase if step is not None]
+            error = await _first_error(steps, reconciliation)
+            if error is not None:
+                await self._handle(reconciliation, error)
+
+    async def _handle(self, reconciliation: Reconciliation, error: Exception) -> None:
+        if self.error_handler is None:
+            raise error
+        carried = reconciliation.error
+        joined = ExceptionGroup("reconcile", [carried, error]) if carried else error
+        await self.error_handler(replace(reconciliation, error=joined))
+
+
+async def _first_error(
+    steps: Sequence[Reconcile], reconciliation: Reconciliation
+) -> Exception | None:
+    """Run steps beside each other to their end; returns the error of the first that failed."""
+    # No TaskGroup: a task that fails must not cut its siblings off in the middle of a write.
+    results = await asyncio.gather(
+        *(step(reconciliation) for step in steps), return_exceptions=True
+    )
+    errors = [found for found in results if found is not None]
+    for error in errors:
+        if not isinstance(error, Exception):
+            raise error
+    failed = [error for error in errors if isinstance(error, Exception)]
+    for error in failed[1:]:
+        log.warning("task_failed_too", error=str(error) or type(error).__name__)
+    return failed[0] if failed else None

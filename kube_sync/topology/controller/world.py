@@ -1,0 +1,254 @@
+"""The objects of all followed kinds, as the API server last told them, and what became of them.
+
+Keeps true: an object is here exactly while the API server says so. A LIST that broke off changes
+nothing. A kind that the API server says it does not know keeps its objects for a while, since it
+says so of every CustomResourceDefinition for a moment after it was restarted. What cannot be read
+of an object leaves it as it was read last. It knows nothing of HTTP, of versions of an API, and of
+graphs, and it waits for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+
+from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.reflector import Store
+from kube_sync.objects import ObjectKey
+from kube_sync.topology.controller.events import ResourceEvent, means_the_same
+from kube_sync.topology.identity import GroupKind, Locator, locator
+from kube_sync.topology.nodes import Body, Kind
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+# An API server that starts serves its CustomResourceDefinitions within seconds.
+_GONE_AFTER = 30.0
+_SLICE = 100  # objects that are read before others may run
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One kind: what is here of it."""
+
+    kind: Kind
+    store: Store | None = None  # the one that is listened to
+    listed: bool = False  # or known to be absent
+    absent_since: float | None = None  # though there are objects
+    held: dict[Locator, ObjectKey] = field(default_factory=dict)
+
+
+class World:
+    """The one state that a topology is made of."""
+
+    def __init__(
+        self,
+        news: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        gone_after: float = _GONE_AFTER,
+    ) -> None:
+        """`news` is called when there may be something to `take`; `gone_after` is in seconds."""
+        self._news = news
+        self._clock = clock
+        self._gone_after = gone_after
+        self._followed: dict[GroupKind, _Followed] = {}
+        self._objects: dict[Locator, Body] = {}
+        # What was taken last of the objects that have changed since.
+        self._before: dict[Locator, tuple[GroupKind, ObjectKey, Body | None]] = {}
+
+    def store(self, kind: Kind) -> Store:
+        """Return where the objects of a kind go; one that was given out before is deaf now.
+
+        Its objects stay until the first LIST of the new one is in.
+        """
+        followed = self._followed.setdefault(kind.id, _Followed(kind))
+        followed.kind = kind
+        followed.store = store = _KindStore(self, kind)
+        self._news()
+        return store
+
+    def forget(self, kind: GroupKind) -> None:
+        """Let go of the objects of a kind, which is not followed any more."""
+        followed = self._followed.pop(kind, None)
+        if followed is not None:
+            self._let_go(followed)
+            self._news()
+
+    def objects(self) -> Iterator[Body]:
+        """Yield every object, all as they were when the first one was asked for."""
+        yield from self.snapshot().values()
+
+    def snapshot(self) -> dict[Locator, Body]:
+        """Return every object."""
+        return dict(self._objects)
+
+    def get(self, locator: Locator) -> Body | None:
+        """Return the newest state of an object, that is newer than what was taken perhaps."""
+        return self._objects.get(locator)
+
+    def take(self) -> Sequence[ResourceEvent]:
+        """Return what differs from the last time, in the order of locators, each object once."""
+        for followed in self._followed.values():
+            if followed.absent_since is not None and self._is_over(followed.absent_since):
+                log.info("kind_gone", kind=str(followed.kind.id), objects=len(followed.held))
+                self._let_go(followed)
+        before, self._before = self._before, {}
+        events = (self._event(name, *before[name]) for name in sorted(before))
+        return [event for event in events if event is not None]
+
+    @property
+    def waiting(self) -> frozenset[GroupKind]:
+        """The kinds of which it is not known yet what there is."""
+        return frozenset(id_ for id_, one in self._followed.items() if not one.listed)
+
+    @property
+    def due(self) -> float | None:
+        """When there is something to take without further news, on the clock; None: never."""
+        found = [one.absent_since for one in self._followed.values()]
+        absent = [since for since in found if since is not None]
+        return min(absent) + self._gone_after if absent else None
+
+    # For its stores
+
+    def listens(self, store: Store, kind: GroupKind) -> bool:
+        """Tell whether a store is the one of its kind still."""
+        return kind in self._followed and self._followed[kind].store is store
+
+    def replace(self, kind: GroupKind, objects: Mapping[Locator, tuple[ObjectKey, Body]]) -> None:
+        """Hold exactly these objects of a kind."""
+        followed = self._followed[kind]
+        followed.listed, followed.absent_since = True, None
+        for name in followed.held.keys() - objects.keys():
+            self._drop(followed, name)
+        for name, (key, body) in objects.items():
+            self._put(followed, name, key, body)
+        self._news()
+
+    def absent(self, kind: GroupKind) -> None:
+        """Take note that the API server does not know a kind."""
+        followed = self._followed[kind]
+        followed.listed = True
+        if followed.held and followed.absent_since is None:
+            followed.absent_since = self._clock()
+            log.warning("kind_not_known", kind=str(kind), objects=len(followed.held))
+        self._news()
+
+    def change(self, kind: GroupKind, name: Locator, key: ObjectKey, body: Body | None) -> None:
+        """Hold this state of an object, None: it is gone."""
+        if body is not None:
+            self._put(self._followed[kind], name, key, body)
+        else:
+            self._drop(self._followed[kind], name)
+        self._news()
+
+    def _put(self, followed: _Followed, name: Locator, key: ObjectKey, body: Body) -> None:
+        old = self._objects.get(name)
+        if body is not old:
+            self._before.setdefault(name, (followed.kind.id, key, old))
+            self._objects[name], followed.held[name] = body, key
+
+    def _drop(self, followed: _Followed, name: Locator) -> None:
+        key = followed.held.pop(name, None)
+        if key is not None:
+            old = self._objects.pop(name)
+            self._before.setdefault(name, (followed.kind.id, key, old))
+
+    def _let_go(self, followed: _Followed) -> None:
+        followed.absent_since = None
+        for name in list(followed.held):
+            self._drop(followed, name)
+
+    def _is_over(self, since: float) -> bool:
+        return self._clock() - since >= self._gone_after
+
+    def _event(
+        self, name: Locator, kind: GroupKind, key: ObjectKey, old: Body | None
+    ) -> ResourceEvent | None:
+        new = self._objects.get(name)
+        if old == new:
+            return None
+        meaning = old is None or new is None or not means_the_same(old, new)
+        return ResourceEvent(kind, key.namespace, key.name, old, new, meaning)
+
+
+class _KindStore:
+    """The Store of one Reflector."""
+
+    def __init__(self, world: World, kind: Kind) -> None:
+        self._world = world
+        self._kind = kind
+        self._listing: dict[Locator, tuple[ObjectKey, Body]] = {}
+        self._listed = False  # so that what the World holds was read here, in this version
+
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST; nobody sees it before the LIST is whole."""
+        for number, item in enumerate(items, 1):
+            name, key = self._names(item)
+            body = self._read(name, item)
+            if body is not None:
+                self._listing[name] = key, body
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def finish(self, *, known: bool) -> None:
+        """Hold exactly what the pages held, or what there was of a kind that is not known."""
+        listing, self._listing = self._listing, {}
+        if not self._world.listens(self, self._kind.id):
+            return
+        if known:
+            self._listed = True
+            self._world.replace(self._kind.id, listing)
+        else:
+            self._world.absent(self._kind.id)
+
+    def abandon(self) -> None:
+        """Forget the pages of a LIST that broke off."""
+        self._listing = {}
+
+    def apply(self, event: Event) -> None:
+        """Take one change in."""
+        if event.item is None or not self._world.listens(self, self._kind.id):
+            return
+        name, key = self._names(event.item)
+        if event.type == "DELETED":
+            self._world.change(self._kind.id, name, key, None)
+        elif (body := self._read(name, event.item)) is not None:
+            self._world.change(self._kind.id, name, key, body)
+
+    def _names(self, item: Item) -> tuple[Locator, ObjectKey]:
+        key = item.key if self._kind.namespaced else ObjectKey("", item.key.name)
+        return locator(self._kind.id, key.namespace, key.name), key
+
+    def _read(self, name: Locator, item: Item) -> Body | None:
+        """Return an object; of one that cannot be read what was read last, if anything was."""
+        held = self._world.get(name)
+        if self._listed and held is not None and _version(held) == (item.uid, item.version):
+            return held
+        try:
+            return _decoded(item)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            log.warning(
+                "object_left_out", kind=str(self._kind.id), key=str(item.key), error=str(error)
+            )
+            return held
+
+
+def _decoded(item: Item) -> Body:
+    """Decode an object. Raises ValueError: it has no name."""
+    if not item.key.name:
+        msg = "metadata.name: an object needs a name"
+        raise ValueError(msg)
+    body: dict[str, Any] = msgspec.json.decode(item.body)
+    body["metadata"].pop("managedFields", None)  # half of an object, and of use to nobody here
+    return body
+
+
+def _version(body: Body) -> tuple[str, str]:
+    metadata = body["metadata"]
+    return metadata.get("uid", ""), metadata.get("resourceVersion", "")
