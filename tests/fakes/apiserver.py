@@ -33,6 +33,8 @@ _PATH = re.compile(
     r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/status)?)?"
 )
 _DISCOVERY = re.compile(r"/(?:api/(?P<core>v[^/]+)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))")
+_GROUP = re.compile(r"/(?:api|apis/(?P<group>[^/]+))")
+_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 _TYPE_AND_METADATA = {"apiVersion", "kind", "metadata"}
 _EXPIRED = "The resourceVersion for the provided watch is too old."
 
@@ -150,6 +152,8 @@ class FakeApiServer:
     async def _serve(self, request: web.Request, recorded: Recorded) -> web.StreamResponse:
         if self.token and recorded.headers.get("Authorization") != f"Bearer {self.token}":
             return status(401, "Unauthorized", "Unauthorized")
+        if match := _GROUP.fullmatch(recorded.path):
+            return self._group(match["group"] or "")
         if match := _DISCOVERY.fullmatch(recorded.path):
             return self._discover(match)
         match = _PATH.fullmatch(recorded.path)
@@ -167,11 +171,26 @@ class FakeApiServer:
         kind = self._kinds.get(address.gvr)
         return kind is not None and (kind.namespaced or not address.namespace)
 
+    def _group(self, group: str) -> web.Response:
+        versions = sorted({gvr.version for gvr in self._kinds if gvr.group == group})
+        if not versions:
+            return web.Response(status=404, text="404 page not found\n")
+        if not group:
+            return web.json_response({"kind": "APIVersions", "versions": versions})
+        named = [{"groupVersion": f"{group}/{v}", "version": v} for v in versions]
+        return web.json_response({"kind": "APIGroup", "name": group, "versions": named})
+
     def _discover(self, match: re.Match[str]) -> web.Response:
         group, version = match["group"] or "", match["core"] or match["version"]
         found = [
-            {"name": gvr.resource, "kind": kind.kind, "namespaced": kind.namespaced}
+            {
+                "name": gvr.resource + sub,
+                "kind": kind.kind,
+                "namespaced": kind.namespaced,
+                "verbs": _VERBS,
+            }
             for gvr, kind in self._kinds.items()
+            for sub in ("", "/status")
             if (gvr.group, gvr.version) == (group, version)
         ]
         if not found:

@@ -85,7 +85,7 @@ class FollowedKinds:
         sleep: Sleep = asyncio.sleep,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
-        """`changed` is called when `policies` are others than before.
+        """Take whom to tell: `changed` is called when `policies` are others than before.
 
         `patience` is how long, in seconds, a kind that was never listed may be denied before it
         counts as one without objects, and `gone_after` how long one is followed on without its
@@ -104,6 +104,7 @@ class FollowedKinds:
         self._leaving: dict[GroupKind, asyncio.TimerHandle] = {}
         self._wrong: frozenset[GroupKind] = frozenset()
         self._missed: frozenset[GroupKind] = frozenset()  # by the last look at discovery
+        self._looked = False  # at definitions or discovery, so that it is known what there is
         self._blind = asyncio.Event()  # set while definitions may not be read
         self._definitions = Definitions(self._defined, chooser.matters)
         self._feed = Feed(self._definitions, self._told, self._failed)
@@ -119,6 +120,11 @@ class FollowedKinds:
     def policies(self) -> tuple[PolicyKind, ...]:
         """The kinds of policies that are followed, in order."""
         return tuple(self._policies[id_] for id_ in sorted(self._policies))
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What has to be known before it is known which kinds there are, in words."""
+        return () if self._looked else ("CustomResourceDefinitions",)
 
     @property
     def unseen(self) -> Mapping[GroupKind, str]:
@@ -148,6 +154,7 @@ class FollowedKinds:
     def _defined(self) -> None:
         self._blind.clear()
         chosen = self._chooser.by_definitions(self._definitions, self._policies)
+        self._looked = True
         self._take(chosen)
         for id_ in sorted(self._kinds.keys() - chosen.choices.keys() - self._leaving.keys()):
             self._leave(id_)
@@ -205,6 +212,7 @@ class FollowedKinds:
             await self._blind.wait()
             found, silent = await self._discovered()
             if self._blind.is_set():  # still
+                self._looked = True
                 self._take(self._chooser.by_discovery(found))
                 missed = self._chooser.looked_for - self._kinds.keys() - silent
                 self._lack(missed & self._missed)  # twice
