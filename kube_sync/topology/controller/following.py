@@ -132,6 +132,11 @@ class FollowedKinds:
         return {id_: kind.unseen for id_, kind in self._kinds.items() if kind.unseen}
 
     @property
+    def troubles(self) -> Mapping[GroupKind, str]:
+        """Why what is known of kinds that are there is not current, in words."""
+        return {id_: kind.trouble for id_, kind in self._kinds.items() if kind.trouble}
+
+    @property
     def choices(self) -> Mapping[GroupKind, Choice]:
         """How each kind is followed that there is."""
         return {id_: kind.choice for id_, kind in self._kinds.items()}

@@ -46,8 +46,16 @@ class FollowedKind:
         self._may_be_absent = may_be_absent
         self._patience = patience
         self._denied = ""
+        self._missing = False  # the last failure was that the API server does not know it
+        self._reason: str | None = None  # what stands in the way
         self._state = "not listed yet"
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why what is known of it is not current, "" where nothing is in the way."""
+        absent = self._missing and self._may_be_absent()
+        return "" if self._reason is None or absent else self._reason
 
     def close(self) -> None:
         """Wait for nothing more."""
@@ -84,10 +92,12 @@ class FollowedKind:
         self._store.apply(event)
 
     def _report(self, reason: str | None) -> None:
+        self._reason = reason
         self._state = reason or "ok"
         self.tell()
 
     def _failed(self, error: SyncError) -> None:
+        self._missing = isinstance(error, NotFound)
         self._denied = str(error) if isinstance(error, Refused | NotFound) else ""
         if not self._denied:
             self.close()  # denied all along, or nothing is known
