@@ -82,15 +82,13 @@ class TopologyFeed:
         self._notes = Notes(readiness)
         self._source: Source | None = None
         self._reason: str | None = None  # why the records are not those of what is followed
-        self._begun = False
 
     async def run(self, mirror: Mirror) -> None:
         """Keep `mirror` current until cancelled."""
         news = News()
-        self._begun = False
         self._source = source = self._follow(self._notes, news.wake)
-        records = LiveRecords(source.live, news, self._withheld, self._say)
-        reflector = Reflector(TOPOLOGY, records, mirror, self._listed, behind=self._say)
+        records = LiveRecords(source.live, news, partial(_withheld, source), self._say)
+        reflector = Reflector(TOPOLOGY, records, mirror, self._say, behind=self._say)
         # What a kind says may be what the first load has waited for.
         self._notes.heard = partial(self._heard, news)
         async with asyncio.TaskGroup() as group:
@@ -109,16 +107,6 @@ class TopologyFeed:
     def release(self) -> None:
         """Let nobody wait for it to be current: it is not wanted any more."""
         self._currency(TOPOLOGY, None)
-
-    def _withheld(self) -> list[str]:
-        """Name what has to be known before anything is: later, what is known is held."""
-        if self._source is None or self._begun:
-            return []
-        return [*self._source.live.waiting, *sorted(map(str, self._source.followed.unseen))]
-
-    def _listed(self, reason: str | None) -> None:
-        self._begun = self._begun or reason is None
-        self._say(reason)
 
     def _heard(self, news: News) -> None:
         news.wake()
@@ -167,6 +155,11 @@ def follow_gateway_api(client: KubeClient, notes: Notes, wake: Callable[[], None
     api, world = gateway_api(), World(wake)
     followed = FollowedKinds(client, world, notes, wake, Chooser(api.kinds))
     return Source(followed, LiveTopology(world, followed, api.kinds, api.links))
+
+
+def _withheld(source: Source) -> list[str]:
+    """Name what has to be known before anything is."""
+    return [*source.live.waiting, *sorted(map(str, source.followed.unseen))]
 
 
 def _nothing() -> None:
