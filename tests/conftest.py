@@ -23,10 +23,13 @@ from tools.servers.processes import ProcessLauncher, end_recorded
 from tools.servers.project_image import IMAGE, ensure_project_image
 from tools.servers.running import Launcher
 from tools.servers.secured_opa import RunningOpa, start_opa
+from tools.servers.spokes import RunningSpoke, running_spokes
 from tools.servers.stack import RunningStack, furnished_stack
+from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
 
 ROOT = Path(__file__).resolve().parent.parent
+SPOKES = ("spoke-1", "spoke-2")
 REQUIRE_CONTAINERS = "KUBE_SYNC_REQUIRE_CONTAINERS"
 _LAUNCHER = pytest.StashKey[Launcher]()
 _NO_ENGINE = pytest.StashKey[str]()
@@ -52,6 +55,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _prepare(config: pytest.Config) -> Launcher:
     for name in ("kubectl", "kustomize", "opa"):
         ensure_binary(name)
+    for project in third_parties():
+        ensure_kinds(project)
     try:
         ensure_engine()
     except EngineUnavailable as error:
@@ -114,6 +119,32 @@ def stack(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """One etcd, kube-apiserver and OPA for the session, with our kinds, roles and accounts."""
     end_recorded(tmp_path_factory.getbasetemp().parent, orphans_only=True)
     with furnished_stack(launcher, tmp_path_factory.mktemp("stack"), audit=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def gateway_api(stack: RunningStack) -> RunningStack:
+    """The session's stack with the kinds of the Gateway API on it, experimental ones too."""
+    stack.install_gateway_api()
+    return stack
+
+
+@pytest.fixture(scope="session")
+def hub(stack: RunningStack) -> RunningStack:
+    """The session's stack with the kinds of Open Cluster Management on it."""
+    stack.install_open_cluster_management()
+    return stack
+
+
+@pytest.fixture(scope="session")
+def spokes(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RunningSpoke, ...]]:
+    """Two clusters for the session beside the stack, with the Gateway API and ColorPolicy."""
+    with running_spokes(launcher, tmp_path_factory.mktemp("spokes"), SPOKES) as running:
+        for spoke in running:
+            spoke.install_gateway_api()
+            spoke.install_kinds(ROOT / "manifests/examples/colorpolicy")
         yield running
 
 

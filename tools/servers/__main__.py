@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from tools.servers.binaries import ensure_binary
 from tools.servers.console import say
 from tools.servers.errors import ToolError
+from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
 
 _ABOUT = """\
@@ -47,6 +48,9 @@ def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     )
     binaries.add_argument("name", nargs="*", help=f"some of: {', '.join(tools())} (default: all)")
     binaries.set_defaults(run=_binaries)
+    kinds = commands.add_parser("kinds", help="have other projects' CRDs as files (needs Go)")
+    kinds.add_argument("name", nargs="*", help=f"some of: {', '.join(third_parties())}")
+    kinds.set_defaults(run=_kinds)
     path = commands.add_parser("path", help="print where one program's file is, getting it first")
     path.add_argument("name", choices=list(tools()))
     path.set_defaults(run=lambda chosen: print(ensure_binary(chosen.name)))
@@ -72,6 +76,11 @@ def _add_engine_commands(commands: argparse._SubParsersAction[argparse.ArgumentP
 def _binaries(chosen: argparse.Namespace) -> None:
     for name in chosen.name or tools():
         say(f"{name}: {ensure_binary(name)}")
+
+
+def _kinds(chosen: argparse.Namespace) -> None:
+    for name in chosen.name or third_parties():
+        say(f"{name}: {ensure_kinds(name)}")
 
 
 # The rest needs the virtual environment (the Docker SDK), so it is imported only when asked for.

@@ -24,7 +24,7 @@ _NEWS_EVERY = 30.0
 
 def build(tool: Tool, target: Path) -> None:
     """Build one program to the target path."""
-    environment = _environment()
+    environment = go_environment()
     require_go(environment)
     text = (
         f"building {tool.name} {tool.version} from its Go module "
@@ -92,7 +92,7 @@ def _go_version(environment: dict[str, str]) -> str:
     return (answer.stdout or answer.stderr).strip().rpartition("\n")[2]
 
 
-def _environment() -> dict[str, str]:
+def go_environment() -> dict[str, str]:
     """Return the caller's environment, without C: the result must run `FROM scratch`."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), _USUAL_GO])
     return {**os.environ, "PATH": path, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}

@@ -20,6 +20,7 @@ from tools.servers.errors import ToolError
 from tools.servers.processes import end_recorded
 from tools.servers.running import Launcher, RunningServer
 from tools.servers.secured_opa import Endpoint, RunningOpa, opa_settings, start_opa
+from tools.servers.thirdparty import ensure_kinds
 
 STATE = "stack.json"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -70,14 +71,17 @@ class RunningStack:
         for path in paths:
             apply(self.kubeconfigs["admin"], path)
 
-    def install_kinds(self, folder: Path) -> None:
-        """Apply the CRDs of a folder and wait until the API server serves them."""
-        self.apply(folder)
-        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        # Established comes before the storage is ready: until then a list answers 429, which
-        # kubectl waits out.
-        names = self.kubectl("get", "crd", "--output=jsonpath={.items[*].metadata.name}").split()
-        self.kubectl("get", ",".join(names), "--all-namespaces", "--output=name")
+    def install_kinds(self, path: Path) -> None:
+        """Apply the CRDs of a file or folder and wait until the API server serves them."""
+        install_kinds(self.kubeconfigs["admin"], path)
+
+    def install_gateway_api(self) -> None:
+        """Install the Gateway API's kinds (experimental channel) and wait until they are served."""
+        self.install_kinds(ensure_kinds("gateway-api"))
+
+    def install_open_cluster_management(self) -> None:
+        """Install ManagedCluster, Placement, PlacementDecision and ManifestWork likewise."""
+        self.install_kinds(ensure_kinds("open-cluster-management"))
 
     def furnish(self) -> None:
         """Install the kinds that the tests use and the roles of `manifests/base`."""
@@ -143,6 +147,17 @@ def apply(kubeconfig: Path, path: Path) -> None:
         kubectl(kubeconfig, "apply", "--server-side", "-f", "-", stdin=built)
     else:
         kubectl(kubeconfig, "apply", "--server-side", "-f", str(path))
+
+
+def install_kinds(kubeconfig: Path, path: Path) -> None:
+    """Apply the CRDs of a file or folder and wait until the API server serves them."""
+    apply(kubeconfig, path)
+    kubectl(kubeconfig, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    # Established comes before the storage is ready: until then a list answers 429, which
+    # kubectl waits out.
+    printed = kubectl(kubeconfig, "get", "crd", "--output=jsonpath={.items[*].metadata.name}")
+    names = ",".join(printed.split())
+    kubectl(kubeconfig, "get", names, "--all-namespaces", "--output=name")
 
 
 def _together(form: str, folder: Path, cluster: RunningApiserver, opa: RunningOpa) -> RunningStack:
