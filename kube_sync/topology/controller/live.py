@@ -120,10 +120,10 @@ class LiveTopology:
 
 async def _update(topology: Topology, changes: _Changes) -> frozenset[Locator]:
     """Update a topology by slices. Raises Terminal; then it is as it was."""
-    undo: list[_Changes] = []
+    slices, undo = list(_sliced(changes)), list[_Changes]()
     affected: frozenset[Locator] = frozenset()
     try:
-        for slice_ in _sliced(changes):
+        for slice_ in slices:
             if undo:
                 await asyncio.sleep(0)
             before: _Changes = {name: _body(topology, name) for name in slice_}
@@ -132,9 +132,9 @@ async def _update(topology: Topology, changes: _Changes) -> frozenset[Locator]:
     except Terminal:
         for before in reversed(undo):  # through states that all have been
             _put(topology, before)
-        if not undo:
+        if len(slices) == 1:
             raise
-        # It may be the half of it alone that cannot be.
+        # It may be a part of it that cannot be, and not the whole.
         return _put(topology, changes)
     return affected
 
@@ -148,7 +148,7 @@ def _body(topology: Topology, name: Locator) -> Body | None:
     return topology[name].body if name in topology else None
 
 
-def _sliced(changes: _Changes) -> Iterator[dict[Locator, Body | None]]:
+def _sliced(changes: _Changes) -> Iterator[_Changes]:
     names = list(changes)
     size = max(_SLICE, -(-len(names) // _SLICES))
     for start in range(0, len(names), size):

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from kube_sync.topology import GroupKind
+from kube_sync.topology.controller.events import (
+    EventType,
+    Matcher,
+    ResourceEvent,
+    means_the_same,
+)
+from kube_sync.topology.gateway import GATEWAY
+from kube_sync.topology.nodes import Body
+from tests.fakes.topologies import NS, gateway
+
+BODY = gateway()
+
+
+def event(old: Body | None, new: Body | None, *, meaning: bool = True) -> ResourceEvent:
+    return ResourceEvent(GATEWAY, NS, "my-gateway", old, new, meaning)
+
+
+def test_an_event_is_what_its_two_states_make_it() -> None:
+    assert event(None, BODY).type is EventType.CREATE
+    assert event(BODY, BODY).type is EventType.UPDATE
+    assert event(BODY, None).type is EventType.DELETE
+
+
+def test_an_event_has_the_locator_of_the_topology() -> None:
+    assert event(BODY, None).locator == f"gateway.gateway.networking.k8s.io:{NS}/my-gateway"
+
+
+@pytest.mark.parametrize(
+    ("matcher", "fits"),
+    [
+        (Matcher(), True),
+        (Matcher(kind=GATEWAY), True),
+        (Matcher(kind=GroupKind("", "Gateway")), False),
+        (Matcher(type=EventType.DELETE), True),
+        (Matcher(type=EventType.CREATE), False),
+        (Matcher(namespace=NS, name="my-gateway"), True),
+        (Matcher(namespace=NS, name="other"), False),
+        (Matcher(namespace="other", name="my-gateway"), False),
+        (Matcher(namespace=""), False),
+    ],
+)
+def test_a_matcher_wants_all_that_it_says(matcher: Matcher, fits: bool) -> None:  # noqa: FBT001
+    assert matcher.fits(event(BODY, None)) is fits
+
+
+def test_events_without_a_meaning_are_for_who_asks_for_them() -> None:
+    status = event(BODY, BODY, meaning=False)
+    assert not Matcher().fits(status)
+    assert Matcher(meaning=None).fits(status)
+    assert Matcher(meaning=False).fits(status)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "same"),
+    [
+        (("status",), {"conditions": []}, True),
+        (("metadata", "resourceVersion"), "2", True),
+        (("metadata", "managedFields"), [{}], True),
+        (("spec", "listeners"), [], False),
+        (("data",), {}, False),
+        (("apiVersion",), "gateway.networking.k8s.io/v1beta1", False),
+        (("metadata", "labels"), {"a": "b"}, False),
+        (("metadata", "annotations"), {"a": "b"}, False),
+        (("metadata", "deletionTimestamp"), "2026-01-01T00:00:00Z", False),
+        (("metadata", "uid"), "another", False),
+        # Changed and changed back: its status is of a spec that is no more.
+        (("metadata", "generation"), 3, False),
+    ],
+)
+def test_only_the_status_and_bookkeeping_mean_nothing(
+    path: tuple[str, ...],
+    value: Any,
+    same: bool,  # noqa: FBT001
+) -> None:
+    changed = copy.deepcopy(BODY)
+    inside = changed
+    for name in path[:-1]:
+        inside = inside[name]
+    inside[path[-1]] = value
+    assert means_the_same(BODY, changed) is same
+    assert means_the_same(changed, BODY) is same
