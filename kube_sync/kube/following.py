@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import NoReturn
 
 from kube_sync.errors import SyncError
 from kube_sync.kube.collection import Event, Item, Page, ResourceVersion
@@ -66,7 +65,7 @@ class Following:
             self._valves[gvr] = valve = _Valve(feeds[gvr])
             self._start(gvr, valve)
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Follow what is wanted until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -77,7 +76,6 @@ class Following:
             finally:
                 # Whoever changes his mind while the group ends must start nothing in it.
                 self._group = None
-        raise AssertionError  # the event is never set
 
     def _start(self, gvr: GroupVersionResource, valve: _Valve) -> None:
         if self._group is None:

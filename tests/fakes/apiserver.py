@@ -152,9 +152,7 @@ class FakeApiServer:
     async def _serve(self, request: web.Request, recorded: Recorded) -> web.StreamResponse:
         if self.token and recorded.headers.get("Authorization") != f"Bearer {self.token}":
             return status(401, "Unauthorized", "Unauthorized")
-        if match := _GROUP.fullmatch(recorded.path):
-            return self._group(match["group"] or "")
-        if match := _DISCOVERY.fullmatch(recorded.path):
+        if match := _DISCOVERY.fullmatch(recorded.path) or _GROUP.fullmatch(recorded.path):
             return self._discover(match)
         match = _PATH.fullmatch(recorded.path)
         address = _address(match) if match else None
@@ -181,6 +179,8 @@ class FakeApiServer:
         return web.json_response({"kind": "APIGroup", "name": group, "versions": named})
 
     def _discover(self, match: re.Match[str]) -> web.Response:
+        if match.re is _GROUP:
+            return self._group(match["group"] or "")
         group, version = match["group"] or "", match["core"] or match["version"]
         found = [
             {

@@ -134,7 +134,7 @@ class FollowedKinds:
     @property
     def troubles(self) -> Mapping[GroupKind, str]:
         """Why what is known of kinds that are there is not current, in words."""
-        return {id_: kind.trouble for id_, kind in self._kinds.items() if kind.trouble}
+        return {id_: kind.failure for id_, kind in self._kinds.items() if kind.failure}
 
     @property
     def choices(self) -> Mapping[GroupKind, Choice]:
@@ -161,13 +161,13 @@ class FollowedKinds:
         chosen = self._chooser.by_definitions(self._definitions, self._policies)
         self._looked = True
         self._take(chosen)
+        self._complain(chosen.wrong)
         for id_ in sorted(self._kinds.keys() - chosen.choices.keys() - self._leaving.keys()):
             self._leave(id_)
         self._lack(self._chooser.looked_for - self._kinds.keys())
-        self._complain(chosen.wrong)
 
     def _leave(self, id_: GroupKind) -> None:
-        self._tell(id_, "its CustomResourceDefinition is gone")
+        self._remark(id_, "its CustomResourceDefinition is gone")
         loop = asyncio.get_running_loop()
         self._leaving[id_] = loop.call_later(self._gone_after, self._left, id_)
 
@@ -186,14 +186,17 @@ class FollowedKinds:
     def _complain(self, wrong: Mapping[GroupKind, str]) -> None:
         """Tell of declarations that mean nothing, and no more of those that do again."""
         for id_ in sorted(self._wrong | wrong.keys()):
-            if (kind := self._kinds.get(id_)) is not None:
-                kind.wrong = wrong.get(id_, "")
-                kind.tell()
+            if id_ in self._kinds:
+                self._remark(id_, wrong.get(id_, ""))
             elif id_ in wrong:
                 self._tell(id_, wrong[id_])
             else:
                 self._notes.forget(_condition(id_))
         self._wrong = frozenset(wrong)
+
+    def _remark(self, id_: GroupKind, remark: str) -> None:
+        self._kinds[id_].remark = remark
+        self._kinds[id_].tell()
 
     def _told(self, reason: str | None) -> None:
         if reason is None:
@@ -254,7 +257,7 @@ class FollowedKinds:
             timer.cancel()
         if before is not None and before.choice == choice:
             if timer is not None:
-                before.tell()
+                self._remark(id_, "")
             return
         if before is not None:
             before.close()

@@ -39,23 +39,22 @@ class FollowedKind:
         self.choice = choice
         self.feed = Feed(self, self._report, self._failed)
         self.unseen = ""  # why it counts as empty although nobody knows
-        self.wrong = ""  # what is the matter with its declaration
+        self.remark = ""  # what there is to say of its definition
         self._store = store
         self._note = note
         self._is_waited_for = is_waited_for
         self._may_be_absent = may_be_absent
         self._patience = patience
         self._denied = ""
-        self._missing = False  # the last failure was that the API server does not know it
-        self._reason: str | None = None  # what stands in the way
-        self._state = "not listed yet"
+        self._trouble = "not listed yet"
+        self._failure = ""  # of what was asked last
+        self._missing = False  # and it was that the API server does not know the kind
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Why what is known of it is not current, "" where nothing is in the way."""
-        absent = self._missing and self._may_be_absent()
-        return "" if self._reason is None or absent else self._reason
+        return "" if self._missing and self._may_be_absent() else self._failure
 
     def close(self) -> None:
         """Wait for nothing more."""
@@ -65,8 +64,9 @@ class FollowedKind:
 
     def tell(self) -> None:
         """Tell how it goes."""
-        parts = [self._state, "it counts as a kind without objects" if self.unseen else ""]
-        self._note("; ".join(part for part in (self.wrong, *parts) if part))
+        empty = "it counts as a kind without objects" if self.unseen else ""
+        trouble = [part for part in (self.remark, self._trouble, empty) if part]
+        self._note("; ".join(trouble) or "ok")
 
     async def page(self, items: Sequence[Item]) -> None:
         """Take a part of a LIST."""
@@ -92,8 +92,7 @@ class FollowedKind:
         self._store.apply(event)
 
     def _report(self, reason: str | None) -> None:
-        self._reason = reason
-        self._state = reason or "ok"
+        self._trouble = self._failure = reason or ""
         self.tell()
 
     def _failed(self, error: SyncError) -> None:

@@ -339,6 +339,18 @@ def test_a_cluster_scoped_kind_has_no_namespace_and_may_target_any(folder: Path)
     assert len(read(folder)["effective"]) == 1
 
 
+def test_a_schema_says_which_rules_have_names(folder: Path) -> None:
+    shade = color("p", mode="strict") | {"apiVersion": "example.com/v1", "kind": "Shade"}
+    declared = definition("Shade", "Inherited")
+    written(folder, *WORLD, shade, declared)
+    assert '"mode"' in answered(folder, effective="shade", output="json").text
+    fields = {"rules": {"type": "object"}, "mode": {"type": "string"}}
+    schema = {"properties": {"spec": {"properties": fields}}}
+    declared["spec"]["versions"] = [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]
+    written(folder, *WORLD, shade, declared)
+    assert '"mode"' not in answered(folder, effective="shade", output="json").text
+
+
 def test_a_level_that_is_no_kind_is_said_by_file_and_document(folder: Path) -> None:
     written(folder, definition("Shade", "Inherited", "Listener,Wall"))
     with pytest.raises(Terminal, match=r"document 1: .*takes-effect-at: Wall is no targetable"):
