@@ -118,8 +118,7 @@ class TopologyFeed:
 
     def _tell(self) -> None:
         troubles = self._source.followed.troubles if self._source is not None else {}
-        reasons = [f"{kind}: {why}" for kind, why in sorted(troubles.items())]
-        reason = "; ".join([*([self._reason] if self._reason else []), *reasons]) or None
+        reason = "; ".join(part for part in (self._reason, _shown(troubles)) if part) or None
         self._readiness.reporter(TOPOLOGY)(reason)
         self._currency(TOPOLOGY, reason)
 
@@ -160,6 +159,12 @@ def follow_gateway_api(client: KubeClient, notes: Notes, wake: Callable[[], None
 def _withheld(source: Source) -> list[str]:
     """Name what has to be known before anything is."""
     return [*source.live.waiting, *sorted(map(str, source.followed.unseen))]
+
+
+def _shown(troubles: Mapping[GroupKind, str]) -> str:
+    """Name all kinds and say what is the matter with one: each has a condition of its own."""
+    kinds = sorted(troubles)
+    return f"cannot follow {', '.join(map(str, kinds))}: {troubles[kinds[0]]}" if kinds else ""
 
 
 def _nothing() -> None:

@@ -308,7 +308,7 @@ async def test_a_kind_that_counts_as_empty_since_it_was_denied_withholds_it() ->
     found.live.waiting = ()
     found.followed.unseen = found.followed.troubles = {ROUTE: "403 Forbidden"}
     found.followed.notes.noted("topology of HTTPRoute", "403 Forbidden")
-    said = f"waits for {ROUTE}; {ROUTE}: 403 Forbidden"
+    said = f"waits for {ROUTE}; cannot follow {ROUTE}: 403 Forbidden"
     await until(lambda: found.readiness.reasons.get("topology") == said)
     assert found.late["topology"] == said
     assert not found.live.advanced
@@ -325,11 +325,18 @@ async def test_what_cannot_be_followed_later_is_told_and_holds_nothing_up(fed: F
     await fed.load()
     fed.followed.unseen = fed.followed.troubles = {ROUTE: "the API server is away"}
     fed.followed.notes.noted("topology of HTTPRoute", "the API server is away")
-    assert fed.late["topology"] == f"{ROUTE}: the API server is away"
+    assert fed.late["topology"] == f"cannot follow {ROUTE}: the API server is away"
     fed.live.change(route("more"))
     fed.wake()
     await until(lambda: fed.mirror.pending > 0)
-    assert fed.late["topology"] == f"{ROUTE}: the API server is away"
+    assert fed.late["topology"] == f"cannot follow {ROUTE}: the API server is away"
+
+
+async def test_kinds_that_fail_are_named_and_one_reason_is_given(fed: Fed) -> None:
+    grpc = GroupKind(GROUP, "GRPCRoute")
+    fed.followed.troubles = {ROUTE: "403 here", grpc: "403 there"}
+    fed.followed.notes.noted("topology of HTTPRoute", "403 here")
+    assert fed.readiness.reasons["topology"] == f"cannot follow {grpc}, {ROUTE}: 403 there"
 
 
 async def test_a_topology_that_cannot_be_updated_is_not_current(fed: Fed) -> None:
