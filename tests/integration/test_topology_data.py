@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.errors import SyncError
 from kube_sync.kube.client import kube_client
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient, opa_client
@@ -38,6 +39,7 @@ from tools.servers.stack import RunningStack
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "rego/examples/colored_routes/colored_routes.rego"
+_POLICY = "examples/colored/colored_routes.rego"
 CLASS = gateway_class() | {"spec": {"controllerName": "example.com/controller"}}
 LISTENERS = (listener("a", port=80), listener("b", port=81))
 
@@ -51,11 +53,6 @@ class World:
         self.cluster, self.opa, self.client, self.namespace = cluster, opa, client, namespace
         self.readiness = Readiness()
 
-    def teach(self) -> None:
-        """Have the example as a policy."""
-        file = f"--from-file={EXAMPLE}"
-        self.cluster.kubectl("create", "configmap", "colored", file, f"-n={self.namespace}")
-
     def apply(self, *objects: Object) -> None:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         self.cluster.kubectl("apply", "-f", "-", stdin=text.replace(NS, self.namespace))
@@ -64,19 +61,23 @@ class World:
         """Ask the example's rules about the route; None while there is nobody to answer."""
         request = {"namespace": self.namespace, "name": "route"}
         body = json.dumps({"input": {"request": request}}).encode()
-        answer = await self.client.query("examples/colored_routes/errors", body)
+        try:
+            answer = await self.client.query("examples/colored_routes/errors", body)
+            if answer is None:  # an OPA that has just come knows no policy
+                await self.client.put_policy(_POLICY, EXAMPLE.read_text(encoding="utf-8"))
+        except SyncError:
+            return None
         return None if answer is None else {str(one) for one in json.loads(answer)}
 
     async def says(self, count: int, *parts: str) -> bool:
         """Tell whether there are so many errors, each with these parts."""
         found = await self.errors()
-        if not self.topology_is_whole or found is None or len(found) != count:
+        if found is None or len(found) != count or not await asyncio.to_thread(self.has_paths):
             return False
         return all(part in error for error in found for part in parts)
 
-    @property
-    def topology_is_whole(self) -> bool:
-        """Whether what OPA says is not that of no topology at all."""
+    def has_paths(self) -> bool:
+        """Tell whether no errors mean that nothing is wrong: there is something to ask about."""
         rule = f"httproute.gateway.networking.k8s.io:{self.namespace}/route#rule-1"
         return rule in self.topology().get("targetables", {})
 
@@ -114,7 +115,7 @@ async def replicating(
         kubernetes=Kubernetes(kubeconfig=str(cluster.kubeconfigs[role])),
         opa=Opa(opa.url, str(opa.token_files["replicator"]), str(opa.ca_file)),
         replicate=Replicate(resources=(), topology=True),
-        policies=Policies(namespaces=(namespace,)),
+        policies=Policies(namespaces=(), static=True),
         placement=Placement(resources=()),
     )
     async with kube_client(settings.kubernetes) as kube, opa_client(settings.opa) as client:
@@ -140,7 +141,6 @@ async def test_rules_are_told_what_applies_and_from_where(
     colors: RunningStack, opa: RunningOpa, namespace: str
 ) -> None:
     async with replicating(colors, opa, namespace) as world:
-        world.teach()
         world.apply(CLASS, gateway("my-gateway", *LISTENERS), route())
         none = "no ColorPolicy applies on the path by"
         await eventually(lambda: world.says(2, none))
@@ -160,7 +160,6 @@ async def test_an_opa_that_is_restarted_or_changed_by_hand_gets_it_again(
     colors: RunningStack, opa: RunningOpa, namespace: str
 ) -> None:
     async with replicating(colors, opa, namespace) as world:
-        world.teach()
         world.apply(CLASS, gateway(), route())
         world.apply(color("gw", target(), rules=rules(brand="green")))
         await eventually(lambda: world.says(0))

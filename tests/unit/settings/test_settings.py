@@ -29,6 +29,7 @@ replicate:
   verify: 0.0
   namespaces: []                                        # none: all
   ignore_namespaces: []
+  topology: false
   resources:
     - {group: multicluster.x-k8s.io, version: v1alpha1, resource: clusterprofiles, as: clusters}
     - {group: apps, version: v1, resource: replicasets}
