@@ -56,7 +56,7 @@ from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.safety import parse_tightening
-from kube_sync.settings import Settings, with_builtin
+from kube_sync.settings import TOPOLOGY, Settings, with_builtin
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -137,6 +137,10 @@ class Replicator:
                 inside = await is_namespaced(self._kube, resource.gvr)
                 path = (settings.replicate.root, resource.name)
                 found[resource.name] = analyzer.Collection(path, namespaced=inside)
+        if settings.replicate.topology:
+            # Its sections lie where namespaces do.
+            path = (settings.replicate.root, TOPOLOGY)
+            found[TOPOLOGY] = analyzer.Collection(path, namespaced=True)
         return found
 
     def _held(self) -> None:
@@ -302,7 +306,8 @@ def _identity() -> str:
 
 def _roots(settings: Settings) -> list[DataPath]:
     replicate = settings.replicate
-    return [(replicate.root, resource.name) for resource in replicate.resources]
+    names = [resource.name for resource in replicate.resources]
+    return [(replicate.root, name) for name in [*names, *([TOPOLOGY] * replicate.topology)]]
 
 
 def _leave_to_rest() -> None:

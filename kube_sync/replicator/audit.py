@@ -21,6 +21,7 @@ import structlog
 from kube_sync.errors import EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.settings import TOPOLOGY
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -170,6 +171,12 @@ _present[index] := "" if {{
 	some index, [collection, "", name] in input.items
 	name != ""
 	{data}[collection][name].metadata.name
+}}
+
+# A record that is made here has no metadata; it is a small one.
+_present[index] := "" if {{
+	some index, ["{TOPOLOGY}", section, name] in input.items
+	_ = {data}["{TOPOLOGY}"][section][name]
 }}
 
 _present[index] := "" if {{

@@ -63,13 +63,14 @@ class Mirror:
         scopes: Iterable[str] = (EVERYWHERE,),
         projection: Project | None = project,
         optional: bool = False,
+        versioned: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`news` is called whenever there is something to write.
 
         `scopes` are the namespaces that are listed one by one. Without a `projection` nothing may
         be taken in before `narrow` says what to keep. A kind that is `optional` is empty where the
-        API server lacks it.
+        API server lacks it. What is not `versioned` has no resourceVersion in it.
         """
         self.name = name
         self._optional = optional
@@ -86,7 +87,7 @@ class Mirror:
         self._lag = metrics.replication_lag_seconds.labels(name)
         self._bytes = metrics.replicated_bytes.labels(name)
         self._unchanged = metrics.unchanged_events.labels(name)
-        self._versioned = keeps_version(projection)
+        self._versioned = versioned and keeps_version(projection)
         self._form = WHOLE
         self._digests: Digests | None = None  # of what OPA holds
         self._held: dict[ObjectKey, str] = {}

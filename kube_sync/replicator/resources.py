@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn, Protocol
 
 import structlog
@@ -30,14 +31,17 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.extent import WHOLE, Extent, Form, Need
 from kube_sync.replicator.lessons import Lessons
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
-from kube_sync.replicator.projection import keeping, project
+from kube_sync.replicator.projection import keeping, project, verbatim
 from kube_sync.replicator.selection import Feed
+from kube_sync.replicator.topology import TopologyFeed, follow_gateway_api
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Replicate, Resource, Settings, supplied
+from kube_sync.settings import TOPOLOGY, Replicate, Resource, Settings, supplied
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
+# Says where, and how much: what `replicate` says of namespaces and fields is not for it.
+_TOPOLOGY = Resource("", "", TOPOLOGY, namespaces=(), fields="all")
 _SHRINK_SECONDS = 5.0  # an edit that is taken back in this time lists nothing twice
 
 
@@ -60,6 +64,26 @@ class Target(Protocol):
 
     async def withdraw(self, name: str) -> None:
         """Remove it."""
+        ...
+
+
+class Origin(Protocol):
+    """Where the objects of a collection come from."""
+
+    async def run(self, mirror: Mirror) -> None:
+        """Keep a Mirror current until cancelled."""
+        ...
+
+    async def learn(self, mirror: Mirror) -> None:
+        """Hand it all objects once more. Raises SyncError."""
+        ...
+
+    def forget(self) -> None:
+        """Say nothing of it any more."""
+        ...
+
+    def release(self) -> None:
+        """Let nobody wait for it to be current."""
         ...
 
 
@@ -94,7 +118,7 @@ class Replica:
     resource: Resource
     selection: object  # equal to another one when the same objects are wanted in the same form
     mirror: Mirror
-    feed: Feed
+    feed: Origin
     form: Form | None = None  # how much of it to keep, once that is known
     task: asyncio.Task[None] | None = field(default=None)
 
@@ -150,7 +174,7 @@ class Resources:
         self._shrink_at: float | None = None  # on the loop's clock
         self._distrusted = set() if distrusted is None else distrusted
         self._extent = Extent(self._distrusted)
-        self._replicas = {r.name: self._replica(r) for r in settings.replicate.resources}
+        self._replicas = {r.name: self._replica(r) for r in self._wanted()}
 
     @property
     def mirrors(self) -> list[Mirror]:
@@ -251,7 +275,7 @@ class Resources:
         self._news.clear()
 
     async def _reconcile(self, change: _Change) -> None:
-        wanted = {resource.name: resource for resource in self._settings.replicate.resources}
+        wanted = {resource.name: resource for resource in self._wanted()}
         gone = [name for name in self._replicas if name not in wanted]
         late = self._shrink_at is not None and self._clock() >= self._shrink_at
         if late:
@@ -380,12 +404,22 @@ class Resources:
         return asyncio.get_running_loop().time()
 
     def _replica(self, resource: Resource) -> Replica:
-        replicate = self._settings.replicate
-        feed = Feed(self._kube, replicate, resource, self._readiness, currency=self._currency)
-        selection, mirror = _selection(replicate, resource), self._mirror(resource)
-        replica = Replica(resource, selection, mirror, feed)
+        selection, mirror = _selection(self._settings.replicate, resource), self._mirror(resource)
+        replica = Replica(resource, selection, mirror, self._feed(resource))
         self._shape(replica)
         return replica
+
+    def _wanted(self) -> tuple[Resource, ...]:
+        """Return all collections, and what is one although it is no resource."""
+        replicate = self._settings.replicate
+        return (*replicate.resources, *([_TOPOLOGY] if replicate.topology else ()))
+
+    def _feed(self, resource: Resource) -> Origin:
+        if resource is _TOPOLOGY:
+            follow = partial(follow_gateway_api, self._kube)
+            return TopologyFeed(follow, self._readiness, currency=self._currency)
+        replicate = self._settings.replicate
+        return Feed(self._kube, replicate, resource, self._readiness, currency=self._currency)
 
     def _shape(self, replica: Replica) -> None:
         """Let what is listed in as soon as it is known what to keep of it."""
@@ -399,6 +433,9 @@ class Resources:
 
     def _mirror(self, resource: Resource) -> Mirror:
         replicate = self._settings.replicate
+        if resource is _TOPOLOGY:
+            root = (replicate.root,)
+            return Mirror(TOPOLOGY, root, self._wake, projection=verbatim, versioned=False)
         scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
         projection = project if resource.paths is None else keeping(resource.paths)
         auto = replicate.is_auto(resource)

@@ -32,6 +32,7 @@ _LIVE = frozenset(
         "replicate.namespaces",
         "replicate.ignore_namespaces",
         "replicate.resources",
+        "replicate.topology",
         "placement.resources",
     )
 )

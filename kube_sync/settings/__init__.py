@@ -12,6 +12,7 @@ from kube_sync.settings.addresses import check_stream, masked, parse_listen
 from kube_sync.settings.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
 from kube_sync.settings.load import Source, effective, load_settings, source_of
 from kube_sync.settings.model import (
+    TOPOLOGY,
     Admission,
     Allow,
     Coordination,
@@ -44,6 +45,7 @@ __all__ = [
     "CONFIG_ENV",
     "ENV_PREFIX",
     "SYSTEMS",
+    "TOPOLOGY",
     "Admission",
     "Allow",
     "Coordination",

@@ -11,6 +11,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.objects import GroupVersionResource
 from kube_sync.settings.addresses import check_status, check_url, parse_listen
 from kube_sync.settings.model import (
+    TOPOLOGY,
     Admission,
     Decisions,
     EnforceSchedulingPolicy,
@@ -37,6 +38,7 @@ def check(settings: Settings) -> None:
             )
             raise Misconfigured(msg)
         names[resource.name] = resource.gvr
+    _check_topology(settings)
     check_builtin(settings)
     _check_policy_sync(settings.policy_sync)
     targets: dict[GroupVersionResource, str] = {}
@@ -125,6 +127,25 @@ def _check_selection(replicate: Replicate) -> None:
                 msg = f"{path}.{name}: empty; leave it out to select everything"
                 raise Misconfigured(msg)
         _check_fields(f"{path}.fields", resource)
+
+
+def _check_topology(settings: Settings) -> None:
+    if not settings.replicate.topology:
+        return
+    for index, resource in enumerate(settings.replicate.resources):
+        if resource.name == TOPOLOGY:
+            msg = (
+                f'replicate.resources[{index}]: {resource.gvr} is "{TOPOLOGY}" in OPA, as what'
+                " replicate.topology makes is; give it another name with `as`"
+            )
+            raise Misconfigured(msg)
+    if TOPOLOGY in settings.placement.resources:
+        index = settings.placement.resources.index(TOPOLOGY)
+        msg = (
+            f'placement.resources[{index}]: "{TOPOLOGY}" is no resource of the API server, and'
+            " decisions are about these"
+        )
+        raise Misconfigured(msg)
 
 
 def _check_labelled(labelled: Labelled) -> None:

@@ -84,6 +84,7 @@ class Resource(Section, frozen=True, rename={"as_": "as"}):
         return GroupVersionResource(self.group, self.version, self.resource)
 
 
+TOPOLOGY = "topology"  # the collection that is made of many resources, and is none itself
 _CLUSTERS = Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "clusters")
 _REPLICASETS = Resource("apps", "v1", "replicasets")
 
@@ -97,6 +98,7 @@ class Replicate(Section, frozen=True):
     namespaces: tuple[Namespace, ...] = ()  # none: all
     ignore_namespaces: tuple[Namespace, ...] = ()
     resources: tuple[Resource, ...] = (_CLUSTERS, _REPLICASETS)
+    topology: bool = False  # what policies of the Gateway API come to, as data.<root>.topology
 
     def is_auto(self, resource: Resource) -> bool:
         """Tell whether the policies say which fields of a resource to replicate."""

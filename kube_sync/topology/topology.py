@@ -123,6 +123,16 @@ class Topology:
         for end in self._ends(policies.kind):
             yield from policies.at(end)
 
+    def effective_at(self, kind: GroupKind, end: Locator) -> tuple[EffectivePolicy, ...] | None:
+        """Return what a kind of policies comes to on each path to a node.
+
+        None where the kind does not take effect at it. What has not changed is the same object.
+        """
+        policies = self._effective[kind]
+        level = policies.kind.level
+        takes = self._state.nodes[end].kind in level if level else bool(policies.attached(end))
+        return policies.at(end) if takes else None
+
     def policy(self, locator: Locator) -> tuple[Policy, Aim]:
         """Return a policy as it was read, and what it targets."""
         return self._read[locator]

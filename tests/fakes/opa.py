@@ -206,7 +206,7 @@ class FakeOpa:
             value: Any = self.data.get("kubernetes", {})
             for part in filter(None, item):
                 value = value.get(part) if isinstance(value, dict) else None
-            if value is not None and not item[2]:
+            if (value is not None and not item[2]) or (value is not None and item[0] == "topology"):
                 found[str(index)] = ""
             elif isinstance(value, dict) and "name" in value.get("metadata", {}):
                 found[str(index)] = value["metadata"].get("resourceVersion", "")

@@ -133,6 +133,11 @@ class FollowedKinds:
         return {id_: kind.unseen for id_, kind in self._kinds.items() if kind.unseen}
 
     @property
+    def troubles(self) -> Mapping[GroupKind, str]:
+        """Why what is known of kinds that are there is not current, in words."""
+        return {id_: kind.failure for id_, kind in self._kinds.items() if kind.failure}
+
+    @property
     def choices(self) -> Mapping[GroupKind, Choice]:
         """How each kind is followed that there is."""
         return {id_: kind.choice for id_, kind in self._kinds.items()}

@@ -47,7 +47,14 @@ class FollowedKind:
         self._patience = patience
         self._denied = ""
         self._trouble = "not listed yet"
+        self._failure = ""  # of what was asked last
+        self._missing = False  # and it was that the API server does not know the kind
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def failure(self) -> str:
+        """Why what is known of it is not current, "" where nothing is in the way."""
+        return "" if self._missing and self._may_be_absent() else self._failure
 
     def close(self) -> None:
         """Wait for nothing more."""
@@ -85,10 +92,11 @@ class FollowedKind:
         self._store.apply(event)
 
     def _report(self, reason: str | None) -> None:
-        self._trouble = reason or ""
+        self._trouble = self._failure = reason or ""
         self.tell()
 
     def _failed(self, error: SyncError) -> None:
+        self._missing = isinstance(error, NotFound)
         self._denied = str(error) if isinstance(error, Refused | NotFound) else ""
         if not self._denied:
             self.close()  # denied all along, or nothing is known

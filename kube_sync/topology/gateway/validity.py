@@ -6,6 +6,7 @@ reference: Listener.hostname, AllowedRoutes, RouteGroupKind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,7 +25,8 @@ _OF_PROTOCOL = {
     "TCP": frozenset({_TCP}),
     "UDP": frozenset({_UDP}),
 }
-_WITH_HOSTNAMES = frozenset({_HTTP, _GRPC, _TLS})
+WITH_HOSTNAMES = frozenset({_HTTP, _GRPC, _TLS})
+ANY_HOSTNAME = "*"
 _NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
 
 
@@ -57,10 +59,28 @@ def allows(listener: Node, route: Node, view: View) -> bool:
 def hostnames_meet(listener: Node, route: Node) -> bool:
     """Tell whether a listener and a route have a hostname in common. Raises Malformed."""
     own = text(listener.body, "hostname").lower()
-    if not own or route.kind not in _WITH_HOSTNAMES:
+    if not own or route.kind not in WITH_HOSTNAMES:
         return True
     wanted = texts(route.body, "spec", "hostnames")
     return not wanted or any(_meet(own, name.lower()) for name in wanted)
+
+
+def shared_hostnames(own: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return what hostnames in lower case have in common, the narrower one of each two.
+
+    Where one side says none it is what the other one says; `*` where nobody says any.
+    """
+    if not own or not wanted:
+        return tuple(dict.fromkeys(own or wanted)) or (ANY_HOSTNAME,)
+    # The longer one of two that meet is the narrower one: a wildcard stands for a label or more.
+    found = {
+        max(one, other, key=_width): None for one in own for other in wanted if _meet(one, other)
+    }
+    return tuple(found)
+
+
+def _width(name: str) -> tuple[bool, int]:
+    return not name.startswith("*."), len(name)
 
 
 def _meet(one: str, other: str) -> bool:

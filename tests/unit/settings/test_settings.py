@@ -29,6 +29,7 @@ replicate:
   verify: 0.0
   namespaces: []                                        # none: all
   ignore_namespaces: []
+  topology: false
   resources:
     - {group: multicluster.x-k8s.io, version: v1alpha1, resource: clusterprofiles, as: clusters}
     - {group: apps, version: v1, resource: replicasets}
@@ -126,6 +127,12 @@ def test_the_documented_configuration_names_every_field(file: Path) -> None:
         for part in field.path.split("."):
             assert part in below, field.path
             below = below[part]
+
+
+def test_a_resource_may_be_called_topology_where_none_is_made(file: Path) -> None:
+    text = f"replicate: {{resources: [{_THING[:-1]}, as: topology}}]}}"
+    loaded = _load(file, f"{text}\nplacement: {{resources: [topology]}}")
+    assert [resource.name for resource in loaded.targets()] == ["topology"]
 
 
 def test_the_default_targets_are_the_replicasets() -> None:
@@ -289,6 +296,20 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
             'placement.resources[1]: "b" is things.v1.g.io, as "things" is',
         ),
         (
+            f"replicate: {{topology: true, resources: [{_THING[:-1]}, as: topology}}]}}",
+            (
+                'replicate.resources[0]: things.v1.g.io is "topology" in OPA, as what'
+                " replicate.topology makes is; give it another name with `as`"
+            ),
+        ),
+        (
+            "replicate: {topology: true}\nplacement: {resources: [replicasets, topology]}",
+            (
+                'placement.resources[1]: "topology" is no resource of the API server, and'
+                " decisions are about these"
+            ),
+        ),
+        (
             "replicate: {namespaces: [a, b], ignore_namespaces: [c, b]}",
             'replicate.ignore_namespaces[1]: "b" is in replicate.namespaces too',
         ),
@@ -428,6 +449,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "replicate.root": ("fleet", "fleet"),
     "replicate.fields": ("auto", "auto"),
     "replicate.verify": ("0.01", 0.01),
+    "replicate.topology": ("true", True),
     "replicate.namespaces": ("[a, b]", ("a", "b")),
     "replicate.ignore_namespaces": ("[kube-system]", ("kube-system",)),
     "replicate.resources": (_ONE_RESOURCE, (Resource("", "v1", "replicasets"),)),

@@ -1,0 +1,85 @@
+"""What listeners, routes and rules say themselves of the requests that a path is for.
+
+Keeps true: the hostnames of a path are those that its listener and its route share, as the Gateway
+API intersects them (HTTPRouteSpec.hostnames); a field that means nothing says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kube_sync.topology.gateway import LISTENER, ROUTES, RULES
+from kube_sync.topology.gateway.validity import WITH_HOSTNAMES, shared_hostnames
+from kube_sync.topology.graph import Path
+from kube_sync.topology.identity import Locator
+from kube_sync.topology.nodes import Node
+from kube_sync.topology.shapes import Malformed, items, text, texts
+from kube_sync.topology.topology import Topology
+
+_Said = tuple[Any, ...]
+_NOTHING: _Said = ()
+_ROUTES, _RULES = frozenset(ROUTES), frozenset(RULES)
+
+
+class Words:
+    """The words of nodes, as they were when they were looked at last."""
+
+    def __init__(self) -> None:
+        self._known: dict[Locator, _Said] = {}
+        self._shared: dict[tuple[_Said, _Said], tuple[str, ...]] = {}
+
+    def changed(self, topology: Topology, nodes: Iterable[Locator]) -> set[Locator]:
+        """Take note of what nodes say now; return those that said something else before."""
+        found = set()
+        for locator in nodes:
+            new = _said(topology[locator]) if locator in topology else None
+            old = self._known.get(locator)
+            if new is None or not new:
+                self._known.pop(locator, None)
+            else:
+                self._known[locator] = new
+            if (old or _NOTHING) != (new or _NOTHING) and new is not None:
+                found.add(locator)
+        return found
+
+    def on(self, topology: Topology, path: Path) -> tuple[Sequence[str], Sequence[Any]]:
+        """Return the hostnames of a path, and the matches of the rule on it."""
+        own: _Said = _NOTHING
+        wanted: _Said | None = None
+        matches: Sequence[Any] = _NOTHING
+        for locator in path:
+            kind = topology[locator].kind
+            if kind == LISTENER:
+                own = self._of(topology, locator)
+            elif kind in _ROUTES:
+                wanted = self._of(topology, locator) if kind in WITH_HOSTNAMES else None
+                own = own if kind in WITH_HOSTNAMES else _NOTHING
+            elif kind in _RULES:
+                matches = self._of(topology, locator)
+        return self._hostnames(own, wanted or _NOTHING), matches
+
+    def _of(self, topology: Topology, locator: Locator) -> _Said:
+        found = self._known.get(locator)
+        if found is None:
+            found = self._known[locator] = _said(topology[locator])
+        return found
+
+    def _hostnames(self, own: _Said, wanted: _Said) -> tuple[str, ...]:
+        found = self._shared.get((own, wanted))
+        if found is None:
+            found = self._shared[own, wanted] = shared_hostnames(own, wanted)
+        return found
+
+
+def _said(node: Node) -> _Said:
+    """Return the hostname of a listener, the hostnames of a route, or the matches of a rule."""
+    try:
+        if node.kind == LISTENER:
+            own = text(node.body, "hostname").lower()
+            return (own,) if own else _NOTHING
+        if node.kind in _ROUTES:
+            return tuple(name.lower() for name in texts(node.body, "spec", "hostnames"))
+        return tuple(items(node.body, "matches")) if node.kind in _RULES else _NOTHING
+    except Malformed:
+        return _NOTHING
