@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+from benchmarks.topologyburst import measure_burst
 from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.topology import Topology
 from tests.fakes.topologies import Object, route, topology, world
@@ -37,7 +38,7 @@ def measure_topology(runs: int) -> dict[str, float]:
         f"topology, one of {_ROUTES} routes moves (ms)": moved_s * 1e3,
         "topology, one route to a full build, ratio": moved_s / whole_s,
         "topology, one route and all conditions, ratio": told_s / whole_s,
-    }
+    } | measure_burst(whole, _ROUTES, runs)
 
 
 def paths(found: Topology) -> int:

@@ -124,7 +124,7 @@ class Controller:
         self._backlog.add(heeded, step.affected)
         self._wanted = self._wanted or step.anew or bool(heeded)
         if not self._leadership.held:
-            self._note(None)
+            self._note(_reason(step.error))
             return None
         return await self._call(step.error) if self._wanted else None
 
@@ -146,7 +146,7 @@ class Controller:
         if error is None:
             metrics.topology_events.inc(len(events))
             self._backlog.clear()
-        self._note(None if error is None else f"the graph is as it was before: {error}")
+        self._note(_reason(error))
         return None
 
     def _failed(self, failure: Exception) -> None:
@@ -155,3 +155,7 @@ class Controller:
         expected = isinstance(failure, SyncError)
         log.warning("reconcile_failed", error=reason, exc_info=None if expected else failure)
         self._note(f"reconcile failed: {reason}")
+
+
+def _reason(error: SyncError | None) -> str | None:
+    return None if error is None else f"the graph is as it was before: {error}"

@@ -1,35 +1,30 @@
 """The objects of all followed kinds, as the API server last told them, and what became of them.
 
-Keeps true: an object is here exactly while the API server says so. A LIST that broke off changes
-nothing. A kind that the API server says it does not know keeps its objects for a while, since it
-says so of every CustomResourceDefinition for a moment after it was restarted. What cannot be read
-of an object leaves it as it was read last. It knows nothing of HTTP, of versions of an API, and of
-graphs, and it waits for nothing.
+Keeps true: an object is here exactly while the API server says so. A kind that the API server says
+it does not know keeps its objects for a while, since it says so of every CustomResourceDefinition
+for a moment after it was restarted. It knows nothing of HTTP, of versions of an API, and of graphs,
+and it waits for nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import msgspec
 import structlog
 
-from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
 from kube_sync.topology.controller.events import ResourceEvent, means_the_same
-from kube_sync.topology.identity import GroupKind, Locator, locator
+from kube_sync.topology.controller.kindstore import KindStore
+from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.nodes import Body, Kind
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 # An API server that starts serves its CustomResourceDefinitions within seconds.
 _GONE_AFTER = 30.0
-_SLICE = 100  # objects that are read before others may run
 
 
 @dataclass(slots=True)
@@ -69,7 +64,7 @@ class World:
         """
         followed = self._followed.setdefault(kind.id, _Followed(kind))
         followed.kind = kind
-        followed.store = store = _KindStore(self, kind)
+        followed.store = store = KindStore(self, kind)
         self._news()
         return store
 
@@ -175,80 +170,3 @@ class World:
             return None
         meaning = old is None or new is None or not means_the_same(old, new)
         return ResourceEvent(kind, key.namespace, key.name, old, new, meaning)
-
-
-class _KindStore:
-    """The Store of one Reflector."""
-
-    def __init__(self, world: World, kind: Kind) -> None:
-        self._world = world
-        self._kind = kind
-        self._listing: dict[Locator, tuple[ObjectKey, Body]] = {}
-        self._listed = False  # so that what the World holds was read here, in this version
-
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST; nobody sees it before the LIST is whole."""
-        for number, item in enumerate(items, 1):
-            name, key = self._names(item)
-            body = self._read(name, item)
-            if body is not None:
-                self._listing[name] = key, body
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly what the pages held, or what there was of a kind that is not known."""
-        listing, self._listing = self._listing, {}
-        if not self._world.listens(self, self._kind.id):
-            return
-        if known:
-            self._listed = True
-            self._world.replace(self._kind.id, listing)
-        else:
-            self._world.absent(self._kind.id)
-
-    def abandon(self) -> None:
-        """Forget the pages of a LIST that broke off."""
-        self._listing = {}
-
-    def apply(self, event: Event) -> None:
-        """Take one change in."""
-        if event.item is None or not self._world.listens(self, self._kind.id):
-            return
-        name, key = self._names(event.item)
-        if event.type == "DELETED":
-            self._world.change(self._kind.id, name, key, None)
-        elif (body := self._read(name, event.item)) is not None:
-            self._world.change(self._kind.id, name, key, body)
-
-    def _names(self, item: Item) -> tuple[Locator, ObjectKey]:
-        key = item.key if self._kind.namespaced else ObjectKey("", item.key.name)
-        return locator(self._kind.id, key.namespace, key.name), key
-
-    def _read(self, name: Locator, item: Item) -> Body | None:
-        """Return an object; of one that cannot be read what was read last, if anything was."""
-        held = self._world.get(name)
-        if self._listed and held is not None and _version(held) == (item.uid, item.version):
-            return held
-        try:
-            return _decoded(item)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            log.warning(
-                "object_left_out", kind=str(self._kind.id), key=str(item.key), error=str(error)
-            )
-            return held
-
-
-def _decoded(item: Item) -> Body:
-    """Decode an object. Raises ValueError: it has no name."""
-    if not item.key.name:
-        msg = "metadata.name: an object needs a name"
-        raise ValueError(msg)
-    body: dict[str, Any] = msgspec.json.decode(item.body)
-    body["metadata"].pop("managedFields", None)  # half of an object, and of use to nobody here
-    return body
-
-
-def _version(body: Body) -> tuple[str, str]:
-    metadata = body["metadata"]
-    return metadata.get("uid", ""), metadata.get("resourceVersion", "")

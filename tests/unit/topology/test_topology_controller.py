@@ -146,6 +146,20 @@ async def test_a_cluster_without_any_objects_is_reconciled_once(bed: Bed) -> Non
     assert bed.names() == []
 
 
+async def test_a_graph_without_any_policies_and_objects_is_reconciled_once() -> None:
+    bed = Bed(fruits=True)
+    bed.feed.load()
+    async with bed.run():
+        await bed.happened(1)
+
+
+async def test_what_is_waited_for_is_told_before_anything_happens(bed: Bed) -> None:
+    bed.news.clear()
+    async with bed.run():
+        await until(lambda: bed.notes)
+    assert str(GATEWAY) in str(bed.notes[0])
+
+
 async def test_a_change_is_a_reconcile(bed: Bed) -> None:
     bed.feed.load(gateway())
     async with bed.run():
@@ -366,6 +380,18 @@ async def test_a_graph_that_cannot_be_is_told_and_the_one_before_it_stands() -> 
     # With the state of the graph that they are in, for the first time.
     assert [event.locator for event in bed.calls[-1].events] == ["apple:1", "banana:1", "peach:1"]
     assert bed.notes[-1] is None
+
+
+async def test_who_waits_for_the_lease_tells_of_a_graph_that_cannot_be_too() -> None:
+    bed = Bed(fruits=True)
+    bed.leader.held = False
+    bed.feed.load(fruit("Apple", "1", "peach:1"), fruit("Orange", "1", "apple:1"))
+    plant(bed, fruit("Banana", "1", "orange:1"), fruit("Peach", "1", "banana:1"))
+    async with bed.run():
+        await until(lambda: "loop detected" in str(bed.notes[-1:]))
+        bed.feed.put(fruit("Apple", "1"))
+        await until(lambda: bed.notes[-1] is None)
+    assert not bed.calls
 
 
 def plant(bed: Bed, *fruits: Object) -> None:

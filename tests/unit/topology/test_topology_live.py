@@ -293,6 +293,19 @@ async def test_a_large_batch_may_pass_through_what_cannot_be() -> None:
     assert len(fruits.edges()) == 1 + 2 + 298
 
 
+async def test_a_first_slice_that_cannot_be_alone_is_taken_in_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kube_sync.topology.controller.live._SLICE", 1)
+    fruits = Fruits()
+    fruits.plant(("orange:1", "apple:1"), ("banana:1", "orange:1"), ("peach:1", "banana:1"))
+    await fruits.live.advance()
+    fruits.plant(("apple:1", "peach:1"), ("orange:1", ""))
+    step = await fruits.live.advance()
+    assert step.error is None
+    assert fruits.edges() == list(fruits.built_anew().all.edges())
+
+
 NAMES = st.tuples(st.sampled_from(FRUITS), st.integers(0, 2))
 
 

@@ -310,6 +310,27 @@ def test_an_object_without_a_name_is_left_out(feed: Feed) -> None:
     assert logs[0]["error"] == "metadata.name: an object needs a name"
 
 
+def nested(levels: int) -> bytes:
+    """Return an object of so many levels: itself, its metadata beside a spec of lists."""
+    lists = levels - 1
+    return b'{"metadata":{"name":"odd"},"spec":' + b"[" * lists + b"]" * lists + b"}"
+
+
+def test_an_object_that_is_nested_too_deeply_is_left_out(feed: Feed) -> None:
+    """It can be read, but comparing it would go deeper than Python goes."""
+    with capture_logs() as logs:
+        listed(feed.stores[GATEWAY], Listing([odd(body=nested(101))], V1))
+    assert feed.world.take() == []
+    assert logs[0]["error"] == "nested more than 100 levels deep"
+    listed(feed.stores[GATEWAY], Listing([odd(body=nested(100))], V1))
+    assert kinds(feed.world.take()) == [("create", "odd")]
+
+
+def test_a_long_object_is_not_a_deep_one(feed: Feed) -> None:
+    feed.load(gateway("long", *({"name": f"l{n}", "port": n} for n in range(1, 200))))
+    assert kinds(feed.world.take()) == [("create", "long")]
+
+
 def test_bookmarks_are_no_objects(feed: Feed) -> None:
     feed.load()
     feed.stores[GATEWAY].apply(Event("BOOKMARK", V1))

@@ -1,0 +1,143 @@
+"""Where a Reflector puts the objects of one kind: they are read, and handed to the World.
+
+Keeps true: a LIST is seen whole or not at all, and one that broke off changes nothing. What cannot
+be read of an object leaves it as it was read last, with a log line. Who was replaced changes
+nothing any more, whatever it still has in its hands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.reflector import Store
+from kube_sync.objects import ObjectKey
+from kube_sync.topology.identity import GroupKind, Locator, locator
+from kube_sync.topology.nodes import Body, Kind
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_SLICE = 100  # objects that are read before others may run
+# Nested deeper than this an object is no use: what compares and merges JSON calls itself for each
+# level, and who may write one object must not be able to stop what is done about all others.
+_DEEPEST = 100
+
+
+class World(Protocol):
+    """Who holds the objects of all kinds."""
+
+    def get(self, locator: Locator) -> Body | None:
+        """Return what is held of an object."""
+        ...
+
+    def listens(self, store: Store, kind: GroupKind) -> bool:
+        """Tell whether a store is the one of its kind still."""
+        ...
+
+    def replace(self, kind: GroupKind, objects: Mapping[Locator, tuple[ObjectKey, Body]]) -> None:
+        """Hold exactly these objects of a kind."""
+        ...
+
+    def absent(self, kind: GroupKind) -> None:
+        """Take note that the API server does not know a kind."""
+        ...
+
+    def change(self, kind: GroupKind, name: Locator, key: ObjectKey, body: Body | None) -> None:
+        """Hold this state of an object, None: it is gone."""
+        ...
+
+
+class KindStore:
+    """The Store of one Reflector."""
+
+    def __init__(self, world: World, kind: Kind) -> None:
+        self._world = world
+        self._kind = kind
+        self._listing: dict[Locator, tuple[ObjectKey, Body]] = {}
+        self._listed = False  # so that what the World holds was read here, in this version
+
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST; nobody sees it before the LIST is whole."""
+        for number, item in enumerate(items, 1):
+            name, key = self._names(item)
+            body = self._read(name, item)
+            if body is not None:
+                self._listing[name] = key, body
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def finish(self, *, known: bool) -> None:
+        """Hold exactly what the pages held, or what there was of a kind that is not known."""
+        listing, self._listing = self._listing, {}
+        if not self._world.listens(self, self._kind.id):
+            return
+        if known:
+            self._listed = True
+            self._world.replace(self._kind.id, listing)
+        else:
+            self._world.absent(self._kind.id)
+
+    def abandon(self) -> None:
+        """Forget the pages of a LIST that broke off."""
+        self._listing = {}
+
+    def apply(self, event: Event) -> None:
+        """Take one change in."""
+        if event.item is None or not self._world.listens(self, self._kind.id):
+            return
+        name, key = self._names(event.item)
+        if event.type == "DELETED":
+            self._world.change(self._kind.id, name, key, None)
+        elif (body := self._read(name, event.item)) is not None:
+            self._world.change(self._kind.id, name, key, body)
+
+    def _names(self, item: Item) -> tuple[Locator, ObjectKey]:
+        key = item.key if self._kind.namespaced else ObjectKey("", item.key.name)
+        return locator(self._kind.id, key.namespace, key.name), key
+
+    def _read(self, name: Locator, item: Item) -> Body | None:
+        """Return an object; of one that cannot be read what was read last, if anything was."""
+        held = self._world.get(name)
+        if self._listed and held is not None and _version(held) == (item.uid, item.version):
+            return held
+        try:
+            return _decoded(item)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            log.warning(
+                "object_left_out", kind=str(self._kind.id), key=str(item.key), error=str(error)
+            )
+            return held
+
+
+def _decoded(item: Item) -> Body:
+    """Decode an object. Raises ValueError: it has no name, or is nested too deeply."""
+    if not item.key.name:
+        msg = "metadata.name: an object needs a name"
+        raise ValueError(msg)
+    body: dict[str, Any] = msgspec.json.decode(item.body)
+    body["metadata"].pop("managedFields", None)  # half of an object, and of use to nobody here
+    brackets = item.body.count(b"{") + item.body.count(b"[")
+    if brackets > _DEEPEST and _is_deep(body):
+        msg = f"nested more than {_DEEPEST} levels deep"
+        raise ValueError(msg)
+    return body
+
+
+def _is_deep(body: object) -> bool:
+    level: list[Any] = [body]
+    for _ in range(_DEEPEST):
+        inside = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for values in inside for value in values if isinstance(value, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _version(body: Body) -> tuple[str, str]:
+    metadata = body["metadata"]
+    return metadata.get("uid", ""), metadata.get("resourceVersion", "")
