@@ -7,6 +7,7 @@ held but what somebody is interested in, since schemas are large.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 DEFINITIONS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 _ESTABLISHED = "Established"
+_SLICE = 20  # of a LIST, before others may run: a definition may have a megabyte
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,8 +174,11 @@ class Definitions:
 
     async def page(self, items: Sequence[Item]) -> None:
         """Take a part of a LIST."""
-        found = (self._read(item) for item in items)
-        self._listing |= {one.name: one for one in found if one is not None}
+        for number, item in enumerate(items, 1):
+            if (found := self._read(item)) is not None:
+                self._listing[found.name] = found
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
 
     def finish(self, *, known: bool) -> None:
         """Hold exactly what the LIST held; an API server that lacks even these says nothing."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from copy import deepcopy
@@ -16,6 +17,7 @@ from kube_sync.kube.definitions import Definitions, Version, definition_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from tests.fakes.definitions import POLICY, definition
 from tests.fakes.listing import Listing, listed
+from tests.unit.async_tools import running
 
 GROUP = "shop.example"
 _VERSION = ResourceVersion("7")
@@ -148,6 +150,25 @@ async def test_a_list_that_broke_off_is_forgotten() -> None:
     bench.definitions.abandon()
     bench.definitions.finish(known=True)
     assert bench.kinds == []
+
+
+async def test_others_run_while_a_large_list_is_read() -> None:
+    definitions = Bench().definitions
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    bodies = (definition(f"Shop{number}", GROUP, "v1") for number in range(100))
+    items = [item(body) for body in bodies]
+    async with running(other()):
+        await definitions.page(items)
+        assert turns >= 4
+    definitions.finish(known=True)
+    assert len(list(definitions)) == 100
 
 
 def test_a_404_changes_nothing() -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube_sync.errors import Refused, Retriable, SyncError
 from kube_sync.kube.collection import Event, Item, Page, ResourceVersion
@@ -282,3 +284,30 @@ async def test_what_is_wanted_after_the_end_is_not_started(bench: Bench) -> None
         await asyncio.sleep(0)
     bench.following.want({V1: bench.feed(Memory())})
     assert bench.sources == {}
+
+
+@given(st.lists(st.dictionaries(st.sampled_from([V1, V2]), st.sampled_from("ab")), max_size=6))
+def test_whoever_changes_his_mind_gets_what_he_said_last(
+    wants: list[dict[GroupVersionResource, str]],
+) -> None:
+    async def play() -> None:
+        bench, store = Bench(), Memory()
+        feeds = {name: bench.feed(store) for name in "ab"}
+        bench.following.want(
+            {gvr: feeds[name] for gvr, name in (wants[0] if wants else {}).items()}
+        )
+        async with running(bench.following.run()):
+            for want in wants:
+                await asyncio.sleep(0)
+                bench.following.want({gvr: feeds[name] for gvr, name in want.items()})
+            wanted = dict.fromkeys(wants[-1] if wants else {}, 1)
+            await until(lambda: opened(bench) == wanted)
+            assert bench.following.wanted == wanted.keys()
+        assert opened(bench) == {}
+
+    asyncio.run(play())
+
+
+def opened(bench: Bench) -> dict[GroupVersionResource, int]:
+    counts = {gvr: sum(one.open for one in found) for gvr, found in bench.sources.items()}
+    return {gvr: count for gvr, count in counts.items() if count}

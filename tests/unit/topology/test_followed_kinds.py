@@ -15,16 +15,17 @@ from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.topology import GroupKind, PolicyKind
+from kube_sync.topology import GroupKind, Locator, PolicyKind
 from kube_sync.topology.controller.choosing import BUILTIN, Chooser
 from kube_sync.topology.controller.following import FollowedKinds
+from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, status, watches
 from tests.fakes.clients import key, kube_of
 from tests.fakes.definitions import POLICY, definition, install, resource, uninstall
 from tests.fakes.http import Handler, answer
-from tests.fakes.topologies import API, GROUP
+from tests.fakes.topologies import API, GROUP, color, gateway, target
 from tests.unit.async_tools import running, until
 
 SHADE = GroupKind("example.com", "Shade")
@@ -151,6 +152,10 @@ def denied(api: FakeApiServer, *gvrs: GroupVersionResource) -> None:
         api.http.fault(lists(gvr), refusal(message), times=10**9)
 
 
+def content(body: dict[str, Any]) -> dict[str, Any]:
+    return {"spec": body["spec"]}
+
+
 def refusal(message: str) -> Handler:
     async def handle(_request: Any, _proceed: Any) -> Any:
         return status(403, "Forbidden", message)
@@ -203,10 +208,26 @@ async def test_a_kind_of_policies_that_is_installed_is_followed(bench: Bench) ->
         assert not bench.kinds.policies
         install(bench.api, SHADE_DEFINITION)
         await until(lambda: bench.kinds.policies)
+        await bench.api.watched(SHADES)
         bench.api.put(SHADES, key("p"))
         await until(lambda: bench.names() == {"p"})
         assert [kind.id for kind in bench.kinds.policies] == [SHADE]
         assert (bench.changes, bench.note(SHADE)) == (1, "ok")
+
+
+async def test_a_live_topology_has_the_kinds_that_are_followed(bench: Bench) -> None:
+    install(bench.api, GATEWAY_DEFINITION)
+    bench.api.put(GATEWAYS, key("gw"), **content(gateway("gw")))
+    async with bench.following():
+        live = LiveTopology(bench.world, bench.kinds, API.kinds, API.links)
+        await until(lambda: not live.waiting)
+        await live.advance()
+        install(bench.api, SHADE_DEFINITION)
+        bench.api.put(SHADES, key("p"), **content(color("p", target(name="gw"))))
+        await until(lambda: bench.names() == {"gw", "p"})
+        await live.advance()
+        target_ = Locator(f"gateway.{GROUP}:default/gw")
+        assert live.topology.all.parents(target_) == ("shade.example.com:default/p",)
 
 
 async def test_a_definition_is_waited_for_until_it_is_established(bench: Bench) -> None:
