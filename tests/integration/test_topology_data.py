@@ -18,6 +18,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Kubernetes, Opa, Placement, Policies, Replicate, Settings
 from tests.fakes.topologies import (
@@ -171,6 +172,8 @@ async def test_an_opa_that_is_restarted_or_changed_by_hand_gets_it_again(
         await eventually(lambda: world.says(0))
         assert await asyncio.to_thread(world.topology) == before
 
+        # It would come with the policies, as a bundle that nobody serves here.
+        await world.client.put_policy(AUDIT_MODULE, audit_module("kubernetes"))
         by_hand = {
             "op": "remove",
             "path": f"/kubernetes/topology/merged/{next(iter(before['merged']))}",
