@@ -191,9 +191,10 @@ async def test_an_account_without_permission_is_told_which_kind_it_lacks(
         assert "targetables" not in await asyncio.to_thread(world.topology)
         colors.apply(ROOT / "manifests/topology-data-rbac")
         # As the controller does that fills aggregated roles, which is not part of an API server.
-        colors.kubectl(
-            *("create", "clusterrolebinding", f"{namespace}-colors"),
-            "--clusterrole=kube-sync-topology-data-colorpolicies",
-            "--serviceaccount=kube-sync:kube-sync-replicator",
-        )
+        for role in ("gateway-api", "colorpolicies"):
+            colors.kubectl(
+                *("create", "clusterrolebinding", f"{namespace}-{role}"),
+                f"--clusterrole=kube-sync-topology-{role}",
+                "--serviceaccount=kube-sync:kube-sync-replicator",
+            )
         await eventually(world.lacks_only_others, seconds=60)
