@@ -25,7 +25,7 @@ _WORDS: Final = (
 
 
 class Fenced(Retriable):
-    """This process may not write, so nothing is known of what would have become of it."""
+    """Another process may write by now, so nothing is known of what would have become of it."""
 
 
 class Sending:
