@@ -181,8 +181,9 @@ class Hub:
     def _tell_all(self, holds: tuple[Held, ...]) -> None:
         held = sum(len(one) for one in self._held.values())
         copies = [sum(column) for column in zip(*self._copies.values(), strict=True)] or [0, 0]
-        for state, number in zip(("wanted", "placed", "held"), (*copies, held), strict=True):
-            metrics.policy_sync_copies.labels(state).set(number)
+        metrics.policy_sync_wanted.set(copies[0])
+        metrics.policy_sync_placed.set(copies[1])
+        metrics.policy_sync_held.set(held)
         self._note("copies", f"{copies[1]} placed, {copies[0]} wanted")
         why = "; ".join(f"{one.reason} (released by: {one.release})" for one in holds)
         self._note("removals", f"{held} held: {why}" if held and why else "none held")
@@ -211,7 +212,7 @@ class Hub:
     async def _reconciled(self, subject: Subject) -> None:
         if not self._surveyed or not self._may():
             return  # it is added again when everything is
-        with metrics.policy_sync_seconds.time():
+        with metrics.policy_sync_reconcile_seconds.time():
             try:
                 again = await self._reconcile(subject)
             except Fenced:
