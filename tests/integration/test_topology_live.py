@@ -34,7 +34,7 @@ from tests.fakes.topologies import (
 from tests.faults.proxy import FaultProxy, reply
 from tests.integration.test_machinery import BLUE, condition, listeners
 from tests.integration.test_pair import eventually
-from tests.integration.topology_world import ACCOUNT, OURS, ROOT, Ask, Live, metric, readiness
+from tests.integration.topology_world import ACCOUNT, OURS, ROOT, Ask, Live, Said, metric, readiness
 from tools.servers.apiserver import write_kubeconfig
 from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.processes import ProcessServer
@@ -82,12 +82,12 @@ async def settled(live: Live, process: ProcessServer, space: str) -> None:
     await eventually(lambda: "/last" in live.picture(), expected=False)
 
 
-def affects(said: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+def affects(said: set[Said]) -> set[Said]:
     """Return what the controller says; of routes their gateway's controller says the rest."""
     return {one for one in said if one[0].startswith("colorpolicy.") or "Affected" in one[1]}
 
 
-def at_rules(said: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+def at_rules(said: set[Said]) -> set[Said]:
     """Return what there is no place for in any status: rules of routes and ports have none."""
     return {one for one in said if "#" in one[0] and not one[0].startswith("gateway.")}
 

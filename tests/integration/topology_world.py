@@ -275,12 +275,12 @@ def _ours(conditions: Iterable[Object] | None) -> list[Object]:
 
 
 def _run(objects: str, output: str) -> str:
-    command = [_PROGRAM, "topology", "-f", "-", "-o", output]
+    command: list[str | Path] = [_PROGRAM, "topology", "-f", "-", "-o", output]
     answer = subprocess.run(
         command, input=objects, capture_output=True, text=True, timeout=60, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    return answer.stdout
+    return str(answer.stdout)
 
 
 def _ask(line: Any) -> Ask:
