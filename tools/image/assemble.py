@@ -40,9 +40,10 @@ _NOT_NEEDED = frozenset(
         "venv",
     )
 )
-_FOR_SHELLS = frozenset(("activate", "activate.csh", "activate.fish", "Activate.ps1"))
+# Of the environment's programs; the others are for shells, or belong to libraries.
+_PROGRAMS = ("kube-sync", "opa", "python")
 _ACCOUNTS = {
-    "etc/passwd": f"root:x:0:0:root:/:/nonexistent\nnonroot:x:{USER}:{USER}:nonroot:/:/nonexistent\n",
+    "etc/passwd": f"root:x:0:0::/:/nonexistent\nnonroot:x:{USER}:{USER}::/:/nonexistent\n",
     "etc/group": f"root:x:0:\nnonroot:x:{USER}:\n",
     # The order that glibc has had built in since 2.37: a container's /etc/hosts comes first.
     "etc/nsswitch.conf": "hosts: files dns\n",
@@ -80,8 +81,7 @@ class Root:
             place = Path("/") / Path(base).relative_to(self._source)
             links = (name for name in folders if Path(base, name).is_symlink())
             for name in (*files, *links):
-                if name not in left_out:
-                    self.add(place / name)
+                self.add(place / name)
 
     def write(self, path: str, text: str) -> None:
         """Write a file of our own, in place of one that was copied."""
@@ -111,7 +111,10 @@ def assemble(environment: Path, target: Path) -> None:
     root = Root(target)
     standard = Path(sysconfig.get_path("stdlib"))
     root.tree(standard, _NOT_NEEDED | {f"config-{sys.version_info[0]}.{sys.version_info[1]}"})
-    root.tree(environment, _FOR_SHELLS | {"__pycache__"})
+    root.tree(environment, {"__pycache__"})
+    for program in (target / environment.relative_to("/") / "bin").iterdir():
+        if not program.name.startswith(_PROGRAMS):
+            program.unlink()
     root.add(Path(sys.executable))
     certificates(root)
     for path, text in _ACCOUNTS.items():

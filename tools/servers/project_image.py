@@ -28,7 +28,7 @@ from tools.servers.wheels import build_project, collect_dependencies, digest, pr
 
 IMAGE = "kube-sync:dev"
 _INPUTS = "io.kube-sync.inputs"
-_ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 _CONTEXT = (
     "Dockerfile",
     "requirements.lock",
@@ -39,15 +39,13 @@ _CONTEXT = (
 )
 
 
-def ensure_project_image(root: Path = _ROOT) -> str:
+def ensure_project_image(root: Path = ROOT) -> str:
     """Return the image's name, once the engine holds it as made from the present sources."""
     with locked("image-kube-sync"), engine() as client:
         inputs = _inputs(root)
         if _label(client) != inputs:
             base = ensure_python_base(client)
-            _prepare(root)
-            with step(f"building {IMAGE} on {base} (about half a minute)"):
-                build_project_image(client, root, base, IMAGE, inputs)
+            build_project_image(client, root, base, IMAGE, inputs)
     return IMAGE
 
 
@@ -60,10 +58,12 @@ def build_project_image(
     *,
     cached: bool = True,
 ) -> None:
-    """Build the image from what lies prepared under build/, steps done before taken as they are."""
+    """Build the image without a network; steps that were done before are not done again."""
+    _prepare(root)
     arguments = {"BASE_IMAGE": base, "VERSION": __version__, "REVISION": revision(root)}
     arguments["SOURCE"] = os.environ.get("KUBE_SYNC_SOURCE_URL", "unknown")
-    with tempfile.TemporaryFile() as context:
+    said = f"building {image} on {base} (about half a minute)"
+    with step(said), tempfile.TemporaryFile() as context:
         _write_context(context, root)
         build_image(client, context, image, {_INPUTS: inputs}, arguments, cached=cached)
     client.images.prune(filters={"dangling": True, "label": _INPUTS})  # the ones it replaced
