@@ -9,7 +9,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import docker
 import pytest
@@ -66,12 +66,12 @@ def members(
     container = client.containers.create(image)
     try:
         with archive.open("wb") as file:
-            file.writelines(container.export())
+            file.writelines(cast("Iterator[bytes]", container.export()))
     finally:
         container.remove()
     # The engine puts these in each container; they are not the image's.
-    made = (".dockerenv", "dev", "proc", "sys", "etc/hostname", "etc/hosts", "etc/resolv.conf")
-    made = (*made, "etc/mtab")
+    of_etc = ("etc/hostname", "etc/hosts", "etc/resolv.conf", "etc/mtab")
+    made = (".dockerenv", "dev", "proc", "sys", *of_etc)
     with tarfile.open(archive) as tar:
         return {
             member.name: member for member in tar if not member.name.rstrip("/").startswith(made)
@@ -209,9 +209,9 @@ async def test_health_check_finds_the_page_of_whichever_command_runs(
     check = client.images.get(image).attrs["Config"]["Healthcheck"]["Test"]
     assert check[0] == "CMD"
 
-    def said() -> tuple[int, bool]:
+    def said() -> tuple[int | None, bool]:
         status, output = container.exec_run(check[1:])
-        return status, output.rstrip().endswith(b"not ready")
+        return status, cast("bytes", output).rstrip().endswith(b"not ready")
 
     await eventually(said, (1, True))
 
