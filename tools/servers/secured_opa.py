@@ -85,7 +85,7 @@ def opa_settings(url: str, ca_file: Path, token_file: Path) -> dict[str, object]
 def start_opa(
     launcher: Launcher, folder: Path, extra_arguments: Sequence[str] = (), *, by_bundle: bool = True
 ) -> RunningOpa:
-    """Start an empty OPA with TLS, tokens and authorization; its files lie below the folder.
+    """Start an empty OPA with TLS, tokens and authorization; its files lie below `folder`/opa.
 
     It fetches its policies from its replicator, unless `by_bundle` is false.
     """
@@ -131,7 +131,8 @@ def write_opa_files(folder: Path, pair: KeyPair, holders: Iterable[tuple[str, st
     write_pair(folder, "tls", pair)
     bundle = folder / AUTHZ_BUNDLE
     write_file(bundle / ".manifest", (_SYSTEM / ".manifest").read_bytes())
-    write_file(bundle / "authz.rego", (_SYSTEM / "authz/authz.rego").read_bytes())
+    for name in ("authz", "log"):
+        write_file(bundle / f"{name}.rego", (_SYSTEM / name / f"{name}.rego").read_bytes())
     write_file(bundle / "data.json", json.dumps(access_data(holders)).encode())
 
 
