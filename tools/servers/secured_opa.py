@@ -69,6 +69,7 @@ class RunningOpa:
     ca_file: Path
     token_files: Mapping[str, Path]  # by role
     replicator: Endpoint
+    authority: Authority  # of its certificate and its replicator's
 
     def settings(self) -> dict[str, object]:
         """Return the section `opa` of the replicator's configuration."""
@@ -106,7 +107,7 @@ def start_opa(
         launcher,
         lambda: opa_spec(server, free_port(), ca_file=ca_file, token=token, extra_arguments=extra),
     )
-    return RunningOpa(running, running.url, ca_file, token_files, replicator)
+    return RunningOpa(running, running.url, ca_file, token_files, replicator, authority)
 
 
 def _endpoint(folder: Path, authority: Authority) -> Endpoint:
