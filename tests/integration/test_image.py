@@ -23,6 +23,8 @@ from tools.servers.project_image import ROOT, build_project_image, ensure_projec
 from tools.servers.python_base import ensure_python_base
 from tools.servers.running import Launcher
 from tools.servers.versions import tools
+from tools.supply.__main__ import parts
+from tools.supply.parts import normal
 
 _CONFINED: dict[str, Any] = {
     "read_only": True,
@@ -229,3 +231,20 @@ def test_two_builds_of_the_same_sources_make_the_same_layers(
         assert len(layers[0]) == 1, "of the base nothing is left but what was laid out"
     finally:
         client.images.remove(again, force=True)
+
+
+def test_bill_of_materials_names_exactly_what_is_installed(
+    client: docker.DockerClient, image: str
+) -> None:
+    program = """
+import json
+from importlib.metadata import distributions
+print(json.dumps([[d.name, d.version] for d in distributions()]))
+"""
+    said: list[list[str]] = json.loads(run(client, image, "-c", program, entrypoint="python3"))
+    installed = {(normal(name), version) for name, version in said}
+    told = {(part.name, part.version) for part in parts() if part.ecosystem == "pypi"}
+    # What only other machines or newer Pythons need is left out by its marker.
+    assert installed - {("kube-sync", __version__)} == told
+    modules = {part.name: part.version for part in parts() if part.ecosystem == "golang"}
+    assert modules["github.com/open-policy-agent/opa"] == tools()["opa"].version

@@ -17,7 +17,13 @@ from tools.supply.sbom import bom
 ROOT = Path(__file__).resolve().parents[2]
 _LOCK = ROOT / "requirements.lock"
 _AUDIT_SECONDS = 60.0
-_NOT_ANSWERED = ("ConnectionError", "Connection refused", "Max retries", "timed out", "ServiceError")
+_NOT_ANSWERED = (
+    "ConnectionError",
+    "Connection refused",
+    "Max retries",
+    "timed out",
+    "ServiceError",
+)
 
 
 def parts() -> list[Part]:

@@ -62,7 +62,7 @@ def _of_distribution(name: str) -> str | None:
         found = metadata(name)
     except PackageNotFoundError:
         return None
-    said = found.get("License-Expression") or found.get("License") or ""
+    said = next((found[name] for name in ("License-Expression", "License") if name in found), "")
     return _SPDX.get(said, said) or None
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?P<rest>[^\n]*)", re.M)
+_REQUIREMENT = re.compile(
+    r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?P<rest>[^\n]*)", re.MULTILINE
+)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 # Go 1.18 and later: a magic, a flag that strings follow inline, then two of them (debug/buildinfo).
 _BUILD_INFO, _INLINE_AT, _STRINGS_AT = b"\xff Go buildinf:", 15, 32
@@ -39,7 +41,7 @@ def locked(lock: str) -> Iterator[Part]:
     for match, following in zip(found, [*found[1:], None], strict=True):
         text = lock[match.end() : following.start() if following else None]
         hashes = tuple(sorted(_HASH.findall(text)))
-        yield Part("pypi", _normal(match["name"]), match["version"], hashes)
+        yield Part("pypi", normal(match["name"]), match["version"], hashes)
 
 
 def go_modules(program: Path) -> Iterator[Part]:
@@ -69,6 +71,6 @@ def _string(data: bytes, at: int) -> tuple[bytes, int]:
             return data[at : at + length], at + length
 
 
-def _normal(name: str) -> str:
+def normal(name: str) -> str:
     """Return a distribution's name as indexes write it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
