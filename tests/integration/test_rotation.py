@@ -156,8 +156,11 @@ async def test_token_and_certificate_of_the_stream_are_replaced(world: World) ->
     served = pair.cert_pem.decode().strip()
     address = ("127.0.0.1", endpoint.port)
     await eventually(lambda: ssl.get_server_certificate(address).strip(), served)
-    (world.served / "replicator.token").write_text("the-next-token", encoding="utf-8")
-    endpoint.token_file.write_text("the-next-token", encoding="utf-8")
+    old, new = endpoint.token_file.read_text(encoding="utf-8"), "the-next-token"
+    endpoint.token_file.write_text(f"{old}\n{new}\n", encoding="utf-8")
+    (world.served / "replicator.token").write_text(new, encoding="utf-8")
+    await world.streams()
+    endpoint.token_file.write_text(new, encoding="utf-8")
     await world.streams()
     await world.replicates(token.read_text(encoding="utf-8"))
     assert world.pod.alive()
