@@ -6,11 +6,13 @@ old, then used, then what is old ends; nothing is restarted, and nothing is lost
 
 from __future__ import annotations
 
+import io
 import json
 import ssl
+import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,12 @@ from kube_sync.settings import Decisions
 from tests.integration.test_pair import eventually
 from tools.demo.components import start_service
 from tools.demo.fleet import cluster
-from tools.servers.files import LOOPBACK, write_pair
+from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.http import Answer, get
-from tools.servers.running import Launcher, RunningServer
-from tools.servers.secured_opa import RunningOpa, access_data, start_opa
-from tools.servers.specs import AUTHZ_BUNDLE
+from tools.servers.processes import ProcessLauncher
+from tools.servers.running import Launcher, RunningServer, free_port
+from tools.servers.secured_opa import RunningOpa, access_data, start_opa, write_opa_files
+from tools.servers.specs import AUTHZ_BUNDLE, opa_spec
 from tools.servers.stack import RunningStack
 
 pytestmark = pytest.mark.timeout(180)
@@ -164,3 +167,49 @@ async def test_token_and_certificate_of_the_stream_are_replaced(world: World) ->
     await world.streams()
     await world.replicates(token.read_text(encoding="utf-8"))
     assert world.pod.alive()
+
+
+def _mounted(folder: Path, source: Path, *replicators: str) -> Path:
+    """Lay out the authorization as the kubelet mounts a Secret, in place of what was there."""
+    turn = folder / f"..{len(list(folder.glob('..*')))}"
+    turn.mkdir(parents=True)
+    data = json.dumps(access_data([("replicator", token) for token in replicators])).encode()
+    with tarfile.open(turn / "authz.tar.gz", "w:gz") as archive:
+        for file in (".manifest", "authz.rego", "log.rego"):
+            archive.add(source / file, file)
+        member = tarfile.TarInfo("data.json")
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+    (folder / "..next").symlink_to(turn.name)
+    (folder / "..next").rename(folder / "..data")
+    mounted = folder / "authz.tar.gz"
+    if not mounted.is_symlink():
+        mounted.symlink_to("..data/authz.tar.gz")
+    return mounted
+
+
+async def test_access_list_in_a_mounted_secret_is_rotated_as_an_archive(tmp_path: Path) -> None:
+    """A mounted folder cannot be the bundle: OPA would read the kubelet's own folders in it too."""
+    source = tmp_path / "opa"
+    authority = make_authority("mounted")
+    write_opa_files(source, issue(authority, "opa", LOOPBACK), [])
+    ca_file = write_file(tmp_path / "ca.crt", authority.cert_pem)
+    files = source / AUTHZ_BUNDLE
+    archive = _mounted(tmp_path / "mount", files, "old")
+    spec = opa_spec(source, free_port(), ca_file=ca_file, token="old", extra_arguments=("--watch",))
+    arguments = [str(archive) if part == str(files) else part for part in spec.arguments]
+    assert str(archive) in arguments
+    server = ProcessLauncher().launch(replace(spec, arguments=tuple(arguments)))
+
+    def statuses() -> list[int]:
+        url = f"{server.url}/v1/data/kubernetes"
+        return [get(url, ca_file=ca_file, token=token).status for token in ("old", "new")]
+
+    try:
+        await eventually(statuses, [200, 401])
+        _mounted(tmp_path / "mount", files, "old", "new")
+        await eventually(statuses, [200, 200])
+        _mounted(tmp_path / "mount", files, "new")
+        await eventually(statuses, [401, 200])
+    finally:
+        server.kill()
