@@ -200,9 +200,14 @@ async def kube_client(settings: Kubernetes) -> AsyncGenerator[KubeClient]:
 async def connected(identity: Identity) -> AsyncGenerator[KubeClient]:
     """Yield a client for one API server. Raises Misconfigured."""
     tls = identity.tls(None)  # wrong now: say so
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        headers={"User-Agent": _USER_AGENT},
-        read_bufsize=_READ_BUFFER,
-    ) as session:
-        yield KubeClient(identity, session, tls)
+    try:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            headers={"User-Agent": _USER_AGENT},
+            read_bufsize=_READ_BUFFER,
+        ) as session:
+            yield KubeClient(identity, session, tls)
+    finally:
+        # A handshake that was cancelled leaves its socket to the next turn of the loop, and who
+        # ends with this client has none.
+        await asyncio.sleep(0)
