@@ -97,6 +97,6 @@ async def _patch(
     )
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         msg = f"what answers is no object: {error}"
         raise Retriable(msg) from error

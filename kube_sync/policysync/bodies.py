@@ -2,8 +2,9 @@
 
 Keeps true: what was there stays when a LIST fails, and when the API server says that it does not
 know the kind: it says so for a moment after a start, and a definition that somebody has deleted by
-mistake is no reason to take everything back that stood on it. What cannot be read is not held. What
-a write was answered with counts until the watch has come so far, so that nothing is written twice.
+mistake is no reason to take everything back that stood on it. What is no object is not held; of one
+that is nested too deeply it is held that it cannot be read, since it is there. What a write was
+answered with counts until the watch has come so far, so that nothing is written twice.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import structlog
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
+from kube_sync.topology.shapes import is_deeper
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -26,6 +28,10 @@ Body = Mapping[str, Any]
 Changed = Callable[[ObjectKey, Body | None, Body | None], None]
 
 _ABSENT_SECONDS: Final = 30.0
+# Nested deeper than this no object is compared: what compares JSON calls itself for each level.
+_DEEPEST: Final = 500
+# Stands where something was that is read by nobody; whoever expects fields there finds none.
+_TOO_DEEP: Final = "(nested too deeply)"
 
 
 class Bodies:
@@ -127,8 +133,10 @@ def decoded(item: Item) -> Body | None:
     """Return an object without what others manage of it, None for what cannot be read."""
     try:
         body = _bare(msgspec.json.decode(item.body))
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         body = None
+    except RecursionError:
+        body = _unreadable(item)
     if body is None:
         log.warning("hub_object_left_out", key=str(item.key))
     return body
@@ -144,4 +152,19 @@ def _bare(body: Any) -> Body | None:  # noqa: ANN401 - whatever JSON there is
         found = {**body, "metadata": metadata}
     except (KeyError, TypeError, ValueError):
         return None
-    return found
+    return {k: _TOO_DEEP if is_deeper(one, _DEEPEST) else one for k, one in found.items()}
+
+
+def _unreadable(item: Item) -> Body:
+    """Return an object of which nothing but its name is known: nobody takes it for one gone."""
+    metadata = {
+        "name": item.key.name,
+        "namespace": item.key.namespace,
+        "uid": item.uid,
+        "resourceVersion": str(item.version),
+    }
+    return {
+        "metadata": {**metadata, "labels": _TOO_DEEP, "annotations": _TOO_DEEP},
+        "spec": _TOO_DEEP,
+        "status": _TOO_DEEP,
+    }

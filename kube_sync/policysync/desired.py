@@ -44,7 +44,7 @@ def desired(
     known = {one: _placement(one, placements) for one in found.targets}
     try:
         copies = _copies(source, known, placed, downstream)
-    except UNREADABLE as error:
+    except (*UNREADABLE, RecursionError) as error:
         return _kept(f"the policy cannot be read: {reason(error)}", placed)
     # Of what has no reason on it, nobody can tell that it is not of the unknown.
     nameless = any(one.problem for one in known.values())

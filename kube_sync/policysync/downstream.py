@@ -29,10 +29,12 @@ from kube_sync.policysync.copies import (
     PolicyId,
 )
 from kube_sync.policysync.spelling import cut, spelt
-from kube_sync.topology.shapes import items, mapping, text
+from kube_sync.topology.shapes import Malformed, is_deeper, items, mapping, text
 
 _NAMESPACE: Final = 63  # characters (RFC 1123, a label)
 _CHARACTERS: Final = 16  # of a digest
+# What reads JSON calls itself for each level: who may write one policy must not stop all others.
+DEEPEST: Final = 100
 # What tells a tool that an object is its own: on a spoke the tool of the same name would remove it.
 _TOOLS: Final = (
     "kubectl.kubernetes.io/",
@@ -101,7 +103,11 @@ def digest(body: Mapping[str, Any], feedback: Iterable[FeedbackField]) -> str:
     """Return which copy it is: 16 hexadecimal digits, whatever annotation has been put to it.
 
     A value that is null is as one that is not there, and 1.0 is 1: so it is behind an API server.
+    Raises Malformed for one that is nested too deeply.
     """
+    if is_deeper(body, DEEPEST):
+        msg = f"nested more than {DEEPEST} levels deep"
+        raise Malformed(msg)
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping) and isinstance(notes := metadata.get("annotations"), Mapping):
         rest = {key: value for key, value in notes.items() if key != DIGEST}

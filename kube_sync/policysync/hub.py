@@ -2,17 +2,19 @@
 
 Level-based: what comes in are policies, never events, and each is looked at anew. Keeps true:
 nothing is written but by who holds the Lease; nothing is done before everything was listed, and
-nothing is taken away before all that is not wanted was weighed together; one policy's trouble holds
-up no other. It never ends but by cancellation, and may at any point: the next one finds in the
-works what it needs.
+nothing is taken away before all that is not wanted was weighed together, nor once it is wanted
+again; one policy's trouble, whatever it is, holds up no other. It never ends but by cancellation,
+and may at any point: the next one finds in the works what it needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NoReturn, Protocol
 
 import structlog
@@ -97,6 +99,8 @@ class Hub:
         self._queue: WorkQueue[Subject] = WorkQueue()
         self._failing: dict[Subject, Backoff] = {}
         self._missing: dict[Subject, float] = {}  # since when
+        self._unclean: dict[Subject, PolicyId] = {}  # what is still to be taken off
+        self._stirred: set[Subject] = set()  # there may be news since it was looked at
         self._told: dict[Subject, frozenset[PolicyId]] = {}  # to the brakes
         self._held: dict[Subject, Mapping[str, Held]] = {}
         self._copies: dict[Subject, tuple[int, int]] = {}  # wanted and placed
@@ -108,7 +112,7 @@ class Hub:
 
     def add(self, policy: PolicyId) -> None:
         """Look at a policy of the hub."""
-        self._queue.add(subject_of(policy))
+        self._stir(subject_of(policy))
 
     def heard(self, policy: PolicyId) -> None:
         """Look at a policy of which a placer has news."""
@@ -119,7 +123,11 @@ class Hub:
         """Look at every policy that there is, or that there are copies of."""
         self._all_at = self._clock()
         for subject in self._subjects():
-            self._queue.add(subject)
+            self._stir(subject)
+
+    def _stir(self, subject: Subject) -> None:
+        self._stirred.add(subject)
+        self._queue.add(subject)
 
     def wake(self) -> None:
         """Begin anew: this process writes now."""
@@ -168,7 +176,8 @@ class Hub:
     async def _survey(self) -> None:
         """Tell the brakes how every policy stands, before anything is weighed."""
         for number, subject in enumerate(self._subjects(), 1):
-            self._stand(subject, self._look(subject))
+            with self._alone(subject):
+                self._stand(subject, self._look(subject))
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         self._surveyed = self._may()
@@ -219,31 +228,58 @@ class Hub:
     async def _reconciled(self, subject: Subject) -> None:
         if not self._surveyed or not self._may():
             return  # it is added again when everything is
-        with metrics.policy_sync_reconcile_seconds.time():
+        with metrics.policy_sync_reconcile_seconds.time(), self._alone(subject):
             try:
                 again = await self._reconcile(subject)
             except Fenced:
                 return  # whoever writes now looks at everything
             except SyncError as error:
                 again = self._failed(subject, {"": error})
-        if again is not None:
-            self._queue.add_after(subject, max(0.0, again))
+            if again is not None:
+                self._queue.add_after(subject, max(0.0, again))
+
+    @contextmanager
+    def _alone(self, subject: Subject) -> Iterator[None]:
+        """Make whatever goes wrong with a policy the trouble of that policy alone."""
+        try:
+            yield
+        except Exception:  # who may write one policy must not be able to stop all others
+            log.exception("policy_failed", **_named(subject))
+            delay = self._failing.setdefault(subject, self._backoff()).next_delay()
+            self._queue.add_after(subject, delay)
 
     async def _reconcile(self, subject: Subject) -> float | None:
         """Return after how many seconds to look again. Raises SyncError."""
+        self._stirred.discard(subject)
         found = self._look(subject)
         self._stand(subject, found)
         now = self._clock()
         steps = braked(self._plan(found, now), found.placed, self._brakes, now)
         self._hold(subject, steps.held)
-        if found.vanished and _takes_all(steps, found):
-            # Before its copies: whoever is stopped in between finds them, and begins here again.
-            await self._status.clean(found)
-        troubles = await self._do(steps.plan.steps)
+        # Before its copies: whoever is stopped in between finds them, and begins here again.
+        unclean = await self._clean(subject, found, steps)
+        troubles = await self._do(subject, steps.plan.steps)
         after = self._look(subject)
         self._stand(subject, after)
         await self._status.tell(after, steps.held, _words(troubles))
-        return self._due(subject, steps, troubles)
+        return self._due(subject, steps, unclean | troubles)
+
+    async def _clean(self, subject: Subject, found: Look, steps: Braked) -> dict[str, SyncError]:
+        """Clean a policy whose copies all go, now or later; they do not wait for it."""
+        if not found.vanished:
+            self._unclean.pop(subject, None)
+        elif _takes_all(steps, found):
+            self._unclean[subject] = found.policy
+        if (policy := self._unclean.get(subject)) is None:
+            return {}
+        try:
+            await self._status.clean(policy)
+        except Fenced:
+            raise
+        except SyncError as error:
+            return {"": error}
+        self._unclean.pop(subject, None)
+        return {}
 
     def _look(self, subject: Subject) -> Look:
         found = self._facts.look(subject)
@@ -278,13 +314,28 @@ class Hub:
         else:
             self._held.pop(subject, None)
 
-    async def _do(self, steps: Iterable[Step]) -> dict[str, SyncError]:
+    def _still(self, subject: Subject, step: Step) -> bool:
+        """Tell whether a step is to be done yet: it may have waited long for its turn."""
+        if not isinstance(step, Remove):
+            return True  # whatever it brings, the next round puts right
+        if subject in self._stirred:
+            # What else comes of it is done in the round that is asked for already.
+            self._stirred.discard(subject)
+            self._stand(subject, self._look(subject))
+        now = self._clock()
+        said = self._brakes.take(step.key, now)
+        right = not isinstance(said, Held) and said <= now
+        if not right:
+            self._queue.add_after(subject, _LOOKS_SECONDS)
+        return right
+
+    async def _do(self, subject: Subject, steps: Iterable[Step]) -> dict[str, SyncError]:
         """Do all steps at once, as far as the placers let them; return what failed, by cluster."""
         troubles: dict[str, SyncError] = {}
 
         async def do(step: Step) -> None:
             try:
-                await self._placers.do(step)
+                await self._placers.do(step, partial(self._still, subject, step))
             except SyncError as error:
                 troubles[step.key.cluster] = error
 
@@ -309,16 +360,17 @@ class Hub:
 
     def _failed(self, subject: Subject, troubles: Mapping[str, SyncError]) -> float:
         for cluster, error in troubles.items():
-            log.warning(
-                "policy_not_synced",
-                resource=f"{subject.resource}.{subject.group}",
-                key=f"{subject.namespace}/{subject.name}",
-                cluster=cluster,
-                error=str(error),
-            )
+            log.warning("policy_not_synced", **_named(subject), cluster=cluster, error=str(error))
         delay = self._failing.setdefault(subject, self._backoff()).next_delay()
         asked = [one.retry_after or 0.0 for one in troubles.values() if isinstance(one, Retriable)]
         return max(delay, *asked, 0.0)
+
+
+def _named(subject: Subject) -> dict[str, str]:
+    return {
+        "resource": f"{subject.resource}.{subject.group}",
+        "key": f"{subject.namespace}/{subject.name}",
+    }
 
 
 def _takes_all(steps: Braked, found: Look) -> bool:

@@ -5,7 +5,9 @@ definitions, ManagedClusters and of the policies that are synced. It makes no re
 
 Keeps true: a change tells exactly the policies that it can make a difference to, by their ids, and
 the classes by their names; what we write ourselves (statuses, `policies-synced`) concerns nobody.
-What is not known is never answered as "no": see `wanted` and `ready`.
+What is not known is never answered as "no": see `wanted` and `ready`. A class that was followed
+once, as its status tells also after a restart, is not taken for somebody else's by a slip in its
+parameters: only parameters that can be read, and name nothing, end that.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from kube_sync.policysync.parameters import (
 )
 from kube_sync.policysync.placement import PLACEMENT, Placement, placement
 from kube_sync.policysync.targets import Hub, Targets, targets
+from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.validation import Valid, Verdict, validated
 from kube_sync.topology.shapes import UNREADABLE, text
 
@@ -74,6 +77,7 @@ class HubState:
         self._referring: dict[ObjectKey, set[PolicyId]] = {}
         self._named: dict[PolicyId, frozenset[ObjectKey]] = {}
         self._parameters: dict[str, Parameters | Invalid] = {}
+        self._followed: dict[str, bool] = {}  # whether a class named anything when last readable
         self._together = Together({})
 
     @property
@@ -269,9 +273,11 @@ class HubState:
         for name in names:
             body = self.classes.get(ObjectKey("", name))
             self._parameters.pop(name, None)
-            if body is not None:
-                self._parameters[name] = parameters(body, self.configmaps.get)
-                self._tell.gateway_class(name)
+            if body is None:
+                self._followed.pop(name, None)
+                continue
+            self._parameters[name] = self._read(name, body)
+            self._tell.gateway_class(name)
         if self._parameters != before:
             # The list of one class may say something of another's: see `together`.
             self._together = together(self._parameters)
@@ -279,6 +285,14 @@ class HubState:
                 self._tell.gateway_class(name)
             self._tell.kinds()
             self._concern(list(self._referring))
+
+    def _read(self, name: str, body: Body) -> Parameters | Invalid:
+        found = parameters(body, self.configmaps.get)
+        if isinstance(found, Parameters):
+            self._followed[name] = bool(found.kinds or found.problems)
+        elif found.foreign and self._followed.get(name, is_ours(body)):
+            return Invalid(found.problem)
+        return found
 
     def _definition_changed(
         self, key: ObjectKey, _before: Body | None, _after: Body | None

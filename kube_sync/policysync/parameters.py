@@ -47,7 +47,10 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The parameters cannot be read; `foreign`: they may be meant for somebody else."""
+    """The parameters cannot be read; `foreign`: they may be meant for somebody else.
+
+    They are not of a class that is known to be followed: see `HubState`.
+    """
 
     problem: str
     foreign: bool = False

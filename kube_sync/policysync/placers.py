@@ -93,14 +93,19 @@ class Placers:
                 found |= way.placer.placed(policy)
         return dict(sorted(found.items()))
 
-    async def do(self, step: Step) -> None:
-        """Do one step. Raises SyncError; Fenced where this process may not write."""
+    async def do(self, step: Step, still: Callable[[], bool] = lambda: True) -> None:
+        """Do one step, if it is `still` to be done when its turn has come.
+
+        Raises SyncError; Fenced where this process may not write.
+        """
         cluster = step.key.cluster
         if self._clock() < self._resting.get(cluster, 0.0):
             msg = f"cluster {cluster} did not answer, and is left alone for a moment"
             raise Retriable(msg)
         way, turns = self._way(step)
         async with turns:
+            if not still():
+                return
             started = self._clock()
             try:
                 await self._send(way.placer, step)

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from kube_sync.errors import NotFound, Refused
+from kube_sync.errors import NotFound, Refused, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.aggregate import aggregate, extra_values
 from kube_sync.policysync.annotations import placed_annotations
 from kube_sync.policysync.bodies import Body
-from kube_sync.policysync.copies import PLACED, STATUS
+from kube_sync.policysync.copies import PLACED, STATUS, PolicyId
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hubstate import HubState
@@ -67,12 +67,15 @@ class PolicyStatus:
         except NotFound:
             return  # gone, which the watch will tell
 
-    async def clean(self, found: Look) -> None:
-        """Take everything of ours off a policy whose kind is synced no more. Raises SyncError."""
-        gvr, key = found.policy.gvr, ObjectKey(found.policy.namespace, found.policy.name)
+    async def clean(self, policy: PolicyId) -> None:
+        """Take everything of ours off a policy whose kind is synced no more.
+
+        What cannot be taken off is left behind. Raises SyncError where that may yet be.
+        """
+        gvr, key = policy.gvr, ObjectKey(policy.namespace, policy.name)
         try:
             answer = await read_object(self._client, gvr, key)
-        except Refused as error:
+        except (Refused, Terminal) as error:
             # Its permission went with its kind: what nobody may touch is left behind.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))
             return
@@ -85,13 +88,14 @@ class PolicyStatus:
             await self._telling.ancestors(gvr, body, (), ())
         except NotFound:
             return
-        except Refused as error:
+        except (Refused, Terminal) as error:
+            # It may be of a shape that its kind does not take any more.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))
 
 
 def _decoded(answer: bytes) -> Body | None:
     try:
         found = msgspec.json.decode(answer, type=dict[str, object])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return found

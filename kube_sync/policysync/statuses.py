@@ -47,6 +47,15 @@ def owned(body: Body) -> frozenset[str]:
     return frozenset(there & {SYNCED, HELD, TYPE, *_managed(body)})
 
 
+def is_ours(gateway_class: Body) -> bool:
+    """Tell whether a class is our controller's, or its status says that we have followed it."""
+    try:
+        listed = {text(one, "type") for one in items(gateway_class, "status", "conditions")}
+        return TYPE in listed or text(gateway_class, "spec", "controllerName") == CONTROLLER
+    except UNREADABLE:
+        return False
+
+
 def entries(
     body: Body, gateways: Iterable[ObjectKey], wanted: Sequence[Said], now: str
 ) -> list[Any] | None:

@@ -118,6 +118,6 @@ def _key(body: Body) -> ObjectKey:
 def _decoded(answer: bytes) -> Body:
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         msg = f"what answers is no object: {error}"
         raise Retriable(msg) from error

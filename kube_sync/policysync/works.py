@@ -5,12 +5,14 @@ has one manifest and a name that is its policy's alone, whatever the version: a 
 synced in another version keeps its works.
 
 Keeps true: what a work is found to carry is what its digest says, not what it was meant to carry;
-so a work that somebody edited is put right.
+so a work that somebody edited is put right. That goes for what it says of itself as well: of which
+policy it is, and for which Gateways, its manifest says, which the digest is of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +28,7 @@ from kube_sync.policysync.copies import (
     CopyKey,
     FeedbackField,
     Placed,
+    PolicyId,
 )
 from kube_sync.policysync.downstream import digest
 from kube_sync.policysync.feedback import feedback_of
@@ -139,20 +142,55 @@ def _identity(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 def placed_of(work: Mapping[str, Any]) -> Placed | None:
     """Return what a work places, None for one that is not ours or says not of which policy."""
     try:
-        metadata = mapping(work, "metadata")
-        cluster = text(metadata, "namespace")
-        policy = policy_of(text(metadata, "annotations", POLICY))
-        if policy is None or text(metadata, "labels", MANAGED) != "true" or not is_label(cluster):
+        cluster = text(work, "metadata", "namespace")
+        if text(work, "metadata", "labels", MANAGED) != "true" or not is_label(cluster):
             return None
-        gateways = keys_of(text(metadata, "annotations", GATEWAYS))
-        leaving = _time(text(metadata, "annotations", LEAVING))
     except UNREADABLE:
         return None
-    key = CopyKey(policy, cluster)
-    return Placed(key, _carried(work), feedback_of(work), leaving, gateways)
+    outside, inside = _notes(work), _notes(_manifest(work))
+    found = _carried(work, inside)
+    policy = (inside.policy if found else outside.policy) or inside.policy
+    if policy is None:
+        return None
+    # Of a manifest that was edited nobody knows which of the two is true: both are kept for.
+    gateways = inside.gateways if found else inside.gateways | outside.gateways
+    right = found if outside.says(inside) else ""
+    leaving = _time(outside.leaving)
+    return Placed(CopyKey(policy, cluster), right, feedback_of(work), leaving, gateways)
 
 
-def _carried(work: Mapping[str, Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """What the annotations of a work, or of its manifest, say of the copy."""
+
+    policy: PolicyId | None = None
+    gateways: frozenset[ObjectKey] = frozenset()
+    digest: str = ""
+    leaving: str = ""
+
+    def says(self, other: _Notes) -> bool:
+        """Tell whether they say the same of which copy it is."""
+        mine = (self.policy, self.gateways, self.digest)
+        return mine == (other.policy, other.gateways, other.digest)
+
+
+def _notes(one: Mapping[str, Any]) -> _Notes:
+    try:
+        said = mapping(one, "metadata", "annotations")
+        policy, gateways = policy_of(text(said, POLICY)), keys_of(text(said, GATEWAYS))
+        return _Notes(policy, gateways, text(said, DIGEST), text(said, LEAVING))
+    except UNREADABLE:
+        return _Notes()
+
+
+def _manifest(work: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return next(items(work, "spec", "workload", "manifests"), {})
+    except UNREADABLE:
+        return {}
+
+
+def _carried(work: Mapping[str, Any], inside: _Notes) -> str:
     """Return the digest of what is in a work; "", which no copy has, where that is no copy."""
     try:
         (manifest,) = items(work, "spec", "workload", "manifests")
@@ -162,11 +200,10 @@ def _carried(work: Mapping[str, Any]) -> str:
         if not managed or text(strategy, "type") != "ServerSideApply":
             return ""
         found = digest(manifest, _rules(config))
-    except (*UNREADABLE, ValueError):
+    except (*UNREADABLE, ValueError, RecursionError):
         return ""
     # Also what is read back of the spoke has to say which copy it is about.
-    said = {text(one, "metadata", "annotations", DIGEST) for one in (work, manifest)}
-    return found if said == {found} else ""
+    return found if inside.digest == found else ""
 
 
 def _rules(config: Mapping[str, Any]) -> Iterator[FeedbackField]:

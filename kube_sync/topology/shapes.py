@@ -26,6 +26,18 @@ def reason(error: Exception) -> str:
     return str(error) if isinstance(error, Malformed) else f"cannot be read: {error!r}"
 
 
+def is_deeper(value: object, most: int) -> bool:
+    """Tell whether JSON is nested more than `most` levels deep, however deep it is."""
+    level: list[Any] = [value]
+    for _ in range(most + 1):
+        level = [one for one in level if isinstance(one, dict | list)]
+        if not level:
+            return False
+        insides = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [one for inside in insides for one in inside]
+    return True
+
+
 def mapping(body: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """Return the mapping at a path, empty where there is none. Raises Malformed."""
     for depth, name in enumerate(path, 1):

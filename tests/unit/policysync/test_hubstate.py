@@ -19,6 +19,7 @@ from tests.fakes.copies import AUTH, policy, source
 TLS = GroupVersionResource("kuadrant.io", "v1", "tlspolicies")
 DEFINITION = ObjectKey("", "authpolicies.kuadrant.io")
 WEB = ObjectKey("shop", "web")
+MULTI = ObjectKey("", "multi")
 
 
 def item(key: ObjectKey, body: dict[str, Any]) -> Item:
@@ -391,3 +392,67 @@ def test_what_a_write_was_answered_with_counts_until_the_watch_has_come_so_far()
     assert store.get(WEB) == found
     put(store, WEB, metadata={"uid": "u", "resourceVersion": "4"})
     assert told == [WEB, WEB]
+
+
+CONDITION = {"type": "kube-sync.io/PolicySync", "status": "True"}
+KINDLESS = {"parametersRef": {**ref("params"), "kind": "Configmap"}}
+
+
+def slip(world: World, how: str, **more: Any) -> None:
+    """Have somebody mistype what says which policies are synced."""
+    if how == "key":
+        put(world.state.configmaps, ObjectKey("system", "params"), data={"parms": "{}"})
+        put(world.state.classes, MULTI, spec={"parametersRef": ref("params")}, **more)
+    elif how == "kind":
+        put(world.state.classes, MULTI, spec=KINDLESS, **more)
+    else:
+        group = {"parametersRef": {**ref("params"), "group": "v1"}}
+        put(world.state.classes, MULTI, spec=group, **more)
+
+
+@pytest.mark.parametrize("how", ["key", "kind", "group"])
+def test_a_slip_in_the_parameters_of_a_class_that_is_followed_is_no_empty_list(
+    world: World, how: str
+) -> None:
+    slip(world, how)
+    found = world.state.parameters["multi"]
+    assert isinstance(found, Invalid)
+    assert not found.foreign
+    assert "multi" in world.told
+    assert world.state.wanted(AUTH) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"status": {"conditions": [CONDITION]}},
+        {"spec": {**KINDLESS, "controllerName": "kube-sync.io/policy-sync"}},
+    ],
+)
+def test_after_a_restart_the_class_itself_tells_that_it_was_followed(
+    world: World, body: dict[str, Any]
+) -> None:
+    world.state._followed.clear()
+    put(world.state.classes, MULTI, **{"spec": KINDLESS, **body})
+    assert world.state.wanted(AUTH) is None
+
+
+@pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Accepted"}]}, {"conditions": 1}])
+def test_parameters_of_a_class_never_followed_are_somebody_elses(
+    world: World, status: dict[str, Any]
+) -> None:
+    world.state._followed.clear()
+    put(world.state.classes, MULTI, spec=KINDLESS, status=status)
+    found = world.state.parameters["multi"]
+    assert isinstance(found, Invalid)
+    assert found.foreign
+    assert world.state.wanted(AUTH) is False
+
+
+def test_a_class_that_named_nothing_more_is_free_for_somebody_else(world: World) -> None:
+    world.listen()
+    assert world.state.wanted(AUTH) is False
+    slip(world, "kind", status={"conditions": [CONDITION]})  # which we take away in a moment
+    assert world.state.wanted(AUTH) is False
+    drop(world.state.classes, MULTI)
+    assert world.state._followed == {}

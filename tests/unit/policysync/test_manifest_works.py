@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kube_sync.errors import Terminal
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, CopyKey, PolicyId
+from kube_sync.policysync.downstream import Downstream, Source, copied
 from kube_sync.policysync.works import LEAVING, MOST, check, placed_of, work_key, work_of
 from tests.fakes.syncing import AUTH, GATEWAY, NS, POLICY, copies, policy, ref
 
@@ -203,9 +204,6 @@ def test_a_work_that_somebody_edited_carries_another_copy(path: Any, value: Any)
         {"labels": {}},
         {"labels": 1},
         {"labels": {"kube-sync.io/policy-synced": "false"}},
-        {"annotations": {}},
-        {"annotations": {"kube-sync.io/policy": "x"}},
-        {"annotations": "x"},
         {"namespace": ""},
         {"namespace": "../x"},
     ],
@@ -216,17 +214,70 @@ def test_a_work_that_says_not_of_which_policy_is_none_of_ours(change: dict[str, 
     assert placed_of(read) is None
 
 
-def test_a_work_says_of_which_gateways_it_is_also_where_it_was_emptied() -> None:
+@pytest.mark.parametrize("manifests", [[], 1, [{}], [{"metadata": {"annotations": 1}}]])
+def test_a_work_that_says_nowhere_of_which_policy_is_none_of_ours(manifests: Any) -> None:
     read = work()
-    read["metadata"]["annotations"]["kube-sync.io/gateways"] = ""
+    read["metadata"]["annotations"] = {}
+    read["spec"]["workload"]["manifests"] = manifests
+    assert placed_of(read) is None
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"kube-sync.io/gateways": ""},
+        {"kube-sync.io/gateways": "my-namespace/other"},
+        {"kube-sync.io/gateways": "my-namespace/my-gateway,my-namespace/other"},
+        {"kube-sync.io/policy": "x"},
+        {"kube-sync.io/policy": "kuadrant.io/v1/authpolicies:my-namespace/other"},
+        {"kube-sync.io/digest": ""},
+    ],
+)
+def test_what_a_work_says_of_itself_is_not_believed_and_put_right(notes: dict[str, str]) -> None:
+    """Brakes and placements stand on it: an edit must take no grace from a copy."""
+    read = work()
+    read["metadata"]["annotations"] |= notes
     found = placed_of(read)
     assert found is not None
-    assert found.gateways == frozenset()
+    assert (found.key, found.gateways, found.digest) == (copy().key, {GATEWAY}, "")
+
+
+@pytest.mark.parametrize("notes", [{}, "x", None])
+def test_a_work_without_its_annotations_is_ours_by_its_manifest(notes: Any) -> None:
+    read = work()
+    read["metadata"]["annotations"] = notes
+    found = placed_of(read)
+    assert found is not None
+    assert (found.key, found.gateways, found.digest) == (copy().key, {GATEWAY}, "")
+
+
+def test_of_a_manifest_that_was_edited_both_sayings_are_kept_for() -> None:
+    read = work()
+    inside = read["spec"]["workload"]["manifests"][0]["metadata"]["annotations"]
+    inside["kube-sync.io/gateways"] = "my-namespace/other"
+    inside["kube-sync.io/policy"] = "kuadrant.io/v1/authpolicies:my-namespace/other"
+    found = placed_of(read)
+    assert found is not None
+    assert (found.key, found.digest) == (copy().key, "")
+    assert found.gateways == {GATEWAY, replace(GATEWAY, name="other")}
+
+
+def test_a_work_that_is_nested_too_deeply_is_held_and_carries_no_copy() -> None:
+    read = work()
+    deep: Any = 1
+    for _ in range(600):
+        deep = {"a": deep}
+    read["spec"]["workload"]["manifests"][0]["spec"]["x"] = deep
+    found = placed_of(read)
+    assert found is not None
+    assert (found.key, found.digest) == (copy().key, "")
 
 
 def test_every_policy_that_can_be_named_is_found_again() -> None:
     id_ = PolicyId(GroupVersionResource("", "v1", "things"), "", "a.b")
-    made = work_of(replace(copy(), key=CopyKey(id_, "c2")))
+    body = {"metadata": {"name": "a.b"}, "spec": {"targetRef": ref()}}
+    of_it = copied(Source(id_, "Thing", body, ()), [0], [GATEWAY], ["c2"], Downstream())
+    made = work_of(of_it["c2"])
     found = placed_of(made)
     assert found is not None
     assert found.key == CopyKey(id_, "c2")

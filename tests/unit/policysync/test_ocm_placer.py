@@ -276,3 +276,27 @@ async def test_a_work_that_was_made_anew_meanwhile_is_left_for_the_watch(
     world.api.http.fault(patches(WORKS), failing(409, mismatch))
     with pytest.raises(Retriable):
         await placer.apply(copy(rules=["a"]))
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"kube-sync.io/gateways": "shop/other"},
+        {"kube-sync.io/policy": "kuadrant.io/v1/authpolicies:shop/other"},
+        {"kube-sync.io/policy": ""},
+        None,
+    ],
+)
+async def test_a_work_whose_annotations_somebody_edited_stays_that_policys_and_is_put_right(
+    world: World, placer: OcmPlacer, notes: dict[str, str] | None
+) -> None:
+    await placer.apply(copy())
+    wanted = world.api.get(WORKS, WHERE)["metadata"]["annotations"]
+    world.news.clear()
+    world.change(WHERE, annotations={} if notes is None else {**wanted, **notes})
+    await until(lambda: world.news == [policy()])
+    assert placer.policies() == [policy()]
+    assert placer.placed(policy())["east"].digest == ""
+    await placer.apply(copy())
+    assert world.api.get(WORKS, WHERE)["metadata"]["annotations"] == wanted
+    assert placer.placed(policy())["east"].digest == copy().digest

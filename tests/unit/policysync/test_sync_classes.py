@@ -108,3 +108,9 @@ async def test_a_class_that_is_gone_is_passed_over(rig: Rig) -> None:
     drop(rig.world.state.classes, MULTI)
     assert await rig.settle() == {}
     assert len(rig.writes) == 1
+
+
+async def test_a_slip_in_parameters_that_were_followed_is_told_on_anybodys_class(rig: Rig) -> None:
+    await rig.settle()
+    put(rig.world.state.configmaps, ObjectKey("system", "params"), data={"parms": "{}"})
+    assert await rig.settle() == {TYPE: ("False", "InvalidParameters")}

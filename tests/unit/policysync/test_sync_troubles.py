@@ -1,0 +1,176 @@
+"""What one policy, or a slip of somebody's, must not be able to do to all the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.objects import ObjectKey
+from kube_sync.policysync.looking import Look
+from kube_sync.policysync.placers import Subject, subject_of
+from tests.fakes.copies import AUTH, policy
+from tests.fakes.http import failing
+from tests.fakes.hubs import Rig, rig_of
+from tests.unit.policysync.test_hubstate import put, slip
+
+LOGIN, KEY = policy("login"), ObjectKey("shop", "login")
+SYNCED = "kube-sync.io/Synced"
+BOTH = ["apply login east", "apply login west"]
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
+    async with rig_of(tmp_path, grace_seconds=0) as found:
+        yield found
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def deepen(rig: Rig, depth: int) -> None:
+    body = dict(rig.policy(LOGIN))
+    put(rig.state.policies(AUTH), KEY, **{**body, "spec": {**body["spec"], "x": nested(depth)}})
+
+
+@pytest.mark.parametrize("depth", [300, 480, 600, 900])
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_policy_that_is_nested_too_deeply_keeps_what_it_has_and_stops_no_other(
+    rig: Rig, depth: int, *, first: bool
+) -> None:
+    if first:
+        await rig.settle()
+    rig.world.add("other")
+    rig.follow()
+    deepen(rig, depth)
+    assert await rig.settle() == [
+        "apply other east",
+        "apply other west",
+    ]
+    assert await rig.later(10) == []
+    assert len(rig.placer.there) == (4 if first else 2)
+    rig.hub.wake()  # a restart looks at all of them too
+    assert await rig.later(10) == []
+
+
+async def test_a_policy_that_is_nested_a_little_is_placed(rig: Rig) -> None:
+    deepen(rig, 90)
+    assert await rig.settle() == BOTH
+
+
+async def test_a_policy_that_cannot_be_read_says_why_on_the_hub(rig: Rig) -> None:
+    await rig.settle()
+    deepen(rig, 300)
+    await rig.settle()
+    assert "nested more than 100 levels deep" in rig.said(LOGIN)[SYNCED][2]
+
+
+async def test_what_nobody_has_thought_of_is_the_trouble_of_one_policy(rig: Rig) -> None:
+    await rig.settle()
+    broken = {"count": 0, "broken": True}
+    right = rig._look
+
+    def look(subject: Subject, *rest: Any) -> Look:
+        if broken["broken"] and subject == subject_of(LOGIN):
+            broken["count"] += 1
+            raise ZeroDivisionError
+        return right(subject, *rest)
+
+    rig._look = look  # type: ignore[method-assign, assignment]
+    rig.hub.wake()  # in the survey, then in a worker
+    rig.world.add("other")
+    rig.follow()
+    assert sorted(await rig.settle()) == ["apply other east", "apply other west"]
+    assert rig.hub._surveyed
+    assert broken["count"] > 2  # tried again
+    assert len(rig.placer.there) == 4
+    broken["broken"] = False
+    rig.world.decide("d1", "east", "west", "north")
+    assert "apply login north" in await rig.later(1)
+
+
+async def test_a_step_that_fails_as_nobody_thought_is_tried_again(rig: Rig) -> None:
+    failures = [ZeroDivisionError()]
+
+    def during() -> None:
+        if failures:
+            raise failures.pop()
+
+    rig.placer.during = during
+    assert sorted({*await rig.settle(), *await rig.settle()}) == BOTH
+
+
+@pytest.mark.parametrize("code", [422, 500, 409])
+async def test_a_policy_that_cannot_be_cleaned_keeps_no_copy(rig: Rig, code: int) -> None:
+    rig.world.decide("d1", "east")
+    await rig.settle()
+    rig.api.http.fault(lambda r: r.method == "PATCH", failing(code, "no"), times=1000)
+    rig.world.listen()
+    rig.state.forget(AUTH)
+    assert await rig.later(2) == ["remove login east"]
+    assert await rig.later(5) == []
+
+
+async def test_what_could_not_be_cleaned_is_cleaned_when_its_copies_are_gone(rig: Rig) -> None:
+    rig.world.decide("d1", "east")
+    await rig.settle()
+    rig.api.http.fault(lambda r: r.method == "PATCH", failing(500, "no"), times=6)
+    rig.world.listen()
+    rig.state.forget(AUTH)
+    assert await rig.later(2) == ["remove login east"]
+    await rig.settle()
+    assert "kuadrant.io/policies-synced" not in rig.policy(LOGIN)["metadata"]["annotations"]
+    assert rig.hub._unclean == {}
+
+
+async def test_a_copy_that_is_wanted_again_when_its_turn_comes_is_not_removed(rig: Rig) -> None:
+    """Steps wait for their turn, and the hub may say something else meanwhile."""
+    await rig.settle()
+    rig.world.decide("d1", "west")
+    waiting = rig.placers._ways[0][1]
+    for _ in range(16):
+        await waiting.acquire()
+    await rig.later(1)
+    assert rig.hub._queue._in_work == {subject_of(LOGIN)}
+    rig.world.decide("d1", "east", "west")
+    rig._hear()
+    for _ in range(16):
+        waiting.release()
+    assert await rig.settle() == []
+    assert await rig.later(5) == []
+    assert len(rig.placer.there) == 2
+
+
+async def test_a_removal_that_is_held_when_its_turn_comes_is_not_done(rig: Rig) -> None:
+    await rig.settle()
+    rig.world.decide("d1", "west")
+    waiting = rig.placers._ways[0][1]
+    for _ in range(16):
+        await waiting.acquire()
+    await rig.later(1)
+    rig.now += 60  # nothing was weighed since
+    for _ in range(16):
+        waiting.release()
+    before = list(rig.placer.steps)
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert rig.placer.steps == before
+    assert await rig.later(1) == ["remove login east"]
+    assert [key.cluster for key in rig.placer.there] == ["west"]
+
+
+@pytest.mark.parametrize("how", ["key", "kind", "group"])
+async def test_a_slip_in_the_parameters_removes_no_copy(rig: Rig, how: str) -> None:
+    rig.world.decide("d1", "east")
+    await rig.settle()
+    slip(rig.world, how)
+    assert await rig.later(5) == []
+    assert await rig.later(5) == []
+    assert len(rig.placer.there) == 1
