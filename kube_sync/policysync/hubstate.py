@@ -31,8 +31,8 @@ from kube_sync.policysync.parameters import (
     together,
 )
 from kube_sync.policysync.placement import PLACEMENT, Placement, placement
-from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.statuses import is_ours
+from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, validated
 from kube_sync.topology.shapes import UNREADABLE, text
 

@@ -239,7 +239,7 @@ def test_what_a_work_says_of_itself_is_not_believed_and_put_right(notes: dict[st
     read["metadata"]["annotations"] |= notes
     found = placed_of(read)
     assert found is not None
-    assert (found.key, found.gateways, found.digest) == (copy().key, {GATEWAY}, "")
+    assert (found.key, found.gateways, found.digest) == (copy().key, frozenset([GATEWAY]), "")
 
 
 @pytest.mark.parametrize("notes", [{}, "x", None])
@@ -248,7 +248,7 @@ def test_a_work_without_its_annotations_is_ours_by_its_manifest(notes: Any) -> N
     read["metadata"]["annotations"] = notes
     found = placed_of(read)
     assert found is not None
-    assert (found.key, found.gateways, found.digest) == (copy().key, {GATEWAY}, "")
+    assert (found.key, found.gateways, found.digest) == (copy().key, frozenset([GATEWAY]), "")
 
 
 def test_of_a_manifest_that_was_edited_both_sayings_are_kept_for() -> None:
