@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.demo.components import start_service
-from tools.demo.sync.objects import SPOKES, Manifest, hub_objects, spoke_objects
+from tools.demo.fleet import Manifest
+from tools.demo.sync.objects import SPOKES, hub_objects, spoke_objects
 from tools.servers.processes import ProcessLauncher
 from tools.servers.running import Launcher, RunningServer, ServerSpec
 from tools.servers.spokes import RunningSpoke, start_spoke
