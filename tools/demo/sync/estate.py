@@ -17,6 +17,7 @@ from pathlib import Path
 from tools.demo.components import start_service
 from tools.demo.fleet import Manifest
 from tools.demo.sync.objects import SPOKES, hub_objects, spoke_objects
+from tools.servers.accounts import account
 from tools.servers.processes import ProcessLauncher
 from tools.servers.running import Launcher, RunningServer, ServerSpec
 from tools.servers.spokes import RunningSpoke, start_spoke
@@ -90,15 +91,21 @@ def start_services(estate: Estate, folder: Path) -> None:
         CONTROLLER,
         folder / CONTROLLER,
         {
-            "kubernetes": {"kubeconfig": str(estate.clusters[HUB].kubeconfig)},
+            "kubernetes": {"kubeconfig": str(_account(estate.clusters[HUB], CONTROLLER))},
             "policy_sync": {"grace_seconds": GRACE},
         },
     )
 
 
 def _topology(spoke: RunningSpoke, folder: Path) -> RunningServer:
-    configuration: dict[str, object] = {"kubernetes": {"kubeconfig": str(spoke.kubeconfig)}}
+    kubeconfig = str(_account(spoke, "topology"))
+    configuration: dict[str, object] = {"kubernetes": {"kubeconfig": kubeconfig}}
     return start_service("topology", folder, configuration, "--live")
+
+
+def _account(cluster: RunningSpoke, part: str) -> Path:
+    server = cluster.cluster
+    return account(cluster.kubeconfig, part, server.url, server.ca_file)
 
 
 def _agents(clusters: Mapping[str, RunningSpoke], folder: Path) -> RunningServer:

@@ -12,6 +12,7 @@ SPACE, ON_SPOKES = "infra", "kuadrant-infra"
 CLASS, GATEWAY, LISTENER = "edge", "web", "public"
 POLICY, NATIVE = "house", "own"
 PLACEMENT = "shops"
+_PARAMETERS = f"{CLASS}-parameters"
 SPOKES = ("paris", "tokyo")
 CONTROLLER = "example.com/hub"
 
@@ -41,9 +42,9 @@ def hub_objects() -> list[Manifest]:
     return [
         *map(namespace, ("kube-sync", SPACE, *SPOKES)),
         *map(managed_cluster, SPOKES),
-        _made("v1/ConfigMap", f"{CLASS}-parameters", data={"params": json.dumps(PARAMETERS)}),
-        gateway_class(parameters=f"{CLASS}-parameters"),
-        gateway(SPACE, {_PLACEMENT: PLACEMENT}),
+        parameters(),
+        gateway_class(parameters=True),
+        gateway(SPACE, placed=True),
         decision(),
     ]
 
@@ -69,17 +70,22 @@ def managed_cluster(name: str) -> Manifest:
     return _made(f"{_CLUSTERS}/v1/ManagedCluster", name, namespace=None, spec=spec)
 
 
-def gateway_class(parameters: str | None = None) -> Manifest:
-    """Return the class of the Gateways; `parameters` is the name of a ConfigMap."""
+def parameters() -> Manifest:
+    """Return the ConfigMap that says which policies are synced."""
+    return _made("v1/ConfigMap", _PARAMETERS, data={"params": json.dumps(PARAMETERS)})
+
+
+def gateway_class(*, parameters: bool = False) -> Manifest:
+    """Return the class of the Gateways, with or without its parameters."""
     spec: dict[str, Any] = {"controllerName": CONTROLLER}
-    if parameters is not None:
-        ref = {"group": "", "kind": "ConfigMap", "name": parameters, "namespace": SPACE}
+    if parameters:
+        ref = {"group": "", "kind": "ConfigMap", "name": _PARAMETERS, "namespace": SPACE}
         spec["parametersRef"] = ref
     return _made(f"{_GATEWAY_API}/v1/GatewayClass", CLASS, namespace=None, spec=spec)
 
 
-def gateway(space: str, labels: dict[str, str] | None = None) -> Manifest:
-    """Return the Gateway in a namespace."""
+def gateway(space: str, *, placed: bool = False) -> Manifest:
+    """Return the Gateway in a namespace; `placed`: on the clusters of the decisions."""
     listener = {"name": LISTENER, "port": 80, "protocol": "HTTP"}
     made = _made(
         f"{_GATEWAY_API}/v1/Gateway",
@@ -87,21 +93,21 @@ def gateway(space: str, labels: dict[str, str] | None = None) -> Manifest:
         namespace=space,
         spec={"gatewayClassName": CLASS, "listeners": [listener]},
     )
-    made["metadata"]["labels"] = labels or {}
+    made["metadata"]["labels"] = {_PLACEMENT: PLACEMENT} if placed else {}
     return made
 
 
-def decision() -> Manifest:
-    """Return the PlacementDecision of the Gateway, without what was decided."""
-    made = _made(f"{_CLUSTERS}/v1beta1/PlacementDecision", f"{PLACEMENT}-decision-1")
+def decision(number: int = 1) -> Manifest:
+    """Return a PlacementDecision of the Gateway, without what was decided."""
+    made = _made(f"{_CLUSTERS}/v1beta1/PlacementDecision", f"{PLACEMENT}-decision-{number}")
     made["metadata"]["labels"] = {_PLACEMENT: PLACEMENT}
     return made
 
 
-def decided(clusters: Iterable[str]) -> Manifest:
-    """Return the decision that the Gateway is placed on these clusters."""
+def decided(clusters: Iterable[str], number: int = 1) -> Manifest:
+    """Return the decision that the Gateway is placed on these clusters, and those of the others."""
     listed = [{"clusterName": name, "reason": ""} for name in clusters]
-    return decision() | {"status": {"decisions": listed}}
+    return decision(number) | {"status": {"decisions": listed}}
 
 
 def color_policy(name: str, space: str, sky: str) -> Manifest:

@@ -26,7 +26,8 @@ from tools.demo.sync.world import World
 _PARIS, _TOKYO = SPOKES
 _BOTH = list(SPOKES)
 _SYNCED = "kube-sync.io/Synced"
-_IN_FORCE = dict.fromkeys(SPOKES, "Programmed")
+_IN_FORCE = "Programmed"
+_EVERYWHERE = dict.fromkeys(SPOKES, "Programmed")
 
 
 def tell(world: World, narrator: Narrator) -> None:
@@ -66,7 +67,7 @@ def a_policy_reaches_both(world: World, narrator: Narrator) -> None:
             lambda: _target(world.copy(_PARIS, POLICY)),
         )
         narrator.see("where the hub's policy says to be", _BOTH, lambda: world.listed(POLICY))
-        narrator.see("what became of it", _IN_FORCE, lambda: world.told(POLICY, STANDING))
+        narrator.see("what became of it", _EVERYWHERE, lambda: world.told(POLICY, STANDING))
 
 
 def the_policy_is_edited(world: World, narrator: Narrator) -> None:
@@ -84,7 +85,7 @@ def the_policy_is_edited(world: World, narrator: Narrator) -> None:
             {cluster: generation + 1 for cluster, generation in before.items()},
             world.works,
         )
-        narrator.see("what became of it", _IN_FORCE, lambda: world.told(POLICY, STANDING))
+        narrator.see("what became of it", _EVERYWHERE, lambda: world.told(POLICY, STANDING))
 
 
 def one_cluster_has_its_own(world: World, narrator: Narrator) -> None:
@@ -101,7 +102,12 @@ def one_cluster_has_its_own(world: World, narrator: Narrator) -> None:
             f"{ON_SPOKES}/{NATIVE}",
             lambda: _named(world.told(POLICY, WHY)[_TOKYO]),
         )
-        narrator.quote(f"{_TOKYO}: {world.told(POLICY, WHY)[_TOKYO]}")
+        narrator.see(
+            "what the hub's policy says of all together",
+            ("False", "Overridden"),
+            lambda: world.hub_says(POLICY, _IN_FORCE)[:2],
+        )
+        narrator.quote("; ".join(world.hub_says(POLICY, _IN_FORCE)[2:]))
         narrator.see(
             "the sky by each cluster's copy, which is still there",
             dict.fromkeys(SPOKES, "grey"),
@@ -113,7 +119,7 @@ def it_has_its_own_no_more(world: World, narrator: Narrator) -> None:
     """The copy is back as soon as nothing is in its way."""
     with narrator.step("Tokyo's own policy goes: the hub's one is in force again"):
         world.delete_policy(_TOKYO, ON_SPOKES, NATIVE)
-        narrator.see("what became of it", _IN_FORCE, lambda: world.told(POLICY, STANDING))
+        narrator.see("what became of it", _EVERYWHERE, lambda: world.told(POLICY, STANDING))
 
 
 def the_controller_is_killed(world: World, narrator: Narrator) -> None:
@@ -164,7 +170,7 @@ def the_placement_moves_back(world: World, narrator: Narrator) -> None:
     """A cluster that comes back is as any other."""
     with narrator.step("Tokyo is back"):
         world.decide(*SPOKES)
-        narrator.see("what became of it", _IN_FORCE, lambda: world.told(POLICY, STANDING))
+        narrator.see("what became of it", _EVERYWHERE, lambda: world.told(POLICY, STANDING))
 
 
 def the_policy_is_deleted_unseen(world: World, narrator: Narrator) -> None:

@@ -21,6 +21,7 @@ _PLACED = "kuadrant.io/policies-synced"
 _SAID = "kube-sync.io/synced-status"
 _WORKS = "/apis/work.open-cluster-management.io/v1/namespaces/{}/manifestworks"
 _POLICIES = "/apis/examples.kube-sync.io/v1alpha1/namespaces/{}/colorpolicies"
+_OURS = "kube-sync.io/policy-sync"  # whose entry of `status.ancestors`: PolicyStatus
 _CLASSES = "/apis/gateway.networking.k8s.io/v1/gatewayclasses"
 
 
@@ -54,8 +55,10 @@ class World:
         return _condition(self._get(HUB, f"{_CLASSES}/{CLASS}"), _SYNC)[:2]
 
     def hub_says(self, policy: str, type_: str) -> tuple[str, ...]:
-        """Return status, reason and message of a condition of the hub's policy."""
-        return _condition(self._policy(HUB, SPACE, policy), type_)
+        """Return status, reason and message of what is said of the hub's policy and its Gateway."""
+        status = self._policy(HUB, SPACE, policy).get("status", {})
+        ours = [one for one in status.get("ancestors", ()) if one["controllerName"] == _OURS]
+        return _condition({"status": ours[0]} if ours else {}, type_)
 
     def works(self) -> dict[str, int]:
         """Return the generation of the work of each cluster that has one."""
