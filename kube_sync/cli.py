@@ -46,6 +46,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   metadata   tells what MetadataPolicies would do to an object, and by which rule
   topology   shows, from manifests, what policies attach to and what applies on each path;
              with --live, the controller that tells it in a cluster
+  policy-sync  brings the policies of a hub to its spokes, and their statuses back
 """
 
 _EPILOG = f"""\
@@ -98,6 +99,10 @@ def _parser() -> argparse.ArgumentParser:
     asked.set_defaults(service="topology")
     _declare_log_level(asked)
     charting.declare(asked)
+    what = "bring the policies of a hub to its spokes"
+    synced = _command(commands, "policy-sync", what, _service)
+    synced.set_defaults(service="policy-sync")
+    _declare_log_level(synced)
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -157,6 +162,7 @@ def _service(arguments: argparse.Namespace) -> int:
         "admit": app.run_admit,
         "run": partial(app.run_all, source=source),
         "topology": app.run_topology,
+        "policy-sync": app.run_policy_sync,
     }
     asyncio.run(_awaited(services[arguments.service](settings)))
     return 0
