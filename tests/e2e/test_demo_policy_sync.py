@@ -30,4 +30,4 @@ def test_every_step_of_the_story_of_policy_sync_is_seen_as_expected(estate: Esta
         tell(World(estate), narrator)
     except Differs as error:
         pytest.fail(f"{error}\n{told.getvalue()}")
-    assert narrator.told == 10
+    assert narrator.told == 9

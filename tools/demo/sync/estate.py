@@ -26,7 +26,7 @@ from tools.servers.thirdparty import ensure_kinds
 ROOT = Path(__file__).resolve().parents[3]
 HUB, CONTROLLER = "hub", "policy-sync"
 # Seconds: of a grace that people would wait ten minutes for, and of an agent's look at its cluster.
-GRACE, LOOK = 4.0, 0.5
+GRACE, LOOK = 8.0, 0.5
 _KINDS = ROOT / "manifests/examples/colorpolicy"
 
 

@@ -37,8 +37,7 @@ def tell(world: World, narrator: Narrator) -> None:
     the_policy_is_edited(world, narrator)
     one_cluster_has_its_own(world, narrator)
     it_has_its_own_no_more(world, narrator)
-    the_controller_is_killed(world, narrator)
-    the_decision_vanishes(world, narrator)
+    a_decision_vanishes_unseen(world, narrator)
     the_placement_moves(world, narrator)
     the_placement_moves_back(world, narrator)
     the_policy_is_deleted_unseen(world, narrator)
@@ -122,29 +121,24 @@ def it_has_its_own_no_more(world: World, narrator: Narrator) -> None:
         narrator.see("what became of it", _EVERYWHERE, lambda: world.told(POLICY, STANDING))
 
 
-def the_controller_is_killed(world: World, narrator: Narrator) -> None:
-    """All that it knows lies in the API servers."""
-    with narrator.step("The hub's controller is killed, and starts again: nothing is written"):
+def a_decision_vanishes_unseen(world: World, narrator: Narrator) -> None:
+    """Where nobody knows the clusters, nothing is taken away, and all that is known is on works."""
+    title = "The PlacementDecision vanishes while the controller is down: no cluster loses anything"
+    with narrator.step(title):
         before = world.versions(POLICY)
         world.estate.services[CONTROLLER].kill()
-        world.estate.services[CONTROLLER].start()
-        narrator.see("works and copies that were written", [], lambda: _changed(world, before))
-
-
-def the_decision_vanishes(world: World, narrator: Narrator) -> None:
-    """Where nobody knows the clusters, nothing is taken away."""
-    with narrator.step("The PlacementDecision vanishes: no cluster loses anything"):
-        before = world.works()
         world.forget_decision()
+        world.estate.services[CONTROLLER].start()
         narrator.see(
-            "the hub's policy",
+            "what the next one says, once the Lease of the killed one is over",
             ("False", "PlacementUnknown"),
-            lambda: world.hub_says(POLICY, _SYNCED)[:2],
+            lambda: _synced(world),
         )
         narrator.quote("; ".join(world.hub_says(POLICY, _SYNCED)[2:]))
-        narrator.see("works for the clusters", before, world.works)
+        narrator.see("works and copies that were written", [], lambda: _changed(world, before))
         world.decide(*SPOKES)
         narrator.see("once it is back", ("True", "Synced"), lambda: _synced(world))
+        narrator.see("works and copies that were written", [], lambda: _changed(world, before))
 
 
 def the_placement_moves(world: World, narrator: Narrator) -> None:
@@ -152,18 +146,10 @@ def the_placement_moves(world: World, narrator: Narrator) -> None:
     title = f"The Gateway is placed on Paris alone: Tokyo keeps its copy for {GRACE:.0f} s more"
     with narrator.step(title):
         world.decide(_PARIS)
+        narrator.see("clusters whose work has a time to go", [_TOKYO], world.leaving)
+        narrator.see("clusters that have the copy", _BOTH, lambda: _having(world))
+        narrator.see("and after the grace", [_PARIS], lambda: _having(world))
         narrator.see("where the hub's policy says to be", [_PARIS], lambda: world.listed(POLICY))
-        narrator.see(
-            "the sky by each cluster's copy",
-            dict.fromkeys(SPOKES, "grey"),
-            lambda: world.copies(POLICY),
-        )
-        narrator.see(
-            "after the grace",
-            {_PARIS: "grey", _TOKYO: None},
-            lambda: world.copies(POLICY),
-        )
-        narrator.see("clusters with a work", [_PARIS], lambda: list(world.works()))
 
 
 def the_placement_moves_back(world: World, narrator: Narrator) -> None:
@@ -203,6 +189,10 @@ def _named(message: str | None) -> str:
 def _changed(world: World, before: dict[str, str]) -> list[str]:
     after = world.versions(POLICY)
     return [name for name, version in before.items() if after[name] != version]
+
+
+def _having(world: World) -> list[str]:
+    return [cluster for cluster, sky in world.copies(POLICY).items() if sky is not None]
 
 
 def _synced(world: World) -> tuple[str, ...]:

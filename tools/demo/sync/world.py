@@ -19,6 +19,7 @@ from tools.servers.spokes import RunningSpoke
 _SYNC = "kube-sync.io/PolicySync"
 _PLACED = "kuadrant.io/policies-synced"
 _SAID = "kube-sync.io/synced-status"
+_LEAVING = "kuadrant.io/grace-timeout"
 _WORKS = "/apis/work.open-cluster-management.io/v1/namespaces/{}/manifestworks"
 _POLICIES = "/apis/examples.kube-sync.io/v1alpha1/namespaces/{}/colorpolicies"
 _OURS = "kube-sync.io/policy-sync"  # whose entry of `status.ancestors`: PolicyStatus
@@ -67,6 +68,15 @@ class World:
             for cluster in SPOKES
             for work in self._get(HUB, _WORKS.format(cluster))["items"]
         }
+
+    def leaving(self) -> list[str]:
+        """Return the clusters whose work is marked with the time from which it may go."""
+        return [
+            cluster
+            for cluster in SPOKES
+            for work in self._get(HUB, _WORKS.format(cluster))["items"]
+            if _LEAVING in _annotations(work)
+        ]
 
     def copies(self, policy: str) -> dict[str, str | None]:
         """Return which colour the sky has by each spoke's copy of a policy."""
