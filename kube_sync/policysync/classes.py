@@ -6,6 +6,7 @@ not so already.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
@@ -28,6 +29,7 @@ from kube_sync.topology.shapes import UNREADABLE, text
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _KIND: Final = "GatewayClass"
+_PENDING_SECONDS: Final = 10.0  # for which nothing is said of what is not found out yet
 
 
 class Classes:
@@ -40,8 +42,11 @@ class Classes:
         held: Callable[[], bool],
         *,
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 300.0),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`held`: whether this process writes."""
+        self._clock = clock
+        self._pending: dict[str, float] = {}  # since when
         self._state = state
         self._telling = telling
         self._held = held
@@ -89,10 +94,23 @@ class Classes:
         key = ObjectKey("", name)
         body, found = self._state.classes.get(key), self._state.parameters.get(name)
         if body is None or found is None:
+            self._pending.pop(name, None)
             return
         said = self._said(name, body)
+        if self._waits(name, said):
+            return
         answer = await self._telling.conditions(GATEWAY_CLASSES, body, said, "class", _KIND)
         self._state.classes.wrote(key, answer)
+
+    def _waits(self, name: str, said: tuple[Said, ...]) -> bool:
+        """Tell whether it will be known in a moment: after a start, what was said before stands."""
+        if all(one.status != "Unknown" for one in said):
+            self._pending.pop(name, None)
+            return False
+        left = self._pending.setdefault(name, self._clock()) + _PENDING_SECONDS - self._clock()
+        if left > 0:
+            self._queue.add_after(name, left)
+        return left > 0
 
     def _said(self, name: str, body: Body) -> tuple[Said, ...]:
         found, together = self._state.parameters[name], self._state.together

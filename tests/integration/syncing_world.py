@@ -32,6 +32,7 @@ from tools.servers.stack import RunningStack
 
 COLORS = GroupVersionResource("examples.kube-sync.io", "v1alpha1", "colorpolicies")
 NAMESPACES = GroupVersionResource("", "v1", "namespaces")
+ROUTES = GroupVersionResource("gateway.networking.k8s.io", "v1", "httproutes")
 API = "gateway.networking.k8s.io"
 MERGE = "application/merge-patch+json"
 TOPOLOGY = "kube-sync.io/topology"
@@ -193,7 +194,8 @@ class World:
             f"{one['verb']} {one['objectRef']['resource']}"
             for one in found
             if one["verb"] in ("create", "patch", "update", "delete")
-            and one["objectRef"]["resource"] not in ("leases", "selfsubjectaccessreviews")
+            and one["objectRef"]["resource"] in _COUNTED
+            and self.space in line_of(one)
         )
 
     # Processes
@@ -241,6 +243,8 @@ class World:
             listener = {"name": "http", "port": 80, "protocol": "HTTP"}
             gateway = {"gatewayClassName": self.gateway_class, "listeners": [listener]}
             await self.put(GATEWAYS, self.below, "web", on=client, spec=gateway)
+            route = {"parentRefs": [{"name": "web"}], "rules": [{}]}  # where colors take effect
+            await self.put(ROUTES, self.below, "route", on=client, spec=route)
 
     async def clear(self) -> None:
         """Take away what would be others' business after the test."""
@@ -265,11 +269,20 @@ class World:
             await self.delete(WORKS, cluster, name)
 
 
+_COUNTED = ("manifestworks", "colorpolicies", "gatewayclasses")
+
+
+def line_of(entry: Body) -> str:
+    """Return where an entry of the audit log leads: works have the names of their policies."""
+    return str(entry["requestURI"])
+
+
 _KINDS = {
     "colorpolicies": "ColorPolicy",
     "configmaps": "ConfigMap",
     "gatewayclasses": "GatewayClass",
     "gateways": "Gateway",
+    "httproutes": "HTTPRoute",
     "managedclusters": "ManagedCluster",
     "namespaces": "Namespace",
     "placementdecisions": "PlacementDecision",
