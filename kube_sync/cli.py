@@ -103,6 +103,14 @@ def _parser() -> argparse.ArgumentParser:
     synced = _command(commands, "policy-sync", what, _service)
     synced.set_defaults(service="policy-sync")
     _declare_log_level(synced)
+    asks = synced.add_subparsers(title="of one that runs", metavar="ASK")
+    what = "let through removals that wait, by the name that the readiness page gives"
+    approve = asks.add_parser("approve", help=what, description=what[:1].upper() + what[1:] + ".")
+    approve.add_argument(
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
+    )
+    approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
+    approve.set_defaults(command=_approve_removals)
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -181,6 +189,25 @@ def _remediation(arguments: argparse.Namespace) -> int:
         _complain(str(error))
         return 1
     return 0
+
+
+def _approve_removals(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync import app  # noqa: PLC0415 - slow, as above
+
+    try:
+        print(asyncio.run(_said(app.run_approve_removals(settings, arguments.names))))  # noqa: T201 - its output
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    return 0
+
+
+async def _said(awaitable: Awaitable[str]) -> str:
+    return await awaitable
 
 
 async def _awaited(awaitable: Awaitable[None]) -> None:

@@ -45,6 +45,7 @@ from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.policysync.sending import Sending
 from kube_sync.policysync.spokesecrets import SECRETS
+from kube_sync.policysync.spokesteps import Fields
 from kube_sync.policysync.telling import Telling
 from kube_sync.policysync.works import SELECTOR, WORKS
 from kube_sync.runtime.services import Service
@@ -80,6 +81,7 @@ class _Parts:
         sending = Sending(lambda: self.lease.remaining)
         self.state = HubState(Listeners(self._policy, self._class, self._kinds))
         self.placers = Placers(sending)
+        self._read: dict[GroupVersionResource, Fields] = {}  # on spokes, by their kinds
         self.ocm: OcmPlacer | None = None
         self.direct: DirectPlacer | None = None
         for name in settings.placers:
@@ -225,10 +227,9 @@ class _Parts:
 
     def _follow_on_spokes(self, direct: DirectPlacer) -> None:
         """Have the copies of kinds read that are synced, and of those that there are copies of."""
-        kinds = {gvr: self.state.fields(gvr) for gvr in self.state.valid}
-        for policy in direct.policies():
-            kinds.setdefault(policy.gvr, self.state.fields(policy.gvr))
-        direct.follow(kinds)
+        kept = {policy.gvr: self._read.get(policy.gvr, ()) for policy in direct.policies()}
+        self._read = kept | {gvr: self.state.fields(gvr) for gvr in self.state.valid}
+        direct.follow(self._read)
 
     def _note_kind(self, gvr: str, reason: str | None) -> None:
         # A note: what is wrong with one kind delays no other.

@@ -56,7 +56,7 @@ class Permissions:
     def heard(self, gvr: GroupVersionResource, error: SyncError) -> None:
         """Ask anew for a kind, if the API server has refused to show it."""
         if isinstance(error, Refused) and gvr in self._known:
-            self._queue.add_after(gvr, self._failing.setdefault(gvr, self._backoff()).next_delay())
+            self._queue.add(gvr)  # as often as its Reflector tries, which waits in between
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""

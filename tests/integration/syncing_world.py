@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.app.commands import process
-from kube_sync.app.context import Context
+from kube_sync.app.context import Context, process
 from kube_sync.app.policysync import policy_sync
 from kube_sync.app.topology import topology
 from kube_sync.errors import Conflict, NotFound
