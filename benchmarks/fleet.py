@@ -91,6 +91,12 @@ class Fleet:
         found: list[Any] = json.loads(await self.bare.kube("GET", where))["items"]
         return found
 
+    async def status(self, policy: str) -> dict[str, str]:
+        """Return the reason of each condition of a policy of the hub."""
+        found = json.loads(await self.bare.kube("GET", f"{POLICIES}/{policy}"))
+        (entry,) = found["status"]["ancestors"]
+        return {one["type"]: one["reason"] for one in entry["conditions"]}
+
     async def answer(self, works: Iterable[Any]) -> None:
         """Say of works what the agents of their clusters would."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

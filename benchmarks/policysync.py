@@ -25,6 +25,7 @@ from tools.servers.stack import furnished_stack
 
 _CLUSTERS, _POLICIES = 100, 50
 _SETTLED = 3.0  # seconds without a write: then a change is done with
+_TOLD = 5.0  # seconds between two statuses of a policy on so many clusters
 _APPLIED = ("patch", "manifestworks")
 _KEPT = ("name", "namespace", "labels", "annotations")
 
@@ -143,7 +144,7 @@ async def _answers(fleet: Fleet) -> dict[str, float]:
     begun = time.time()
     await fleet.answer(works)
     all_there = time.time()
-    await fleet.quiet(_SETTLED)
+    await fleet.quiet(_SETTLED + _TOLD)
     return {
         "policy sync, all clusters answer (s)": all_there - begun,
         "policy sync, told after the last answer (s)": max(0.0, fleet.last - all_there),

@@ -162,7 +162,7 @@ def the_placement_moves_back(world: World, narrator: Narrator) -> None:
 def the_policy_is_deleted_unseen(world: World, narrator: Narrator) -> None:
     """What is there no more is found by what is left of it."""
     with narrator.step("The policy is deleted while the controller is down: nothing is left of it"):
-        world.estate.services[CONTROLLER].kill()
+        world.estate.services[CONTROLLER].stop()
         world.delete_policy(HUB, SPACE, POLICY)
         world.estate.services[CONTROLLER].start()
         narrator.see(
