@@ -230,10 +230,12 @@ topology_writes = Counter(
     "Writes of what a topology says, by what was written (status, picture) and by outcome",
     ["operation", "outcome"],
 )
-policy_sync_copies = Gauge(
-    "kube_sync_policy_sync_copies",
-    "Copies of policies on spokes, by state: wanted, placed, or held although not wanted",
-    ["state"],
+policy_sync_wanted = Gauge(
+    "kube_sync_policy_sync_wanted", "Copies of policies that spokes are to have"
+)
+policy_sync_placed = Gauge("kube_sync_policy_sync_placed", "Copies of policies that spokes have")
+policy_sync_held = Gauge(
+    "kube_sync_policy_sync_held", "Copies of policies that are not wanted, and held by the brakes"
 )
 policy_sync_writes = Counter(
     "kube_sync_policy_sync_writes_total",
@@ -241,7 +243,7 @@ policy_sync_writes = Counter(
     " by outcome",
     ["operation", "outcome"],
 )
-policy_sync_seconds = Histogram(
+policy_sync_reconcile_seconds = Histogram(
     "kube_sync_policy_sync_reconcile_seconds",
     "Time that it took to bring the copies and the status of one policy up to date",
     buckets=_LATENCY,

@@ -40,6 +40,7 @@ _LOOKS_SECONDS: Final = 1.0  # between two looks at all
 _PATIENT_LOOKS: Final = 3  # that may be put off while policies wait
 _AGAIN_SECONDS: Final = 600.0  # after which every policy is looked at though nothing was told
 _MISSING_SECONDS: Final = 1.0  # for which a policy has to be gone: its kind may go, not it
+_QUIET_SECONDS: Final = 0.3
 _SLICE: Final = 20  # policies that are looked at before others may run
 
 
@@ -76,9 +77,13 @@ class Hub:
         *,
         grace: float,
         clock: Callable[[], float],
+        quiet: float = _QUIET_SECONDS,
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 120.0),
     ) -> None:
-        """`clock` is Unix seconds that never go back; `note` takes a name and what is so."""
+        """`clock` is Unix seconds that never go back; `note` takes a name and what is so.
+
+        News of placers wait `quiet` seconds for more of the same policy.
+        """
         self._state = state
         self._placers = placers
         self._brakes = brakes
@@ -88,6 +93,7 @@ class Hub:
         self._note = note
         self._grace = grace
         self._clock = clock
+        self._quiet = quiet
         self._backoff = backoff
         self._queue: WorkQueue[Subject] = WorkQueue()
         self._failing: dict[Subject, Backoff] = {}
@@ -108,7 +114,8 @@ class Hub:
 
     def heard(self, policy: PolicyId) -> None:
         """Look at a policy of which a placer has news."""
-        self._queue.add(self._placers.heard(policy))
+        # Many clusters answer at about the same time: they are told together.
+        self._queue.add_after(self._placers.heard(policy), self._quiet)
 
     def add_all(self) -> None:
         """Look at every policy that there is, or that there are copies of."""
@@ -183,8 +190,9 @@ class Hub:
     def _tell_all(self, holds: tuple[Held, ...]) -> None:
         held = sum(len(one) for one in self._held.values())
         copies = [sum(column) for column in zip(*self._copies.values(), strict=True)] or [0, 0]
-        for state, number in zip(("wanted", "placed", "held"), (*copies, held), strict=True):
-            metrics.policy_sync_copies.labels(state).set(number)
+        metrics.policy_sync_wanted.set(copies[0])
+        metrics.policy_sync_placed.set(copies[1])
+        metrics.policy_sync_held.set(held)
         self._note("copies", f"{copies[1]} placed, {copies[0]} wanted")
         why = "; ".join(f"{one.reason} (released by: {one.release})" for one in holds)
         self._note("removals", f"{held} held: {why}" if held and why else "none held")
@@ -213,7 +221,7 @@ class Hub:
     async def _reconciled(self, subject: Subject) -> None:
         if not self._surveyed or not self._may():
             return  # it is added again when everything is
-        with metrics.policy_sync_seconds.time():
+        with metrics.policy_sync_reconcile_seconds.time():
             try:
                 again = await self._reconcile(subject)
             except Fenced:
