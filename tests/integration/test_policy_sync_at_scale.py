@@ -124,7 +124,7 @@ _STORIES: tuple[Story, ...] = (
 )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(590)
 async def test_as_many_works_are_written_as_change(launcher: Launcher, tmp_path: Path) -> None:
     """One story after the other on one fleet, as on a real one."""
     async with _world(launcher, tmp_path) as world:
