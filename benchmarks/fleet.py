@@ -52,6 +52,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _CLUSTERS = "/apis/cluster.open-cluster-management.io"
 _DECISIONS = f"{_CLUSTERS}/v1beta1/namespaces/{SPACE}/placementdecisions"
 _GATEWAY_API = "/apis/gateway.networking.k8s.io/v1"
+_GRACE = 10.0  # seconds: more than a loaded machine needs until works are marked with it
 _IN_ONE = 60  # clusters of a decision: so that there are several (OCM has at most 100 in one)
 _PATIENCE = 300.0  # seconds
 
@@ -113,7 +114,7 @@ class Fleet:
         """Start policy sync beside the hub, and wait until it is ready."""
         configuration: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(self.kubeconfig)},
-            "policy_sync": {"grace_seconds": 1.0},
+            "policy_sync": {"grace_seconds": _GRACE},
         }
         return start_service("policy-sync", folder, configuration)
 

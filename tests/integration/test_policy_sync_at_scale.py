@@ -28,6 +28,7 @@ _WORK = ("patch", "manifestworks")
 _GONE = ("delete", "manifestworks")
 _STATUS = ("patch", "colorpolicies/status")
 _NOTE = ("patch", "colorpolicies")
+_CLASS = ("patch", "gatewayclasses/status")
 _SYNCED = "kube-sync.io/Synced"
 
 
@@ -44,6 +45,7 @@ async def _world(launcher: Launcher, folder: Path) -> AsyncGenerator[World]:
     with furnished_stack(launcher, folder / "stack", audit=True) as stack:
         async with bare_client(stack) as bare:
             fleet = await create_fleet(stack, bare, _CLUSTERS, _POLICIES)
+            await fleet.place(fleet.clusters)
             server = await asyncio.to_thread(fleet.start, folder / "policy-sync")
             try:
                 yield World(fleet, server)
@@ -54,15 +56,12 @@ async def _world(launcher: Launcher, folder: Path) -> AsyncGenerator[World]:
 Story = Callable[[World], Awaitable[None]]
 
 
-async def _the_gateway_is_placed(world: World) -> None:
+async def _it_starts(world: World) -> None:
     """A work for each policy on each cluster; of each policy, where it is and how it stands."""
     fleet = world.fleet
-    await fleet.quiet(_SETTLED)
-    fleet.forget()
-    await fleet.place(fleet.clusters)
     await fleet.until(lambda writes: writes[_WORK] >= _CLUSTERS * _POLICIES)
     await fleet.quiet(_SETTLED)
-    each = {_NOTE: _POLICIES, _STATUS: _POLICIES}
+    each = {_NOTE: _POLICIES, _STATUS: _POLICIES, _CLASS: 1}
     assert fleet.writes == {_WORK: _CLUSTERS * _POLICIES, **each}
     assert len(await fleet.works()) == _CLUSTERS * _POLICIES
 
@@ -94,13 +93,14 @@ async def _one_policy_is_edited(world: World) -> None:
 
 
 async def _a_cluster_leaves(world: World) -> None:
-    """A mark and a delete for each of its works."""
+    """A mark and, after the grace, a delete for each of its works; each policy says so."""
     fleet = world.fleet
     fleet.forget()
     await fleet.place(fleet.clusters[:-1])
     await fleet.until(lambda writes: writes[_GONE] >= _POLICIES)
     await fleet.quiet(_SETTLED)
     assert fleet.writes[_WORK] == fleet.writes[_GONE] == _POLICIES
+    assert max(fleet.writes[_NOTE], fleet.writes[_STATUS]) <= 2 * _POLICIES
     assert await fleet.works(fleet.clusters[-1]) == []
     assert len(await fleet.works()) == (_CLUSTERS - 1) * _POLICIES
 
@@ -116,7 +116,7 @@ async def _it_is_killed_and_starts_again(world: World) -> None:
 
 
 _STORIES: tuple[Story, ...] = (
-    _the_gateway_is_placed,
+    _it_starts,
     _all_clusters_answer,
     _one_policy_is_edited,
     _a_cluster_leaves,
