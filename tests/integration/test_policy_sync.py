@@ -35,6 +35,9 @@ async def world(
         yield found
 
 
+# The first test waits for three clusters to be there, and one for a dead one's Lease to run out.
+pytestmark = pytest.mark.timeout(300)
+
 SYNCED = "kube-sync.io/Synced"
 EMPTY: dict[str, Any] = {}
 
