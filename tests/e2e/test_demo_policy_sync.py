@@ -22,7 +22,7 @@ def estate(launcher: Launcher, tmp_path: Path) -> Iterator[Estate]:
         yield estate
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(590)
 def test_every_step_of_the_story_of_policy_sync_is_seen_as_expected(estate: Estate) -> None:
     told = io.StringIO()
     narrator = Narrator(told)
