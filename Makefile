@@ -13,10 +13,10 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo down up test check sbom bench clean
+.PHONY: help setup demo demo-policy-sync down up test check sbom bench clean
 
 help: ## Show what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
 
 setup: $(INSTALLED) ## Make .venv with the project and everything it needs in it
 
@@ -32,10 +32,13 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 demo: setup ## Tell the story on a real API server and OPA (STACK=compose: in containers)
 	@$(BIN)/python -m tools.demo up --stack $(STACK)
 
+demo-policy-sync: setup ## Tell how policies come from a hub to its spokes, on three real API servers
+	@$(BIN)/python -m tools.demo policy-sync
+
 up: setup ## Start the docker-compose stack
 	@$(BIN)/python -m tools.servers compose up
 
-down: ## Remove what demo and up left running
+down: ## Remove what demos and up left running
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m tools.demo down
 
 test: setup ## Run every test: unit, component, integration and end-to-end on real servers, Rego

@@ -106,7 +106,9 @@ def start_replicator(
     return start_service("replicate", folder, configuration)
 
 
-def start_service(command: str, folder: Path, configuration: dict[str, object]) -> RunningServer:
+def start_service(
+    command: str, folder: Path, configuration: dict[str, object], *options: str
+) -> RunningServer:
     """Start one of our commands with this configuration, and wait until it is ready."""
     port = free_port()
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
@@ -116,7 +118,7 @@ def start_service(command: str, folder: Path, configuration: dict[str, object]) 
         ServerSpec(
             name=f"kube-sync-{command}",
             program=str(_PROGRAM),
-            arguments=(command, "--config", str(file)),
+            arguments=(command, *options, "--config", str(file)),
             folder=folder,
             url=f"http://127.0.0.1:{port}",
             ready_paths=("/readyz",),
