@@ -252,3 +252,33 @@ topology_writes = Counter(
     "Writes of what a topology says, by what was written (status, picture) and by outcome",
     ["operation", "outcome"],
 )
+
+# What counts faults is told from the first moment: `increase()` sees no rise in a series that
+# begins with 1, and an alert would miss the first fault.
+_AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
+    policy_loads: (("loaded",), ("rejected",)),
+    decision_evaluations: (("decided",), ("refused",), ("undefined",), ("failed",)),
+    budget_evaluations: (("told",), ("undefined",), ("failed",)),
+    remediations: (
+        ("applied",),
+        ("gone",),
+        ("refused",),
+        ("forbidden",),
+        ("retried",),
+        ("fenced",),
+        ("held",),
+        ("dry-run",),
+    ),
+    admission_engine_attempts: (("answered",),),
+    admission_registration_writes: (("written",), ("conflict",), ("failed",)),
+    placement_decision_writes: (("applied",), ("deleted",), ("refused",), ("fenced",), ("retried",)),
+    topology_reconciles: (("ok",), ("failed",)),
+    topology_writes: tuple(
+        (what, outcome)
+        for what in ("status", "picture")
+        for outcome in ("written", "gone", "conflict", "forbidden", "refused", "failed", "fenced")
+    ),
+}
+for _counter, _children in _AT_ZERO.items():
+    for _labels in _children:
+        _counter.labels(*_labels)
