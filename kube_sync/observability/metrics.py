@@ -271,7 +271,13 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
     ),
     admission_engine_attempts: (("answered",),),
     admission_registration_writes: (("written",), ("conflict",), ("failed",)),
-    placement_decision_writes: (("applied",), ("deleted",), ("refused",), ("fenced",), ("retried",)),
+    placement_decision_writes: (
+        ("applied",),
+        ("deleted",),
+        ("refused",),
+        ("fenced",),
+        ("retried",),
+    ),
     topology_reconciles: (("ok",), ("failed",)),
     topology_writes: tuple(
         (what, outcome)
