@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from kube_sync.topology.conditions import ACCEPTED, PROGRAMMED, RESOLVED
+from kube_sync.topology.conditions import ACCEPTED, EFFECTS, RESOLVED
 from kube_sync.topology.shapes import number
 
 DOMAIN: Final = "kube-sync.io"
@@ -20,7 +20,7 @@ CONTROLLER: Final = f"{DOMAIN}/topology"
 _MESSAGE: Final = 32768  # characters: the most that meta/v1 allows in a condition's message
 _TIME: Final = "lastTransitionTime"
 _GENERATION: Final = "observedGeneration"
-_STANDING = frozenset({ACCEPTED, PROGRAMMED, RESOLVED})
+_STANDING: Final = frozenset({ACCEPTED, RESOLVED, *EFFECTS})
 
 Json = Mapping[str, Any]
 

@@ -84,8 +84,9 @@ class Standing:
         """Return the conditions of a policy as if it had these targets and paths alone."""
         matter = self._known[name][0]
         beaten = {target: by for target, by in matter.beaten.items() if target in targets}
+        dropped = {target: by for target, by in matter.dropped.items() if target in targets}
         aim = replace(matter.aim, targets=tuple(targets))
-        part = _Matter(matter.policy, aim, beaten, tuple(combined))
+        part = _Matter(matter.policy, aim, beaten, dropped, tuple(combined))
         return self._outcome(part).conditions
 
     def conflicts(self) -> Iterator[Conflict]:

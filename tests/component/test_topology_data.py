@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kube_sync.analysis.analyzer import Collection
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -179,6 +180,16 @@ async def test_one_change_is_one_small_patch(world: World) -> None:
         await until(lambda: world.applied() == [{"sky": {"color": "red"}}])
         (written,) = world.patches()[before:]
         assert [o["path"].rpartition("/")[0] for o in written] == [f"{_ROOT}merged"]
+
+
+async def test_no_policy_may_lie_where_it_does_and_decisions_may_read_it(world: World) -> None:
+    async with world.replicating(configured()) as replicator:
+        places = await replicator._collections()
+        assert places["topology"] == Collection(("kubernetes", "topology"), namespaced=True)
+        assert replicator._roots == [("kubernetes", "topology")]
+        replicator.configure(configured(topology=False))
+        assert replicator._roots == []
+        assert "topology" not in await replicator._collections()
 
 
 async def test_what_changes_only_a_status_is_not_written(world: World) -> None:

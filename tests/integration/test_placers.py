@@ -31,7 +31,7 @@ SECRETS = GroupVersionResource("", "v1", "secrets")
 MERGE = "application/merge-patch+json"
 
 
-class Hub:
+class Fleet:
     """A hub, its spokes, and copies that are this test's own."""
 
     def __init__(self, stack: RunningStack, spokes: tuple[RunningSpoke, ...], space: str) -> None:
@@ -121,99 +121,99 @@ async def merged(
 
 
 @pytest.fixture
-def hub(stack: RunningStack, spokes: tuple[RunningSpoke, ...], namespace: str) -> Hub:
-    return Hub(stack, spokes, namespace)
+def fleet(hub: RunningStack, spokes: tuple[RunningSpoke, ...], namespace: str) -> Fleet:
+    return Fleet(hub, spokes, namespace)
 
 
-async def test_the_direct_placer_writes_reads_mends_and_removes(hub: Hub) -> None:
+async def test_the_direct_placer_writes_reads_mends_and_removes(fleet: Fleet) -> None:
     """From a kubeconfig in a Secret, by TLS; the namespace is made on the way."""
-    files = [hub.stack.kubeconfigs["admin"], *(spoke.kubeconfig for spoke in hub.spokes)]
+    files = [fleet.stack.kubeconfigs["admin"], *(spoke.kubeconfig for spoke in fleet.spokes)]
     async with connected(*files) as [client, first, second]:
-        await hub.grant(client)
-        one, other = hub.names
-        key = hub.copy(one).key
-        async with hub.direct(client) as placer:
+        await fleet.grant(client)
+        one, other = fleet.names
+        key = fleet.copy(one).key
+        async with fleet.direct(client) as placer:
             await eventually(lambda: len(placer._spokes) == 2 and placer.ready)
-            await placer.apply(hub.copy(one))
-            await placer.apply(hub.copy(other))
+            await placer.apply(fleet.copy(one))
+            await placer.apply(fleet.copy(other))
             assert list(placer.placed(key.policy)) == sorted([one, other])
-            there = await got(first, COLORS, hub.place)
+            there = await got(first, COLORS, fleet.place)
             version = there["metadata"]["resourceVersion"]
-            await placer.apply(hub.copy(one))
-            assert (await got(first, COLORS, hub.place))["metadata"]["resourceVersion"] == version
+            await placer.apply(fleet.copy(one))
+            assert (await got(first, COLORS, fleet.place))["metadata"]["resourceVersion"] == version
 
-            await merged(first, COLORS, hub.place, spec={"rules": {"a": {"color": "x"}}})
+            await merged(first, COLORS, fleet.place, spec={"rules": {"a": {"color": "x"}}})
             await eventually(lambda: placer.placed(key.policy)[one].digest == "")
-            await placer.apply(hub.copy(one))
-            assert (await got(first, COLORS, hub.place))["spec"]["rules"]["a"]["color"] == "red"
-            assert placer.placed(key.policy)[one].digest == hub.copy(one).digest
+            await placer.apply(fleet.copy(one))
+            assert (await got(first, COLORS, fleet.place))["spec"]["rules"]["a"]["color"] == "red"
+            assert placer.placed(key.policy)[one].digest == fleet.copy(one).digest
 
             await placer.leave(key, 100)
             assert placer.placed(key.policy)[one].leaving == 100
-            await placer.apply(hub.copy(one, "blue"))
+            await placer.apply(fleet.copy(one, "blue"))
             assert placer.placed(key.policy)[one].leaving is None
-        async with hub.direct(client) as placer:
+        async with fleet.direct(client) as placer:
             await eventually(lambda: len(placer.placed(key.policy)) == 2)
             await placer.remove(key)
-            await eventually(lambda: hub.news.count(key.policy) > 0)
-            assert await got(first, COLORS, hub.place) is None
-            assert await got(second, COLORS, hub.place) is not None
+            await eventually(lambda: fleet.news.count(key.policy) > 0)
+            assert await got(first, COLORS, fleet.place) is None
+            assert await got(second, COLORS, fleet.place) is not None
             assert list(placer.placed(key.policy)) == [other]
-            await placer.remove(hub.copy(other).key)
+            await placer.remove(fleet.copy(other).key)
 
 
 async def test_the_direct_placer_leaves_a_native_policy_and_adopts_a_restored_copy(
-    hub: Hub,
+    fleet: Fleet,
 ) -> None:
-    files = [hub.stack.kubeconfigs["admin"], hub.spokes[0].kubeconfig]
+    files = [fleet.stack.kubeconfigs["admin"], fleet.spokes[0].kubeconfig]
     async with connected(*files) as [client, spoke]:
-        await hub.grant(client)
-        copy = hub.copy(hub.names[0])
-        async with hub.direct(client) as placer:
+        await fleet.grant(client)
+        copy = fleet.copy(fleet.names[0])
+        async with fleet.direct(client) as placer:
             await eventually(lambda: len(placer._spokes) == 2 and placer.ready)
             await placer.apply(copy)
             await placer.remove(copy.key)
-            path = COLORS.path(hub.place.namespace)
-            native = {**copy.body, "metadata": {"name": hub.place.name}}
+            path = COLORS.path(fleet.place.namespace)
+            native = {**copy.body, "metadata": {"name": fleet.place.name}}
             await spoke.request("POST", path, body=msgspec.json.encode(native))
             with pytest.raises(Conflict, match="is not ours"):
                 await placer.apply(copy)
-            await spoke.request("DELETE", COLORS.path(hub.place.namespace, hub.place.name))
+            await spoke.request("DELETE", COLORS.path(fleet.place.namespace, fleet.place.name))
             await spoke.request("POST", path, body=msgspec.json.encode(copy.body))
             await placer.apply(copy)
-            assert placer.placed(copy.key.policy)[hub.names[0]].digest == copy.digest
+            assert placer.placed(copy.key.policy)[fleet.names[0]].digest == copy.digest
             await placer.remove(copy.key)
 
 
-async def test_works_bring_copies_to_spokes_and_are_waited_for(hub: Hub) -> None:
-    files = [hub.stack.kubeconfigs["admin"], hub.spokes[0].kubeconfig]
-    name = hub.names[0]
+async def test_works_bring_copies_to_spokes_and_are_waited_for(fleet: Fleet) -> None:
+    files = [fleet.stack.kubeconfigs["admin"], fleet.spokes[0].kubeconfig]
+    name = fleet.names[0]
     async with connected(*files) as [client, spoke]:
         spaces = GroupVersionResource("", "v1", "namespaces")
-        for where, space in ((client, name), (spoke, hub.place.namespace)):
+        for where, space in ((client, name), (spoke, fleet.place.namespace)):
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
             with suppress(Conflict):
                 await where.request("POST", spaces.path(), body=msgspec.json.encode(body))
-        copy = hub.copy(name)
+        copy = fleet.copy(name)
         options: dict[str, Any] = {"interval": 0.1, "jitter": lambda: 0.0}
-        async with hub.ocm(client) as placer:
+        async with fleet.ocm(client) as placer:
             async with work_agents(files[0], {name: files[1]}, **options):
                 await placer.apply(copy)
                 await eventually(lambda: _said(placer, copy) == copy.digest)
-                assert (await got(spoke, COLORS, hub.place))["spec"] == copy.body["spec"]
-                before = hub.news.count(copy.key.policy)
+                assert (await got(spoke, COLORS, fleet.place))["spec"] == copy.body["spec"]
+                before = fleet.news.count(copy.key.policy)
                 await placer.apply(copy)
-                changed = hub.copy(name, "blue")
+                changed = fleet.copy(name, "blue")
                 await placer.apply(changed)
                 await eventually(lambda: _said(placer, copy) == changed.digest)
-                assert hub.news.count(copy.key.policy) > before
+                assert fleet.news.count(copy.key.policy) > before
             await placer.remove(copy.key)
             assert placer.placed(copy.key.policy) == {}
             with pytest.raises(Retriable, match="is being deleted"):
                 await placer.apply(copy)  # nobody is there to take the finalizer away
             async with work_agents(files[0], {name: files[1]}, **options):
                 await eventually(lambda: placer._held.of(copy.key.policy) == [])
-            assert await got(spoke, COLORS, hub.place) is None
+            assert await got(spoke, COLORS, fleet.place) is None
 
 
 def _said(placer: OcmPlacer, copy: Copy) -> object:

@@ -18,6 +18,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Kubernetes, Opa, Placement, Policies, Replicate, Settings
 from tests.fakes.topologies import (
@@ -171,6 +172,8 @@ async def test_an_opa_that_is_restarted_or_changed_by_hand_gets_it_again(
         await eventually(lambda: world.says(0))
         assert await asyncio.to_thread(world.topology) == before
 
+        # It would come with the policies, as a bundle that nobody serves here.
+        await world.client.put_policy(AUDIT_MODULE, audit_module("kubernetes"))
         by_hand = {
             "op": "remove",
             "path": f"/kubernetes/topology/merged/{next(iter(before['merged']))}",
@@ -188,9 +191,10 @@ async def test_an_account_without_permission_is_told_which_kind_it_lacks(
         assert "targetables" not in await asyncio.to_thread(world.topology)
         colors.apply(ROOT / "manifests/topology-data-rbac")
         # As the controller does that fills aggregated roles, which is not part of an API server.
-        colors.kubectl(
-            *("create", "clusterrolebinding", f"{namespace}-colors"),
-            "--clusterrole=kube-sync-topology-data-colorpolicies",
-            "--serviceaccount=kube-sync:kube-sync-replicator",
-        )
+        for role in ("gateway-api", "colorpolicies"):
+            colors.kubectl(
+                *("create", "clusterrolebinding", f"{namespace}-{role}"),
+                f"--clusterrole=kube-sync-topology-{role}",
+                "--serviceaccount=kube-sync:kube-sync-replicator",
+            )
         await eventually(world.lacks_only_others, seconds=60)

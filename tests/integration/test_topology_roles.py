@@ -12,7 +12,6 @@ from tools.servers.stack import RunningStack
 ROOT = Path(__file__).resolve().parents[2] / "manifests"
 FOLDERS = [
     "topology-rbac",
-    "topology-data-rbac",
     "policy-sync-rbac",
     "policy-sync-direct-rbac",
     "policy-sync-spoke-rbac",
@@ -26,8 +25,7 @@ Right = tuple[str, str, str, str, str, str]
 READ = "list watch"
 MAY: list[Right] = [
     *(
-        (account, READ, group, resource, "", "")
-        for account in ("topology", "replicator")
+        ("topology", READ, group, resource, "", "")
         for group, resource in [
             (CRDS, "customresourcedefinitions"),
             ("", "services"),
@@ -71,8 +69,6 @@ MAY_NOT: list[Right] = [
     ("topology", "patch update", GATEWAY, "gateways", "", ""),
     ("topology", "patch update", "", "namespaces", "", ""),
     ("topology", "patch update", "", "services", "", ""),
-    ("replicator", "patch update", GATEWAY, "gateways/status", "", ""),
-    ("replicator", "patch update", "", "namespaces/status", "", ""),
     ("policy-sync", f"{READ} get", "", "secrets", "", ""),
     ("policy-sync", f"{READ} get", "", "secrets", OURS, ""),
     ("policy-sync", "create patch delete", "", "secrets", "kube-sync-spokes", ""),
@@ -126,31 +122,39 @@ def test_none_may_do_what_it_does_not(cluster: RunningStack) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "example", "verbs"),
+    ("role", "labels"),
     [
-        ("topology", "topology", {"list", "watch", "patch"}),
-        ("replicator-topology", "topology-data", {"list", "watch"}),
-        ("policy-sync", "policy-sync", {"get", "list", "watch", "patch"}),
+        ("topology", {"topology": {"list", "watch"}, "topology-status": {"patch"}}),
+        ("policy-sync", {"policy-sync": {"get", "list", "watch", "patch"}}),
         (
             "policy-sync-spoke",
-            "policy-sync-spoke",
-            {"get", "list", "watch", "create", "patch", "update", "delete"},
+            {
+                "policy-sync-spoke": {
+                    "get",
+                    "list",
+                    "watch",
+                    "create",
+                    "patch",
+                    "update",
+                    "delete",
+                }
+            },
         ),
     ],
 )
-def test_a_role_takes_in_just_the_roles_of_kinds_that_are_for_it(
-    cluster: RunningStack, role: str, example: str, verbs: set[str]
+def test_a_role_takes_in_the_roles_of_kinds_that_are_for_it(
+    cluster: RunningStack, role: str, labels: dict[str, set[str]]
 ) -> None:
     found = cluster.kubectl("get", "clusterrole", f"kube-sync-{role}-policies", "--output=json")
-    (selector,) = json.loads(found)["aggregationRule"]["clusterRoleSelectors"]
-    ((label, value),) = selector["matchLabels"].items()
-    listed = cluster.kubectl("get", "clusterroles", f"--selector={label}={value}", "--output=json")
-    (one,) = json.loads(listed)["items"]
-    assert one["metadata"]["name"] == f"kube-sync-{example}-colorpolicies"
-    assert {verb for rule in one["rules"] for verb in rule["verbs"]} == verbs
-    assert {group for rule in one["rules"] for group in rule["apiGroups"]} == {
-        "examples.kube-sync.io"
-    }
+    selectors = json.loads(found)["aggregationRule"]["clusterRoleSelectors"]
+    assert [one["matchLabels"] for one in selectors] == [
+        {f"kube-sync.io/aggregate-to-{label}": "true"} for label in labels
+    ]
+    for label, verbs in labels.items():
+        name = f"kube-sync-{label}-colorpolicies"
+        one = json.loads(cluster.kubectl("get", "clusterrole", name, "--output=json"))
+        assert one["metadata"]["labels"][f"kube-sync.io/aggregate-to-{label}"] == "true"
+        assert {verb for rule in one["rules"] for verb in rule["verbs"]} == verbs
 
 
 def test_an_update_keeps_what_the_cluster_put_into_a_role(cluster: RunningStack) -> None:

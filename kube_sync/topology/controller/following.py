@@ -280,7 +280,7 @@ class FollowedKinds:
             self._world.store(choice.kind),
             lambda detail: self._tell(id_, detail),
             lambda: id_ in self._world.waiting,
-            lambda: self._blind.is_set() or id_ in self._leaving,
+            self._blind.is_set,
             self._patience,
         )
 

@@ -80,8 +80,6 @@ class FollowedKind:
             self._store.finish(known=True)
         elif self._may_be_absent() and not self._is_waited_for():
             self._store.finish(known=False)
-        else:
-            self._store.abandon()
 
     def abandon(self) -> None:
         """Forget the pages of a LIST that broke off."""

@@ -39,10 +39,10 @@ def shop(version: str) -> GroupVersionResource:
 async def test_resources_come_by_preference_of_their_versions(
     api: FakeApiServer, client: KubeClient
 ) -> None:
-    for version in ("v1", "v1beta1", "v2alpha1"):
+    for version in ("v1", "v1beta1", "v2"):
         api.define(shop(version), "Shop", namespaced=False)
     found = await served(client, GROUP)
-    assert [one.gvr for one in found] == [shop("v1"), shop("v1beta1"), shop("v2alpha1")]
+    assert [one.gvr for one in found] == [shop("v2"), shop("v1"), shop("v1beta1")]
     assert {(one.kind, one.namespaced, one.can_be_followed) for one in found} == {
         ("Shop", False, True)
     }

@@ -106,6 +106,19 @@ def test_of_many_targets_those_that_are_there_are_ancestors() -> None:
     }
 
 
+def test_a_copy_of_a_hubs_policy_gives_way_at_one_ancestor_and_not_at_another() -> None:
+    objects = [
+        *(gateway_class(), gateway(), gateway("other"), route(), route("r2", parentRefs=TWO[1:])),
+        color("p", [target(), target(name="other")], synced=True, **BLUE),
+        color("native", **BLUE),
+    ]
+    accepted = {"Accepted": ("True", "Accepted")}
+    assert said(objects) == {
+        "my-gateway": accepted | {"Programmed": ("False", "Overridden")},
+        "other": accepted | {"Programmed": ("True", "Programmed")},
+    }
+
+
 def test_a_policy_that_names_nothing_readable_is_its_own_ancestor() -> None:
     broken = color("p", **BLUE)
     broken["spec"]["targetRef"] = "gateway"

@@ -104,10 +104,11 @@ def test_a_newer_generation_that_was_observed_stands() -> None:
     assert listed(found, wanted("gw", status="False"), About(9, NOW)) != found
 
 
-def test_conditions_of_others_in_our_entry_stay() -> None:
+@pytest.mark.parametrize("stale", ["Programmed", "Enforced", "ResolvedRefs"])
+def test_conditions_of_others_in_our_entry_stay(stale: str) -> None:
     (entry,) = listed([], wanted("gw"))
     special = {"type": "special.io/SomeField", "status": "True"}
-    mixed = entry | {"conditions": [special, *entry["conditions"], {"type": "Programmed"}]}
+    mixed = entry | {"conditions": [special, *entry["conditions"], {"type": stale}]}
     (merged,) = listed([mixed], wanted("gw", status="False"))
     assert [c["type"] for c in merged["conditions"]] == ["special.io/SomeField", "Accepted"]
     assert merged["conditions"][0] == special

@@ -259,6 +259,7 @@ async def test_a_kind_that_goes_keeps_its_objects_for_a_while(bench: Bench, late
         assert (bench.changes, bench.note(SHADE)) == (before + 1, None)
         assert SHADE not in bench.kinds.choices
         assert SHADE not in bench.world.waiting
+        assert SHADES not in bench.kinds._following.wanted
 
 
 async def test_a_kind_of_the_gateway_api_that_goes_is_told_of(bench: Bench, later: Later) -> None:
@@ -471,6 +472,31 @@ async def test_without_definitions_kinds_are_found_by_discovery(bench: Bench) ->
         assert bench.definitions_note.endswith("those that are named: Shade.example.com")
 
 
+async def test_a_404_of_what_discovery_serves_is_not_believed_at_once(
+    bench: Bench, later: Later
+) -> None:
+    denied(bench.api, DEFINITIONS)
+    install(bench.api, GATEWAY_DEFINITION)
+    missing = bench.api.http.fault(lists(GATEWAYS), answer(404), times=10**9)
+    async with bench.following():
+        await missing.met.wait()
+        await until(lambda: "does not know" in (bench.note(GATEWAY) or ""))
+        assert GATEWAY in bench.world.waiting
+        later.pass_time()
+        assert GATEWAY not in bench.world.waiting
+
+
+async def test_patience_with_a_version_ends_with_it(bench: Bench, later: Later) -> None:
+    install(bench.api, SHADE_DEFINITION)
+    new = resource("Shade", SHADE.group, "v2")
+    denied(bench.api, SHADES, new)
+    async with bench.following():
+        await until(lambda: later.seconds == [10.0])
+        install(bench.api, definition("Shade", SHADE.group, "v1", "v2", labels=POLICY))
+        await until(lambda: len(later.pending) == 2)
+        assert later.seconds == [10.0]
+
+
 async def test_discovery_has_to_lack_a_kind_twice(bench: Bench) -> None:
     # It is made every few seconds, and lacks custom resources just after a start.
     denied(bench.api, DEFINITIONS)
@@ -568,7 +594,8 @@ async def test_definitions_that_may_not_be_read_any_more_stand_as_they_were(benc
         denied(bench.api, DEFINITIONS)
         bench.api.http.fault(watches(DEFINITIONS), refusal("no more"), times=10**9)
         bench.api.http.cut()
-        await until(lambda: bench.definitions_note.endswith("what was known of them stands"))
+        stands = "no more; what was known of them stands"
+        await until(lambda: bench.definitions_note.endswith(stands))
         assert [kind.id for kind in bench.kinds.policies] == [SHADE]
         assert bench.kinds.waiting == ()
         assert bench.pauses == []
