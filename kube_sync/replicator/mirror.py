@@ -87,8 +87,8 @@ class Mirror:
         self._lag = metrics.replication_lag_seconds.labels(name)
         self._bytes = metrics.replicated_bytes.labels(name)
         self._unchanged = metrics.unchanged_events.labels(name)
-        for differences in (metrics.audit_differences, metrics.selfcheck_differences):
-            differences.labels(name)  # 0 is told too: a first one is a rise
+        for checks in _CHECKS:
+            checks.labels(name)  # 0 is told too: a first one is a rise
         self._versioned = versioned and keeps_version(projection)
         self._form = WHOLE
         self._digests: Digests | None = None  # of what OPA holds
@@ -391,6 +391,9 @@ class Mirror:
     def _at(self, key: ObjectKey) -> DataPath:
         inside = (key.namespace, key.name) if key.namespace else (key.name,)
         return (*self._path, *inside)
+
+
+_CHECKS = (metrics.audit_differences, metrics.selfcheck_decisions, metrics.selfcheck_differences)
 
 
 def _pending_in(mirror: Mirror | None) -> int:

@@ -122,7 +122,7 @@ _PUBLISHING = Row(
         ),
         Panel(
             "Writes",
-            "By outcome.",
+            "By outcome; retried ones come again, fenced ones another process is to do.",
             (
                 (
                     f"sum by (outcome) (rate(kube_sync_placement_decision_writes_total{_RATE}))",

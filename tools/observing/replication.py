@@ -161,10 +161,12 @@ _VOLUME = Row(
         Panel(
             "Objects in OPA",
             "0 of a resource that should have some: see whether the API server knows it.",
-            (
-                ("sum by (resource) (kube_sync_replicated_objects)", "{{resource}}"),
-                ("sum by (resource) (kube_sync_resource_known == 0)", "{{resource}} unknown"),
-            ),
+            (("sum by (resource) (kube_sync_replicated_objects)", "{{resource}}"),),
+        ),
+        Panel(
+            "Kinds that the API server knows",
+            "0 where it does not: its CRD is missing, or another version is asked for.",
+            (("min by (resource) (kube_sync_resource_known)", "{{resource}}"),),
         ),
         Panel(
             "Fields kept of each object",
@@ -181,7 +183,7 @@ _VOLUME = Row(
         ),
         Panel(
             "Modules sent",
-            "By outcome.",
+            "By outcome; a rejected one leaves its older version in force.",
             ((f"sum by (outcome) (increase(kube_sync_policy_loads_total{_RATE}))", "{{outcome}}"),),
         ),
     ),
