@@ -116,7 +116,7 @@ def _project_image(_: argparse.Namespace) -> None:
 
 
 def _compose(chosen: argparse.Namespace) -> None:
-    from tools.servers.compose import HOST, down, up  # noqa: PLC0415
+    from tools.servers.compose import HOST, down, prometheus, up  # noqa: PLC0415
 
     if chosen.action == "down":
         down()
@@ -124,6 +124,7 @@ def _compose(chosen: argparse.Namespace) -> None:
     stack = up()
     say(f"API server: {stack.apiserver_url}, kubeconfig {HOST / 'admin.kubeconfig'}")
     say(f"OPA: {stack.opa_url}, token and CA in {HOST / 'opa'}")
+    say(f"Prometheus: {prometheus().url}")
 
 
 if __name__ == "__main__":

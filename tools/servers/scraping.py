@@ -76,7 +76,8 @@ def _spec(folder: Path, config: Path, port: int) -> ServerSpec:
 
 def instant(url: str, expression: str) -> list[dict[str, Any]]:
     """Evaluate an expression now; return its series, or raise ToolError with what is wrong."""
-    return _asked(url, "/api/v1/query", {"query": expression})["result"]
+    found: list[dict[str, Any]] = _asked(url, "/api/v1/query", {"query": expression})["result"]
+    return found
 
 
 def api(url: str, path: str) -> Any:
