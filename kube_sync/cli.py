@@ -46,6 +46,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   metadata   tells what MetadataPolicies would do to an object, and by which rule
   topology   shows, from manifests, what policies attach to and what applies on each path;
              with --live, the controller that tells it in a cluster
+  policy-sync  brings the policies of a hub to its spokes, and their statuses back
 """
 
 _EPILOG = f"""\
@@ -98,6 +99,18 @@ def _parser() -> argparse.ArgumentParser:
     asked.set_defaults(service="topology")
     _declare_log_level(asked)
     charting.declare(asked)
+    what = "bring the policies of a hub to its spokes"
+    synced = _command(commands, "policy-sync", what, _service)
+    synced.set_defaults(service="policy-sync")
+    _declare_log_level(synced)
+    asks = synced.add_subparsers(title="of one that runs", metavar="ASK")
+    what = "let through removals that wait, by the name that the readiness page gives"
+    approve = asks.add_parser("approve", help=what, description=what[:1].upper() + what[1:] + ".")
+    approve.add_argument(
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
+    )
+    approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
+    approve.set_defaults(command=_approve_removals)
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -158,6 +171,7 @@ def _service(arguments: argparse.Namespace) -> int:
         "admit": app.run_admit,
         "run": partial(app.run_all, source=source),
         "topology": app.run_topology,
+        "policy-sync": app.run_policy_sync,
     }
     metrics.build_info.labels(__version__, arguments.service).set(1)
     asyncio.run(_awaited(services[arguments.service](settings)))
@@ -177,6 +191,25 @@ def _remediation(arguments: argparse.Namespace) -> int:
         _complain(str(error))
         return 1
     return 0
+
+
+def _approve_removals(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync import app  # noqa: PLC0415 - slow, as above
+
+    try:
+        print(asyncio.run(_said(app.run_approve_removals(settings, arguments.names))))  # noqa: T201 - its output
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    return 0
+
+
+async def _said(awaitable: Awaitable[str]) -> str:
+    return await awaitable
 
 
 async def _awaited(awaitable: Awaitable[None]) -> None:
