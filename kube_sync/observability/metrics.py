@@ -300,12 +300,23 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         ("retried",),
     ),
     topology_reconciles: (("ok",), ("failed",)),
+    policy_sync_writes: tuple(
+        (what, outcome)
+        for what in ("apply", "leave", "remove", "status", "annotations", "class")
+        for outcome in ("done", "gone", "conflict", "forbidden", "refused", "failed", "fenced")
+    ),
     topology_writes: tuple(
         (what, outcome)
         for what in ("status", "picture")
         for outcome in ("written", "gone", "conflict", "forbidden", "refused", "failed", "fenced")
     ),
 }
-for _counter, _children in _AT_ZERO.items():
-    for _labels in _children:
-        _counter.labels(*_labels)
+
+
+def _begin_at_zero() -> None:
+    for counter, children in _AT_ZERO.items():
+        for labels in children:
+            counter.labels(*labels)
+
+
+_begin_at_zero()

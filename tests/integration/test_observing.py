@@ -7,6 +7,7 @@ or finds nothing would be an empty picture, or an alert that cannot fire.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import secrets
@@ -16,12 +17,14 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.integration.scheduling_world import World as SystemWorld
 from tests.integration.scheduling_world import pod, system_world
+from tests.integration.syncing_world import spec_of
 from tests.integration.test_metadata_live import default
 from tests.integration.test_metadata_live import policy as metadata_policy
 from tests.integration.test_pair import eventually
@@ -86,6 +89,9 @@ class World:
         self.stack.kubectl(
             "label", "httproutes", "--all", "--namespace=shop", "--overwrite", f"turn=n{n}"
         )
+        self.stack.kubectl(
+            "label", "colorpolicies", "--all", "--namespace=shop", "--overwrite", f"turn=n{n}"
+        )
         self.system.create(pod(f"web-{n}", "shop"))
 
 
@@ -105,6 +111,14 @@ async def busy(world: World) -> AsyncGenerator[None]:
 
 
 def start_topology(stack: RunningStack, folder: Path) -> RunningServer:
+    return start_as_admin(stack, folder, "topology", "--live")
+
+
+def start_policy_sync(stack: RunningStack, folder: Path) -> RunningServer:
+    return start_as_admin(stack, folder, "policy-sync")
+
+
+def start_as_admin(stack: RunningStack, folder: Path, *command: str) -> RunningServer:
     port = free_port()
     configuration = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admin"])},
@@ -113,9 +127,9 @@ def start_topology(stack: RunningStack, folder: Path) -> RunningServer:
     file = write_file(folder / "config.yaml", yaml.safe_dump(configuration).encode())
     return ProcessLauncher().launch(
         ServerSpec(
-            name="kube-sync-topology",
+            name=f"kube-sync-{command[0]}",
             program=str(Path(sys.executable).with_name("kube-sync")),
-            arguments=("topology", "--live", "--config", str(file)),
+            arguments=(*command, "--config", str(file)),
             folder=folder,
             url=f"http://127.0.0.1:{port}",
             ready_paths=("/readyz",),
@@ -147,19 +161,26 @@ def world(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ):
         stack = system.stack
         stack.install_kinds(ROOT / "manifests/crds")
+        stack.install_kinds(ROOT / "manifests/examples/colorpolicy/colorpolicies.yaml")
         stack.install_gateway_api()
+        stack.install_open_cluster_management()
         for rights in ("metadata-rbac", "placement-decisions"):
             stack.apply(ROOT / "manifests" / rights)
         system.register()
         webhook = f"https://127.0.0.1:{system.port}/admit/placement"
         register_webhook(stack, webhook, system.authority)
         services = dict(system.services)
-        for name, start in (("remediate", start_remediator), ("topology", start_topology)):
+        for name, start in (
+            ("remediate", start_remediator),
+            ("topology", start_topology),
+            ("policy-sync", start_policy_sync),
+        ):
             services[name] = start(stack, folder / name)
             ending.callback(services[name].stop)
         prometheus = start_prometheus(folder / "prometheus", targets(stack, services), [RULES])
         ending.callback(prometheus.stop)
         furnish(system)
+        furnish_hub(system)
         yield World(system, services, prometheus)
 
 
@@ -189,6 +210,37 @@ def furnish(system: SystemWorld) -> None:
             "-f",
             str(ROOT / f"manifests/examples/topology/{manifest}.yaml"),
         )
+
+
+def furnish_hub(system: SystemWorld) -> None:
+    """Let one policy be wanted on a spoke whose agent does nothing."""
+    gateways = "gateway.networking.k8s.io"
+    ref = {"group": "", "kind": "ConfigMap", "namespace": "shop", "name": "params"}
+    synced = {
+        "group": "examples.kube-sync.io",
+        "version": "v1alpha1",
+        "resource": "colorpolicies",
+    }
+    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+    for manifest in (
+        named("v1", "Namespace", "spoke", None),
+        named("cluster.open-cluster-management.io/v1", "ManagedCluster", "spoke", None)
+        | {"spec": {"hubAcceptsClient": True}},
+        named("v1", "ConfigMap", "params", "shop")
+        | {"data": {"params": json.dumps({"policiesToSync": [synced]})}},
+        named(f"{gateways}/v1", "GatewayClass", "hub", None)
+        | {"spec": {"controllerName": "kube-sync.io/policy-sync", "parametersRef": ref}},
+        named(f"{gateways}/v1", "Gateway", "hub", "shop")
+        | {"spec": {"gatewayClassName": "hub", "listeners": [listener]}},
+        named("examples.kube-sync.io/v1alpha1", "ColorPolicy", "paint", "shop")
+        | {"spec": spec_of("red", "hub")},
+    ):
+        system.apply(manifest)
+
+
+def named(version: str, kind: str, name: str, space: str | None) -> dict[str, Any]:
+    metadata = {"name": name} | ({"namespace": space} if space else {})
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
 def expressions() -> dict[str, str]:
@@ -245,7 +297,7 @@ async def test_prometheus_reads_everything_with_its_tokens(world: World) -> None
         active = api(world.prometheus.url, "/api/v1/targets")["activeTargets"]
         return {t["labels"]["job"]: t["health"] for t in active}
 
-    jobs = ("admit", "opa", "remediate", "replicate", "topology")
+    jobs = ("admit", "opa", "policy-sync", "remediate", "replicate", "topology")
     await eventually(health, {f"kube-sync-{job}": "up" for job in jobs})
 
 

@@ -109,9 +109,59 @@ _TOPOLOGY = Row(
     ),
 )
 
+_SYNC = Row(
+    "Policy sync",
+    (
+        Panel(
+            "Copies",
+            "That spokes are to have, that they have, and that are not wanted any more but held by"
+            " the brakes.",
+            (
+                ("max(kube_sync_policy_sync_wanted)", "wanted"),
+                ("max(kube_sync_policy_sync_placed)", "placed"),
+                ("max(kube_sync_policy_sync_held)", "held"),
+            ),
+        ),
+        Panel(
+            "Steps that write",
+            "By what they do and by outcome; when nothing changes there are none.",
+            (
+                (
+                    (
+                        "sum by (operation, outcome)"
+                        f" (increase(kube_sync_policy_sync_writes_total{_RATE}))"
+                    ),
+                    "{{operation}} {{outcome}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Time for one policy",
+            "To bring its copies and its status up to date: half of all, and the slowest of a"
+            " hundred.",
+            tuple(
+                (
+                    (
+                        f"histogram_quantile({q}, sum by (le)"
+                        f" (rate(kube_sync_policy_sync_reconcile_seconds_bucket{_RATE})))"
+                    ),
+                    f"p{q * 100:.0f}",
+                )
+                for q in (0.5, 0.99)
+            ),
+            unit="s",
+        ),
+        Panel(
+            "Policies that wait",
+            "To be looked at; those that are put off after a failure do not count.",
+            (("max(kube_sync_policy_sync_waiting)", "policies"),),
+        ),
+    ),
+)
+
 SYSTEMS = Dashboard(
     "kube-sync-systems",
     "kube-sync / Policy systems",
     "What do the policy systems decide and write?",
-    (_REVIEWS, _TOPOLOGY),
+    (_REVIEWS, _TOPOLOGY, _SYNC),
 )

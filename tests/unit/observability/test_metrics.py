@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 
 from kube_sync.observability import metrics
@@ -37,3 +38,14 @@ def test_no_label_names_an_object() -> None:
 
 def test_every_metric_is_explained() -> None:
     assert all(found._documentation.strip() for found in ALL.values())
+
+
+def test_faults_are_told_as_0_before_the_first() -> None:
+    """In a series that begins with 1 no alert sees a rise."""
+    for name, labels in (
+        ("kube_sync_topology_writes_total", {"operation": "status", "outcome": "forbidden"}),
+        ("kube_sync_policy_sync_writes_total", {"operation": "remove", "outcome": "failed"}),
+        ("kube_sync_admission_registration_writes_total", {"outcome": "failed"}),
+        ("kube_sync_remediations_total", {"outcome": "refused"}),
+    ):
+        assert REGISTRY.get_sample_value(name, labels) is not None
