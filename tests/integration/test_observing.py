@@ -279,7 +279,7 @@ def trouble(world: World, expression: str) -> str:
     return "" if any(map(math.isfinite, values)) else "no number"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 async def test_every_expression_finds_something_on_the_real_stack(world: World) -> None:
     asked = {w: e for w, e in expressions().items() if e not in ONLY_IN_A_FAULT}
     assert len(asked) > 80

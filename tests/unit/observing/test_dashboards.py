@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tools.observing import __main__ as observing
 from tools.observing import metricslist
 from tools.observing.__main__ import DASHBOARDS, RULES, files, main
 from tools.observing.grafana import Dashboard, Panel, Row, model, rendered, selected
+from tools.servers.binaries import ensure_binary
 
 ROOT = Path(__file__).resolve().parents[3]
 MODELS = {dashboard.uid: model(dashboard) for dashboard in DASHBOARDS}
@@ -122,3 +124,24 @@ def test_the_same_dashboard_is_the_same_bytes() -> None:
     for dashboard in DASHBOARDS:
         assert rendered(dashboard) == rendered(dashboard)
         assert json.loads(rendered(dashboard)) == model(dashboard)
+
+
+def test_kustomize_makes_objects_of_all_of_it() -> None:
+    config_map = _built("dashboards")
+    assert config_map["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    held = {name: json.loads(text) for name, text in config_map["data"].items()}
+    assert held == {f"{uid}.json": found for uid, found in MODELS.items()}
+    assert sum(map(len, config_map["data"].values())) < 900_000  # etcd takes no more than a MiB
+    assert _built("prometheus") == yaml.safe_load(
+        files()["manifests/prometheus/prometheusrule.yaml"]
+    )
+
+
+def _built(folder: str) -> Any:
+    built = subprocess.run(
+        [ensure_binary("kustomize"), "build", ROOT / "manifests" / folder],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return yaml.safe_load(built.stdout)
