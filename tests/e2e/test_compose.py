@@ -11,6 +11,7 @@ import docker
 import pytest
 
 from tools.servers.compose import OWN_SERVICES
+from tools.servers.compose_cli import compose_command
 from tools.servers.engine import engine
 from tools.servers.running import Launcher, free_port
 from tools.servers.scraping import instant
@@ -25,6 +26,17 @@ def left_behind(client: docker.DockerClient) -> list[str]:
     containers = client.containers.list(all=True, filters=label)
     others = [*client.volumes.list(filters=label), *client.networks.list(filters=label)]
     return [str(found.id) for found in (*containers, *others)]
+
+
+def test_compose_reads_it_with_grafana_too(launcher: Launcher) -> None:
+    if launcher.form != "containers":
+        pytest.skip("compose needs a container engine; the summary says that there is none")
+    for profile in ((), ("--profile", "grafana")):
+        command = [*compose_command(), *profile, "config", "--services"]
+        read = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        services = set(read.stdout.split())
+        assert {"prometheus", *OWN_SERVICES} <= services
+        assert ("grafana" in services) == bool(profile)
 
 
 @pytest.mark.timeout(400)

@@ -15,8 +15,22 @@ Written by `python -m tools.observing` from `kube_sync/observability/metrics.py`
 Every command serves them on its page `/metrics` (`observe.listen`), with those of the Python
 process (`process_*`, `python_*`). No label ever holds the name of an object, a namespace or a
 policy. Counters of faults begin at 0. What a process has no part in it tells as 0 or not at all.
-Rules are in `manifests/prometheus/`, dashboards in `manifests/dashboards/`, and what to do in
-`docs/runbooks/`.
+
+## Prometheus and Grafana
+- With the Prometheus operator: `kubectl apply -k manifests/prometheus`; the dashboards as a
+  ConfigMap for Grafana's sidecar: `kubectl apply -k manifests/dashboards`.
+- Plain Prometheus: `rule_files: [manifests/prometheus/rules.yaml]`; import
+  `manifests/dashboards/*.json` into Grafana.
+- With `make up`, Prometheus is at http://127.0.0.1:19090. Grafana comes beside it with
+  `docker-compose --project-name kube-sync --profile grafana up -d grafana`, at
+  http://127.0.0.1:13000.
+
+Jobs are to begin with `kube-sync`, the one of OPA too (a PodMonitor's namespace may come before).
+OPA shows its own metrics to the token of the role `metrics` only, and tells of its bundles where
+its configuration has `status: {prometheus: true}`; `tools/compose/prometheus.yaml` is an example.
+Each alert has a page in `docs/runbooks/` and a test in `manifests/prometheus/rules_test.yaml`.
+
+## All of them
 
 | metric | type | labels | tells |
 |---|---|---|---|

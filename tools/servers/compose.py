@@ -63,7 +63,9 @@ def down() -> None:
     """Remove the stack's containers, volumes and networks; nothing is installed for that."""
     if engine_answers() and anything_left():
         with step("docker-compose down (seconds)"):
-            compose(ROOT, "down", "--volumes", "--remove-orphans", "--timeout", "5")
+            # With the profile, or a Grafana that somebody added would hold the network.
+            ending = ("--volumes", "--remove-orphans", "--timeout", "5")
+            compose(ROOT, "--profile", "grafana", "down", *ending)
     shutil.rmtree(HOST, ignore_errors=True)
 
 
