@@ -39,6 +39,7 @@ _LOOKS_SECONDS: Final = 1.0  # between two looks at all
 _PATIENT_LOOKS: Final = 3  # that may be put off while policies wait
 _AGAIN_SECONDS: Final = 600.0  # after which every policy is looked at though nothing was told
 _MISSING_SECONDS: Final = 1.0  # for which a policy has to be gone: its kind may go, not it
+_QUIET_SECONDS: Final = 0.3
 _SLICE: Final = 20  # policies that are looked at before others may run
 
 
@@ -75,9 +76,13 @@ class Hub:
         *,
         grace: float,
         clock: Callable[[], float],
+        quiet: float = _QUIET_SECONDS,
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 120.0),
     ) -> None:
-        """`clock` is Unix seconds that never go back; `note` takes a name and what is so."""
+        """`clock` is Unix seconds that never go back; `note` takes a name and what is so.
+
+        News of placers wait `quiet` seconds for more of the same policy.
+        """
         self._state = state
         self._placers = placers
         self._brakes = brakes
@@ -87,6 +92,7 @@ class Hub:
         self._note = note
         self._grace = grace
         self._clock = clock
+        self._quiet = quiet
         self._backoff = backoff
         self._queue: WorkQueue[Subject] = WorkQueue()
         self._failing: dict[Subject, Backoff] = {}
@@ -106,7 +112,8 @@ class Hub:
 
     def heard(self, policy: PolicyId) -> None:
         """Look at a policy of which a placer has news."""
-        self._queue.add(self._placers.heard(policy))
+        # Many clusters answer at about the same time: they are told together.
+        self._queue.add_after(self._placers.heard(policy), self._quiet)
 
     def add_all(self) -> None:
         """Look at every policy that there is, or that there are copies of."""

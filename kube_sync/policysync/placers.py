@@ -121,6 +121,8 @@ class Placers:
 
     def _way(self, step: Step) -> tuple[Way, asyncio.Semaphore]:
         """Return who has the copy, or else the first that reaches the cluster."""
+        if len(self._ways) == 1:
+            return self._ways[0]
         cluster = step.key.cluster
         ids = self._ids.get(subject_of(step.key.policy), ())
         for way in self._ways:

@@ -74,6 +74,7 @@ class Rig:
             self.notes.__setitem__,
             grace=settings.grace_seconds,
             clock=lambda: self.now,
+            quiet=0.0,
             backoff=lambda: Backoff(0.001, 0.001),
         )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import msgspec.yaml
 import pytest
 
 from kube_sync.app.context import Context, process
@@ -22,6 +25,7 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGER, PLACED
 from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES, GATEWAYS, MANAGED_CLUSTERS
 from kube_sync.policysync.placement import PLACEMENT, PLACEMENT_DECISIONS
+from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.works import WORKS
 from kube_sync.runtime.services import Service
 from kube_sync.settings import Settings
@@ -188,7 +192,8 @@ class World:
         """How often what was written by policy sync, by the audit log."""
         assert self.stack.audit_log is not None
         whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
-        found = [json.loads(line) for line in whole if MANAGER.encode() in line]
+        ours = (MANAGER.encode(), b'"verb":"delete"')  # a delete names no manager
+        found = [json.loads(line) for line in whole if any(one in line for one in ours)]
         return Counter(
             f"{one['verb']} {one['objectRef']['resource']}"
             for one in found
@@ -208,6 +213,29 @@ class World:
             yield context
 
     @asynccontextmanager
+    async def killed(self, folder: Path) -> AsyncGenerator[None]:
+        """Run the command as a process of its own that is killed where the block ends."""
+        kubeconfig = str(self.stack.kubeconfigs["admin"])
+        file = folder / "config.yaml"
+        file.write_bytes(msgspec.yaml.encode(self.document(kubeconfig)))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "kube_sync", "policy-sync", "--config", str(file)
+        )
+        try:
+            yield
+        finally:
+            process.kill()
+            await process.wait()
+
+    async def grant(self) -> None:
+        """Put the kubeconfigs of the spokes into Secrets on the hub."""
+        for spoke in self.spokes:
+            content = base64.b64encode(spoke.kubeconfig.read_bytes()).decode()
+            metadata = {"labels": {"kube-sync.io/spoke": "true"}}
+            data = {"kubeconfig": content}
+            await self.put(SECRETS, self.space, spoke.name, metadata=metadata, data=data)
+
+    @asynccontextmanager
     async def topologies(self) -> AsyncGenerator[None]:
         """Run on each spoke what judges policies there."""
         async with _all(
@@ -222,15 +250,16 @@ class World:
         return work_agents(hub, chosen, interval=interval, jitter=lambda: 0.0)
 
     def settings(self, kubeconfig: Path, **options: Any) -> Settings:
-        return msgspec.convert(
-            {
-                "kubernetes": {"kubeconfig": str(kubeconfig)},
-                "coordination": {"namespace": self.space},
-                "observe": {"listen": "127.0.0.1:0"},
-                "policy_sync": {"grace_seconds": 0, "parameters_namespace": self.space, **options},
-            },
-            Settings,
-        )
+        return msgspec.convert(self.document(str(kubeconfig), **options), Settings)
+
+    def document(self, kubeconfig: str, **options: Any) -> Body:
+        """Return a configuration."""
+        return {
+            "kubernetes": {"kubeconfig": kubeconfig},
+            "coordination": {"namespace": self.space},
+            "observe": {"listen": "127.0.0.1:0"},
+            "policy_sync": {"grace_seconds": 0, "parameters_namespace": self.space, **options},
+        }
 
     async def below_it(self) -> None:
         """Have on each spoke what placing the Gateway would have brought there."""

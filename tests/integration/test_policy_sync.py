@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,9 @@ async def world(
         await found.install()
         yield found
 
+
+# The first test waits for three clusters to be there, and one for a dead one's Lease to run out.
+pytestmark = pytest.mark.timeout(300)
 
 SYNCED = "kube-sync.io/Synced"
 EMPTY: dict[str, Any] = {}
@@ -212,6 +216,47 @@ async def test_what_is_wrong_with_the_parameters_is_told_and_hinders_no_other_ki
         await world.listing(COLORS)
         await eventually(told, lambda said: said["Accepted"][0] == "True")
         assert (await told())["kube-sync.io/PolicySync"][0] == "True"
+
+
+async def test_one_that_is_killed_is_followed_by_one_that_ends_what_it_began(
+    world: World, tmp_path: Path
+) -> None:
+    first, second = world.names
+    await world.decide(first)
+    await world.policy("old")
+    async with world.killed(tmp_path):
+        await eventually(world.works, {"old": [first]})
+    before = world.writes()
+    await world.delete(COLORS, world.space, "old")
+    await world.policy("new")
+    await world.decide(first, second)
+    async with world.syncing():  # it waits until the Lease of the dead one runs out
+        await eventually(world.works, {"new": [first, second]}, 60.0)
+    changed = world.writes() - before
+    assert changed["patch manifestworks"] == 2
+    assert changed["delete manifestworks"] == 1
+
+
+async def test_without_open_cluster_management_copies_and_statuses_go_by_kubeconfigs(
+    world: World,
+) -> None:
+    first, second = world.names
+    await world.below_it()
+    await world.grant()
+    await world.policy()
+    options = {"placers": ["direct"], "spokes": {"namespace": world.space}}
+    async with world.topologies(), world.syncing(**options):
+        await eventually(world.copies, {first: "red", second: "red"})
+        await eventually(world.said, lambda said: said.get("Programmed", ("",))[0] == "True")
+        await world.put(COLORS, world.below, "native", on=world.on[second], spec=spec_of("green"))
+        said = await eventually(
+            world.said, lambda said: said.get("Programmed", ("", "", ""))[1] == "Overridden"
+        )
+        assert said["Programmed"][2].startswith(f"{second}: Overridden")
+        await world.decide(first)
+        await eventually(world.copies, {first: "red"})
+        await world.delete(COLORS, world.space, "paint")
+        await eventually(world.copies, EMPTY)
 
 
 async def _noted(context: Any, name: str) -> str:

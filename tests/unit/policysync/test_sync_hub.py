@@ -15,6 +15,7 @@ from kube_sync.policysync.validation import VERBS
 from kube_sync.safety import Stale
 from tests.fakes.copies import AUTH, policy
 from tests.fakes.hubs import Rig, rig_of
+from tests.unit.async_tools import running, until
 from tests.unit.policysync.test_hubstate import DEFINITION, _Listed, drop, put
 
 LOGIN = policy("login")
@@ -247,6 +248,41 @@ async def test_a_copy_that_somebody_changed_is_put_right(rig: Rig) -> None:
     key = CopyKey(LOGIN, "east")
     rig.placer.hold(replace(rig.placer.there[key], digest=""))
     assert await rig.settle() == ["apply login east"]
+
+
+async def test_it_looks_by_itself_and_at_once_when_it_is_woken(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 0.01)
+    async with running(rig.hub.look()):
+        await until(lambda: len(rig.placer.there) == 2)
+        rig.leader.held = False
+        await until(lambda: rig.notes["copies"] == "another one brings them")
+        monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 1000.0)
+        await until(lambda: not rig.hub._woken.is_set())
+        rig.leader.held = True
+        rig.hub.wake()
+        await until(lambda: rig.notes["copies"] == "2 placed, 2 wanted")
+
+
+async def test_many_policies_are_surveyed_before_any_is_weighed(rig: Rig) -> None:
+    for number in range(25):
+        rig.world.add(f"p{number:02}")
+    rig.follow()
+    assert len(await rig.settle()) == 2 * 26
+
+
+async def test_what_waits_is_looked_at_before_anything_is_weighed_but_not_for_ever(
+    rig: Rig,
+) -> None:
+    await rig.settle()
+    weighed = rig.hub._brakes._at
+    rig.leader.held = True
+    for turn in range(4):
+        rig.now += 1.0
+        rig.hub.add_all()
+        await rig.hub._turn()
+        assert (rig.hub._brakes._at > weighed) is (turn == 3)
 
 
 async def test_policies_are_looked_at_now_and_then_though_nothing_is_told(rig: Rig) -> None:
