@@ -13,7 +13,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo down up test check bench clean
+.PHONY: help setup demo down up test check sbom bench clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -66,7 +66,12 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 	else
 		echo "make check: the rules for Prometheus are left out, promtool is not to be had" >&2
 	fi
+	$(BIN)/python -m tools.supply check
+	$(BIN)/python -m tools.supply audit
 	echo "make check: all good"
+
+sbom: setup ## Write what the image holds to build/sbom.cdx.json (CycloneDX)
+	@$(BIN)/python -m tools.supply sbom
 
 bench: setup ## Run the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python -m benchmarks

@@ -10,22 +10,30 @@ import argparse
 import asyncio
 import os
 import sys
-import urllib.request
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
 
 from kube_sync import __version__
 from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.metadata import arguments as metadata
+from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
 from kube_sync.remediator import arguments as remediation
 from kube_sync.scheduling import arguments as scheduling
-from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
+from kube_sync.settings import (
+    CONFIG_ENV,
+    Settings,
+    Source,
+    effective,
+    fields,
+    load_settings,
+    parse_listen,
+    source_of,
+)
 from kube_sync.survey.arguments import WHAT, declare, requested
 from kube_sync.survey.topology import arguments as charting
 
@@ -127,8 +135,10 @@ def _parser() -> argparse.ArgumentParser:
         help="a DNS name or IP address that the certificate is for (repeatable)",
     )
     health = _command(commands, "healthcheck", "exit 0 if a readiness page says ready", _health)
-    default = "http://127.0.0.1:9406/readyz"
-    health.add_argument("--url", default=default, help="default: %(default)s")
+    health.add_argument(
+        "--url",
+        help="the page (default: at observe.listen, or whichever command's port answers here)",
+    )
     return parser
 
 
@@ -344,20 +354,26 @@ def _certs(arguments: argparse.Namespace) -> int:
 
 
 def _health(arguments: argparse.Namespace) -> int:
-    # Never through a proxy of the environment: the page is on this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(arguments.url, timeout=5) as response:
-            print(response.read().decode(), end="")  # noqa: T201 - the command's output
-    except HTTPError as error:
-        with error:
-            body = error.read().decode()
-        _complain(body.strip() or f"{arguments.url}: {error}")
-        return 1
-    except (OSError, HTTPException, ValueError) as error:
-        _complain(f"{arguments.url}: {error}")
-        return 1
-    return 0
+    url: str | None = arguments.url
+    health = healthcheck.asked(url) if url else healthcheck.found(_pages(arguments.config))
+    if health.good:
+        print(health.said, end="")  # noqa: T201 - the command's output
+        return 0
+    _complain(health.said)
+    return 1
+
+
+def _pages(config: str | None) -> list[str]:
+    """Return where the command beside this one shows its readiness.
+
+    A file that is wrong now says nothing of a process that began with a good one.
+    """
+    for source in (source_of(config, os.environ), Source(None, os.environ)):
+        with suppress(Misconfigured):
+            listen = source.load(source.read()).observe.listen
+            if listen is not None:
+                return [healthcheck.page(parse_listen("observe.listen", listen))]
+    return healthcheck.usual_pages()
 
 
 def _say(line: str) -> None:
