@@ -62,6 +62,13 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 	done
 	$$opa check --strict kube_sync/opa/inspect.rego
 	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac; do $$kustomize build "$$folder" >/dev/null; done
+	$(BIN)/python -m tools.observing --check || { echo "make check: run $(BIN)/python -m tools.observing" >&2; exit 1; }
+	if promtool=$$($(BIN)/python -m tools.servers path promtool); then
+		$$promtool check rules manifests/prometheus/rules.yaml >/dev/null
+		$$promtool test rules manifests/prometheus/rules_test.yaml >/dev/null
+	else
+		echo "make check: the rules for Prometheus are left out, promtool is not to be had" >&2
+	fi
 	$(BIN)/python -m tools.supply check
 	$(BIN)/python -m tools.supply audit
 	echo "make check: all good"

@@ -173,6 +173,7 @@ def _service(arguments: argparse.Namespace) -> int:
     configure_logs(arguments.log_level)
     # Imported here: what talks to servers costs half a second that `config` need not pay.
     from kube_sync import app  # noqa: PLC0415
+    from kube_sync.observability import metrics  # noqa: PLC0415
 
     services: dict[str, Run] = {
         "replicate": partial(app.run_replicate, source=source),
@@ -182,6 +183,7 @@ def _service(arguments: argparse.Namespace) -> int:
         "topology": app.run_topology,
         "policy-sync": app.run_policy_sync,
     }
+    metrics.build_info.labels(__version__, arguments.service).set(1)
     asyncio.run(_awaited(services[arguments.service](settings)))
     return 0
 

@@ -106,6 +106,7 @@ def _registrations(context: Context, kept: Sequence[_Keeping], news: News) -> li
     settings = context.settings
     if settings.admission.registration.name is None:
         return []
+    metrics.admission_registration_kept.set(1)
     identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
     lease = Lease(context.kube, settings.coordination.namespace, LEASE, identity, news=news.tell)
     services: list[Service] = [lease.run]
