@@ -16,6 +16,7 @@ import structlog
 
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
+from kube_sync.topology.sameness import same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -98,7 +99,7 @@ class Bodies:
         before = self._objects.pop(key, None)
         if body is not None:
             self._objects[key] = body
-        if before != body:
+        if not same(before, body):
             self._changed(key, before, body)
 
 
