@@ -13,7 +13,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo down up test check bench clean
+.PHONY: help setup demo down up test check sbom bench clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -59,7 +59,12 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 	done
 	$$opa check --strict kube_sync/opa/inspect.rego
 	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac; do $$kustomize build "$$folder" >/dev/null; done
+	$(BIN)/python -m tools.supply check
+	$(BIN)/python -m tools.supply audit
 	echo "make check: all good"
+
+sbom: setup ## Write what the image holds to build/sbom.cdx.json (CycloneDX)
+	@$(BIN)/python -m tools.supply sbom
 
 bench: setup ## Run the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python -m benchmarks

@@ -10,22 +10,30 @@ import argparse
 import asyncio
 import os
 import sys
-import urllib.request
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
 
 from kube_sync import __version__
 from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.metadata import arguments as metadata
+from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
 from kube_sync.remediator import arguments as remediation
 from kube_sync.scheduling import arguments as scheduling
-from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
+from kube_sync.settings import (
+    CONFIG_ENV,
+    Settings,
+    Source,
+    effective,
+    fields,
+    load_settings,
+    parse_listen,
+    source_of,
+)
 from kube_sync.survey.arguments import WHAT, declare, requested
 from kube_sync.survey.topology import arguments as charting
 
@@ -46,6 +54,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   metadata   tells what MetadataPolicies would do to an object, and by which rule
   topology   shows, from manifests, what policies attach to and what applies on each path;
              with --live, the controller that tells it in a cluster
+  policy-sync  brings the policies of a hub to its spokes, and their statuses back
 """
 
 _EPILOG = f"""\
@@ -98,6 +107,18 @@ def _parser() -> argparse.ArgumentParser:
     asked.set_defaults(service="topology")
     _declare_log_level(asked)
     charting.declare(asked)
+    what = "bring the policies of a hub to its spokes"
+    synced = _command(commands, "policy-sync", what, _service)
+    synced.set_defaults(service="policy-sync")
+    _declare_log_level(synced)
+    asks = synced.add_subparsers(title="of one that runs", metavar="ASK")
+    what = "let through removals that wait, by the name that the readiness page gives"
+    approve = asks.add_parser("approve", help=what, description=what[:1].upper() + what[1:] + ".")
+    approve.add_argument(
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
+    )
+    approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
+    approve.set_defaults(command=_approve_removals)
     what = "print the effective configuration, secrets masked"
     config = _command(commands, "config", what, _config)
     config.add_argument(
@@ -114,8 +135,10 @@ def _parser() -> argparse.ArgumentParser:
         help="a DNS name or IP address that the certificate is for (repeatable)",
     )
     health = _command(commands, "healthcheck", "exit 0 if a readiness page says ready", _health)
-    default = "http://127.0.0.1:9406/readyz"
-    health.add_argument("--url", default=default, help="default: %(default)s")
+    health.add_argument(
+        "--url",
+        help="the page (default: at observe.listen, or whichever command's port answers here)",
+    )
     return parser
 
 
@@ -157,6 +180,7 @@ def _service(arguments: argparse.Namespace) -> int:
         "admit": app.run_admit,
         "run": partial(app.run_all, source=source),
         "topology": app.run_topology,
+        "policy-sync": app.run_policy_sync,
     }
     asyncio.run(_awaited(services[arguments.service](settings)))
     return 0
@@ -175,6 +199,25 @@ def _remediation(arguments: argparse.Namespace) -> int:
         _complain(str(error))
         return 1
     return 0
+
+
+def _approve_removals(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync import app  # noqa: PLC0415 - slow, as above
+
+    try:
+        print(asyncio.run(_said(app.run_approve_removals(settings, arguments.names))))  # noqa: T201 - its output
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    return 0
+
+
+async def _said(awaitable: Awaitable[str]) -> str:
+    return await awaitable
 
 
 async def _awaited(awaitable: Awaitable[None]) -> None:
@@ -309,20 +352,26 @@ def _certs(arguments: argparse.Namespace) -> int:
 
 
 def _health(arguments: argparse.Namespace) -> int:
-    # Never through a proxy of the environment: the page is on this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(arguments.url, timeout=5) as response:
-            print(response.read().decode(), end="")  # noqa: T201 - the command's output
-    except HTTPError as error:
-        with error:
-            body = error.read().decode()
-        _complain(body.strip() or f"{arguments.url}: {error}")
-        return 1
-    except (OSError, HTTPException, ValueError) as error:
-        _complain(f"{arguments.url}: {error}")
-        return 1
-    return 0
+    url: str | None = arguments.url
+    health = healthcheck.asked(url) if url else healthcheck.found(_pages(arguments.config))
+    if health.good:
+        print(health.said, end="")  # noqa: T201 - the command's output
+        return 0
+    _complain(health.said)
+    return 1
+
+
+def _pages(config: str | None) -> list[str]:
+    """Return where the command beside this one shows its readiness.
+
+    A file that is wrong now says nothing of a process that began with a good one.
+    """
+    for source in (source_of(config, os.environ), Source(None, os.environ)):
+        with suppress(Misconfigured):
+            listen = source.load(source.read()).observe.listen
+            if listen is not None:
+                return [healthcheck.page(parse_listen("observe.listen", listen))]
+    return healthcheck.usual_pages()
 
 
 def _say(line: str) -> None:

@@ -21,8 +21,8 @@ from kube_sync.admission.target import Target
 from kube_sync.errors import Misconfigured, Retriable
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaError
+from kube_sync.runtime.clienttls import Tls, client_tls
 from kube_sync.runtime.httperrors import retriable
-from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import masked
 
@@ -36,11 +36,16 @@ class EngineClient:
     """A connection pool to one engine."""
 
     def __init__(
-        self, target: Target, headers: Callable[[], dict[str, str]], session: aiohttp.ClientSession
+        self,
+        target: Target,
+        headers: Callable[[], dict[str, str]],
+        session: aiohttp.ClientSession,
+        tls: Callable[[], Tls],
     ) -> None:
         self._target = target
         self._headers = headers
         self._session = session
+        self._tls = tls
         self.where = f"policy engine {masked(target.url)}"
         joint = "&" if "?" in target.url else "?"
         # OPA then says in the same answer of which bundles it came; other engines take no notice.
@@ -100,6 +105,7 @@ class EngineClient:
                     data=body,
                     headers=headers,
                     timeout=self._timeout,
+                    ssl=self._tls(),
                     allow_redirects=False,  # the token is for this engine alone
                 ) as response:
                     return response.status, await response.read(), response.headers
@@ -132,19 +138,15 @@ class EngineClient:
 @asynccontextmanager
 async def engine_client(target: Target) -> AsyncGenerator[EngineClient]:
     """Yield a client of the configured engine. Raises Misconfigured."""
-    tls = (
-        client_context(target.ca_file, target.cert_file, target.key_file)
-        if target.url.startswith("https:")
-        else True
-    )
-    connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEEP_SECONDS)
+    tls = client_tls(target.url, target.ca_file, target.cert_file, target.key_file)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
     session = aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"Content-Type": "application/json"},
     )
     async with session:
-        yield EngineClient(target, _authorization(target), session)
+        yield EngineClient(target, _authorization(target), session, tls)
 
 
 def _authorization(target: Target) -> Callable[[], dict[str, str]]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from kube_sync.app.approving import run_approve
+from kube_sync.app.approving import run_approve, run_approve_removals
 from kube_sync.app.commands import (
     run_admit,
     run_all,
+    run_policy_sync,
     run_remediate,
     run_replicate,
     run_topology,
 )
 
-__all__ = ["run_admit", "run_all", "run_approve", "run_remediate", "run_replicate", "run_topology"]
+__all__ = [
+    "run_admit",
+    "run_all",
+    "run_approve",
+    "run_approve_removals",
+    "run_policy_sync",
+    "run_remediate",
+    "run_replicate",
+    "run_topology",
+]

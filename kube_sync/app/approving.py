@@ -1,4 +1,8 @@
-"""`kube-sync remediate approve`: an annotation on a policy ConfigMap, in a person's own name."""
+"""`kube-sync remediate approve` and `policy-sync approve`: annotations in a person's own name.
+
+On a policy ConfigMap for what decisions would move; on the ConfigMap with the parameters of a
+GatewayClass for what policy sync would remove.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,10 @@ from kube_sync.kube.collection import Item, KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.patch import annotate
 from kube_sync.kube.policymaps import parse
+from kube_sync.kube.wholeobjects import read_object
+from kube_sync.objects import ObjectKey
+from kube_sync.policysync.hubstate import GATEWAY_CLASSES
+from kube_sync.policysync.parameters import reference
 from kube_sync.settings import Settings
 
 _MANAGER = "kube-sync-approve"
@@ -22,6 +30,7 @@ _MANAGER = "kube-sync-approve"
 
 class _Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
+    resourceVersion: str = ""  # noqa: N815 - as on the wire
 
 
 class _Object(msgspec.Struct):
@@ -43,6 +52,33 @@ async def run_approve(
         value = with_approved(metadata.annotations or {}, names, now())
         await annotate(kube, CONFIGMAPS, item.key, item.version, {APPROVED: value}, _MANAGER)
         return f"approved on ConfigMap {item.key}: {', '.join(names)}"
+
+
+async def run_approve_removals(
+    settings: Settings, names: list[str], now: Callable[[], float] = time.time
+) -> str:
+    """Approve these names on the first class's parameters; tell on which. Raises SyncError."""
+    async with kube_client(settings.kubernetes) as kube:
+        async for key in _parameters(kube):
+            answer = await read_object(kube, CONFIGMAPS, key)
+            if answer is None:
+                continue
+            metadata = msgspec.json.decode(answer, type=_Object).metadata
+            value = with_approved(metadata.annotations or {}, names, now())
+            version = metadata.resourceVersion
+            await annotate(kube, CONFIGMAPS, key, version, {APPROVED: value}, _MANAGER)
+            return f"approved on ConfigMap {key}: {', '.join(names)}"
+    msg = "there is no GatewayClass with parameters to approve anything on"
+    raise Terminal(msg)
+
+
+async def _parameters(kube: KubeClient) -> AsyncGenerator[ObjectKey]:
+    async with aclosing(KubeCollection(kube, GATEWAY_CLASSES).list()) as pages:
+        async for page in pages:
+            for item in sorted(page.items, key=lambda item: item.key):
+                found = reference(msgspec.json.decode(item.body))
+                if isinstance(found, ObjectKey):
+                    yield found
 
 
 async def _policies(kube: KubeClient, namespaces: tuple[str, ...]) -> AsyncGenerator[Item]:

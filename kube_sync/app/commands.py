@@ -10,6 +10,7 @@ import structlog
 
 from kube_sync.app.admitting import admit
 from kube_sync.app.context import process
+from kube_sync.app.policysync import policy_sync
 from kube_sync.app.remediating import remediate
 from kube_sync.app.replicating import replicate
 from kube_sync.app.topology import topology
@@ -41,6 +42,12 @@ async def run_topology(settings: Settings) -> None:
     """Keep the topology of a cluster, and write what it says."""
     async with process(settings, 9405) as context:
         await run_services(topology(context))
+
+
+async def run_policy_sync(settings: Settings) -> None:
+    """Bring the policies of a hub to its spokes, and their statuses back."""
+    async with process(settings, 9407) as context:
+        await run_services(policy_sync(context))
 
 
 async def run_all(settings: Settings, source: Source) -> None:

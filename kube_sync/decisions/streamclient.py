@@ -19,8 +19,8 @@ from kube_sync.decisions.records import BookmarkRecord, Record, decode
 from kube_sync.decisions.stream import RESUMED, SILENCE_SECONDS
 from kube_sync.errors import Expired, Refused, Retriable, SyncError
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.clienttls import Tls, client_tls, in_the_clear
 from kube_sync.runtime.httperrors import retriable
-from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Decisions, masked
 
@@ -40,12 +40,15 @@ class StreamClient:
         session: aiohttp.ClientSession,
         report: Callable[[str | None], None],
         backoff: Backoff | None = None,
+        *,
+        tls: Callable[[], Tls] = in_the_clear,
     ) -> None:
         """`report` is told why there is no stream, or None when there is one."""
         self._url = settings.url
         self._where = f"decision stream {masked(settings.url)}"
         self._token = TokenFile(settings.token_file)
         self._session = session
+        self._tls = tls
         self._report = report
         self._backoff = backoff or Backoff(longest=5.0)
 
@@ -85,7 +88,11 @@ class StreamClient:
         asked = {"watch": "true"} | ({} if since is None else {"since": since})
         with retriable(where):
             async with self._session.get(
-                self._url, params=asked, headers=self._token.headers(), timeout=timeout
+                self._url,
+                params=asked,
+                headers=self._token.headers(),
+                timeout=timeout,
+                ssl=self._tls(),
             ) as response:
                 if response.status in (401, 403):
                     msg = f"{where}: {response.status} (is decisions.token_file the right one?)"
@@ -116,7 +123,6 @@ async def stream_client(
     settings: Decisions, report: Callable[[str | None], None]
 ) -> AsyncGenerator[StreamClient]:
     """Yield a client for the configured stream. Raises Misconfigured."""
-    tls = client_context(settings.ca_file) if settings.url.startswith("https:") else True
-    connector = aiohttp.TCPConnector(ssl=tls)
-    async with aiohttp.ClientSession(connector=connector, read_bufsize=_LINE_LIMIT) as session:
-        yield StreamClient(settings, session, report)
+    tls = client_tls(settings.url, settings.ca_file)
+    async with aiohttp.ClientSession(read_bufsize=_LINE_LIMIT) as session:
+        yield StreamClient(settings, session, report, tls=tls)

@@ -61,17 +61,23 @@ class Identity(Protocol):
         """Return the headers that say who we are. Raises SyncError."""
         ...
 
-    def tls(self) -> ssl.SSLContext:
-        """Return what its certificate is verified by. Raises Misconfigured."""
+    def tls(self, last: ssl.SSLContext | None) -> ssl.SSLContext:
+        """Return what its certificate is verified by: `last` again, where that is not out of date.
+
+        Asked before each request. Raises Misconfigured.
+        """
         ...
 
 
 class KubeClient:
     """A connection pool to one API server."""
 
-    def __init__(self, credentials: Identity, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, credentials: Identity, session: aiohttp.ClientSession, tls: ssl.SSLContext
+    ) -> None:
         self._credentials = credentials
         self._session = session
+        self._tls = tls
 
     @property
     def server(self) -> str:
@@ -131,6 +137,7 @@ class KubeClient:
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         # Uncompressed: the API server takes longer to compress a page than to send it.
         headers |= {"Accept-Encoding": "identity"} | await self._credentials.headers()
+        self._tls = self._credentials.tls(self._tls)
         with retriable(f"API server {self.server}"):
             async with self._session.request(
                 method,
@@ -139,6 +146,7 @@ class KubeClient:
                 headers=headers,
                 data=body,
                 timeout=timeout,
+                ssl=self._tls,
                 server_hostname=self._credentials.server_name,
                 allow_redirects=False,
             ) as response:
@@ -191,14 +199,14 @@ async def kube_client(settings: Kubernetes) -> AsyncGenerator[KubeClient]:
 @asynccontextmanager
 async def connected(identity: Identity) -> AsyncGenerator[KubeClient]:
     """Yield a client for one API server. Raises Misconfigured."""
-    connector = aiohttp.TCPConnector(ssl=identity.tls(), limit=0)
+    tls = identity.tls(None)  # wrong now: say so
     try:
         async with aiohttp.ClientSession(
-            connector=connector,
+            connector=aiohttp.TCPConnector(limit=0),
             headers={"User-Agent": _USER_AGENT},
             read_bufsize=_READ_BUFFER,
         ) as session:
-            yield KubeClient(identity, session)
+            yield KubeClient(identity, session, tls)
     finally:
         # A handshake that was cancelled leaves its socket to the next turn of the loop, and who
         # ends with this client has none.

@@ -13,10 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import structlog
 import yaml
 
 from kube_sync.errors import Misconfigured
 from kube_sync.settings import Kubernetes
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 # What kubernetes_asyncio raises, asserts included, where a file has another shape than it expects.
@@ -32,6 +35,8 @@ class Credentials:
         self._clock = clock
         self._loaded_at = 0.0
         self._configuration: Any = None
+        self._loads = self._tls_of = 0  # how often it was read, and at which of these for TLS
+        self._tls_content: list[object] = []
 
     async def load(self) -> None:
         """Read kubeconfig or service account. Raises Misconfigured, naming the file."""
@@ -59,6 +64,7 @@ class Credentials:
             raise Misconfigured(msg) from error
         self._configuration = configuration
         self._loaded_at = self._clock()
+        self._loads += 1
 
     @property
     def server(self) -> str:
@@ -89,8 +95,40 @@ class Credentials:
             raise Misconfigured(msg)
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    def tls(self) -> ssl.SSLContext:
-        """Build the context for the API server. Raises Misconfigured."""
+    def tls(self, last: ssl.SSLContext | None = None) -> ssl.SSLContext:
+        """Build the context for the API server where `last` is out of date. Raises Misconfigured.
+
+        A pair that does not match, or is half written, leaves `last` in use, as it may be a moment
+        from being whole.
+        """
+        if last is not None and self._tls_of == self._loads:
+            return last
+        self._tls_of = self._loads
+        content = self._certificates()
+        if last is not None and content == self._tls_content:
+            return last
+        try:
+            context = self._context()
+        except Misconfigured as error:
+            if last is None:
+                raise
+            log.warning("kubernetes_certificates_not_good", reason=str(error))
+            return last
+        self._tls_content = content
+        return context
+
+    def _certificates(self) -> list[object]:
+        """Return what the context is made of, so that it is made anew only when that differs."""
+        configuration = self._configuration
+        found: list[object] = [configuration.verify_ssl]
+        for file in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):
+            try:
+                found.append(Path(file).read_bytes() if file else None)
+            except OSError as error:
+                found.append(str(error))
+        return found
+
+    def _context(self) -> ssl.SSLContext:
         configuration = self._configuration
         try:
             context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)

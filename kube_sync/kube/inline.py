@@ -64,8 +64,10 @@ class InlineCredentials:
         """Return the Authorization header, or none where a client certificate speaks for us."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
-    def tls(self) -> ssl.SSLContext:
-        """Build the context for the API server. Raises Misconfigured."""
+    def tls(self, last: ssl.SSLContext | None = None) -> ssl.SSLContext:
+        """Build the context for the API server, once. Raises Misconfigured."""
+        if last is not None:
+            return last
         try:
             context = ssl.create_default_context(cadata=self.authority)
             context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -230,3 +230,24 @@ topology_writes = Counter(
     "Writes of what a topology says, by what was written (status, picture) and by outcome",
     ["operation", "outcome"],
 )
+policy_sync_wanted = Gauge(
+    "kube_sync_policy_sync_wanted", "Copies of policies that spokes are to have"
+)
+policy_sync_placed = Gauge("kube_sync_policy_sync_placed", "Copies of policies that spokes have")
+policy_sync_held = Gauge(
+    "kube_sync_policy_sync_held", "Copies of policies that are not wanted, and held by the brakes"
+)
+policy_sync_writes = Counter(
+    "kube_sync_policy_sync_writes_total",
+    "Steps of policy sync that write: apply, leave (mark), remove, status, annotations, class;"
+    " by outcome",
+    ["operation", "outcome"],
+)
+policy_sync_reconcile_seconds = Histogram(
+    "kube_sync_policy_sync_reconcile_seconds",
+    "Time that it took to bring the copies and the status of one policy up to date",
+    buckets=_LATENCY,
+)
+policy_sync_waiting = Gauge(
+    "kube_sync_policy_sync_waiting", "Policies that wait to be looked at, without those put off"
+)

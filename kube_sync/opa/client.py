@@ -6,7 +6,7 @@ that is not a success raises by what to do next. Bodies pass through as bytes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,8 +18,8 @@ from kube_sync.errors import EpochLost, NotFound, Refused, Retriable, SyncError,
 from kube_sync.observability import metrics
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
+from kube_sync.runtime.clienttls import Tls, client_tls
 from kube_sync.runtime.httperrors import retriable
-from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Opa
 
@@ -117,7 +117,14 @@ class _ConfigResult(msgspec.Struct):
 class OpaClient:
     """A connection pool to one OPA."""
 
-    def __init__(self, url: str, token: TokenFile, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: TokenFile,
+        session: aiohttp.ClientSession,
+        tls: Callable[[], Tls],
+    ) -> None:
+        self._tls = tls
         self._url = url.rstrip("/")
         self._token = token
         self._session = session
@@ -224,7 +231,12 @@ class OpaClient:
             headers["Content-Type"] = content_type
         with retriable(f"OPA {self._url}"):
             async with self._session.request(
-                method, self._url + path, data=body, headers=headers, timeout=timeout
+                method,
+                self._url + path,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                ssl=self._tls(),
             ) as response:
                 answer = await response.read()
                 there = unless_there and response.status == 304  # noqa: PLR2004 - HTTP's own
@@ -255,10 +267,9 @@ class OpaClient:
 @asynccontextmanager
 async def opa_client(settings: Opa) -> AsyncGenerator[OpaClient]:
     """Yield a client for the configured OPA. Raises Misconfigured."""
-    tls = client_context(settings.ca_file) if settings.url.startswith("https:") else True
-    connector = aiohttp.TCPConnector(ssl=tls, limit=0)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        yield OpaClient(settings.url, TokenFile(settings.token_file), session)
+    tls = client_tls(settings.url, settings.ca_file)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        yield OpaClient(settings.url, TokenFile(settings.token_file), session, tls)
 
 
 def _policy(policy_id: str) -> str:

@@ -17,7 +17,15 @@ from typing import Final, NamedTuple
 from kube_sync.policysync.conditions import Said, message
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.desired import Desired
-from kube_sync.policysync.fields import CONDITIONS, GENERATION, NAMES, OBSERVED, OF_COPY, named
+from kube_sync.policysync.fields import (
+    CONDITIONS,
+    GENERATION,
+    NAMES,
+    OBSERVED,
+    OF_COPY,
+    named,
+    of_ancestor,
+)
 
 SYNCED: Final = "kube-sync.io/Synced"
 _STATUSES: Final = ("True", "False", "Unknown")
@@ -34,11 +42,15 @@ class _Answer(NamedTuple):
 
 
 def aggregate(
-    wanted: Desired, placed: Mapping[str, Placed], others: Iterable[str] = ()
+    wanted: Desired,
+    placed: Mapping[str, Placed],
+    others: Iterable[str] = (),
+    troubles: Mapping[str, str] | None = None,
 ) -> tuple[Said, ...]:
     """Return the conditions of a policy, none for one that no spoke is to have.
 
-    `others` are references of the policy that are not synced.
+    `others` are references of the policy that are not synced; `troubles`, by cluster, what keeps a
+    copy from being placed.
     """
     if not wanted.concerned:
         return ()
@@ -48,7 +60,7 @@ def aggregate(
         for condition in CONDITIONS
         if _is_told(condition, wanted.copies, placed)
     ]
-    return (_synced(wanted, placed, tuple(others)), *found)
+    return (_synced(wanted, placed, tuple(others), troubles or {}), *found)
 
 
 def extra_values(
@@ -69,8 +81,8 @@ def _values(one: Placed) -> Mapping[str, str | int | bool]:
 
 def _is_told(condition: str, copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> bool:
     """Tell whether the kind has a condition: some cluster has said it, of whichever copy."""
-    name = named(condition, "status")
-    return any(name in _values(placed[cluster]) for cluster in copies if cluster in placed)
+    there = (_values(placed[cluster]) for cluster in copies if cluster in placed)
+    return any(_part(values, condition, "status") is not None for values in there)
 
 
 def _unheard(copy: Copy, one: Placed | None) -> str:
@@ -95,15 +107,23 @@ def _answers(
 
 def _answer(condition: str, one: Placed) -> _Answer:
     values = _values(one)
-    status = values.get(named(condition, "status"))
+    status = _part(values, condition, "status")
     if not isinstance(status, str) or status not in _STATUSES:
         return _Answer("Unknown", "Pending", f"it says nothing of {condition}")
-    seen = values.get(named(condition, OBSERVED), values.get(OBSERVED))
+    seen = _part(values, condition, OBSERVED)
+    seen = values.get(OBSERVED) if seen is None else seen
     now = values.get(GENERATION)
     if isinstance(seen, int) and isinstance(now, int) and seen < now:
         return _Answer("Unknown", "Pending", "what it says is of an earlier generation")
-    why, told = (str(values.get(named(condition, part), "")) for part in ("reason", "message"))
-    return _Answer(status, why, told)
+    why, told = (_part(values, condition, part) for part in ("reason", "message"))
+    return _Answer(status, str(why or ""), str(told or ""))
+
+
+def _part(values: Mapping[str, str | int | bool], condition: str, part: str) -> object:
+    """Return what is said of a condition: of the policy's own, or of the ancestor's."""
+    own = named(condition, "status") in values
+    name = named(condition, part)
+    return values.get(name if own else of_ancestor(name))
 
 
 def _together(condition: str, answers: Mapping[str, _Answer]) -> Said:
@@ -135,8 +155,16 @@ def _listed(clusters: list[str]) -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
-def _synced(wanted: Desired, placed: Mapping[str, Placed], others: tuple[str, ...]) -> Said:
-    stands = {c: _standing(copy, placed.get(c)) for c, copy in wanted.copies.items()}
+def _synced(
+    wanted: Desired,
+    placed: Mapping[str, Placed],
+    others: tuple[str, ...],
+    troubles: Mapping[str, str],
+) -> Said:
+    stands = {
+        c: _Answer("False", "", troubles[c]) if c in troubles else _standing(copy, placed.get(c))
+        for c, copy in wanted.copies.items()
+    }
     of = {
         status: _entries({c: one for c, one in stands.items() if one and one.status == status})
         for status in _STATUSES

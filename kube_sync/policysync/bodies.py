@@ -2,7 +2,8 @@
 
 Keeps true: what was there stays when a LIST fails, and when the API server says that it does not
 know the kind: it says so for a moment after a start, and a definition that somebody has deleted by
-mistake is no reason to take everything back that stood on it. What cannot be read is not held.
+mistake is no reason to take everything back that stood on it. What cannot be read is not held. What
+a write was answered with counts until the watch has come so far, so that nothing is written twice.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import structlog
 
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
+from kube_sync.policysync.copies import MANAGER
 from kube_sync.topology.sameness import same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -89,6 +91,12 @@ class Bodies:
         """Forget the LIST that broke off."""
         self._listing = {}
 
+    def wrote(self, key: ObjectKey, answer: Body) -> None:
+        """Hold what a write of ours was answered with; that is no news to anybody."""
+        before, found = self._objects.get(key), _bare(answer)
+        if before is not None and found is not None and _is_older(before, found):
+            self._objects[key] = found
+
     def apply(self, event: Event) -> None:
         """Take one watch event in."""
         if event.item is not None:
@@ -96,19 +104,45 @@ class Bodies:
             self._put(event.item.key, None if gone else decoded(event.item))
 
     def _put(self, key: ObjectKey, body: Body | None) -> None:
-        before = self._objects.pop(key, None)
+        before = self._objects.get(key)
+        if before is not None and body is not None and _is_older(body, before):
+            return  # the answer to a write was here first
+        self._objects.pop(key, None)
         if body is not None:
             self._objects[key] = body
         if not same(before, body):
             self._changed(key, before, body)
 
 
+def _is_older(one: Body, other: Body) -> bool:
+    """Tell whether one is an earlier state of the same object than the other."""
+    mine, its = one["metadata"], other["metadata"]
+    if mine.get("uid") != its.get("uid"):
+        return False
+    versions = mine.get("resourceVersion"), its.get("resourceVersion")
+    numbers = [int(v) for v in versions if isinstance(v, str) and v.isdecimal()]
+    return len(numbers) == len(versions) and numbers[0] < numbers[1]
+
+
 def decoded(item: Item) -> Body | None:
-    """Return an object without what its managers are, None for what cannot be read."""
+    """Return an object without what others manage of it, None for what cannot be read."""
     try:
-        body: Any = msgspec.json.decode(item.body)
-        body["metadata"].pop("managedFields", None)
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
+        body = _bare(msgspec.json.decode(item.body))
+    except (msgspec.DecodeError, RecursionError):
+        body = None
+    if body is None:
         log.warning("hub_object_left_out", key=str(item.key))
+    return body
+
+
+def _bare(body: Any) -> Body | None:  # noqa: ANN401 - whatever JSON there is
+    """Keep of who manages what only what we do: it tells which conditions are ours."""
+    try:
+        metadata = dict(body["metadata"])
+        managed = metadata.pop("managedFields", None) or ()
+        if ours := [one for one in managed if one["manager"] == MANAGER]:
+            metadata["managedFields"] = ours
+        found = {**body, "metadata": metadata}
+    except (KeyError, TypeError, ValueError):
         return None
-    return body  # type: ignore[no-any-return] # a dict, since it has metadata
+    return found

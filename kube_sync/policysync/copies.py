@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
+MANAGER: Final = "kube-sync-policy-sync"  # of fields, on the hub and, by us directly, on spokes
+
 # Of a spoke's object. The first two are Kuadrant's (RFC 0007, Policy Sync, and what follows it).
 SYNCED: Final = "kuadrant.io/policy-synced"  # annotation: "true"
 ORIGIN_CREATION: Final = "kuadrant.io/origin-creation"  # annotation: RFC 3339, the hub's

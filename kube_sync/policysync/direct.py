@@ -17,9 +17,8 @@ import structlog
 from kube_sync.errors import Retriable
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.copies import Copy, CopyKey, Placed, PolicyId
+from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, Placed, PolicyId
 from kube_sync.policysync.held import single
-from kube_sync.policysync.ocm import MANAGER
 from kube_sync.policysync.placer import News
 from kube_sync.policysync.spoke import Manners, Spoke
 from kube_sync.policysync.spokesecrets import SpokeSecrets
@@ -58,6 +57,11 @@ class DirectPlacer:
     def ready(self) -> bool:
         """Whether every spoke was listed that can be."""
         return self._secrets.listed and all(one.asked for one in self._spokes.values())
+
+    @property
+    def clusters(self) -> frozenset[str]:
+        """The clusters that there are Secrets of."""
+        return frozenset(self._spokes)
 
     @property
     def troubles(self) -> Mapping[str, str]:

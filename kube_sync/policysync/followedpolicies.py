@@ -11,6 +11,7 @@ from functools import partial
 
 import structlog
 
+from kube_sync.errors import SyncError
 from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.reflector import ListerWatcher
 from kube_sync.objects import GroupVersionResource
@@ -27,10 +28,12 @@ class FollowedPolicies:
         state: HubState,
         source: Callable[[GroupVersionResource], ListerWatcher],
         note: Callable[[str, str | None], None],
+        failed: Callable[[GroupVersionResource, SyncError], None] = lambda _gvr, _error: None,
     ) -> None:
-        """Tell `note` what stands in the way of which kind, or None."""
+        """Tell `note` what stands in the way of which kind, or None; `failed`, as an error."""
         self._state = state
         self._note = note
+        self._failed = failed
         self._following = Following(source, " for policy sync")
         self._feeds: dict[GroupVersionResource, Feed] = {}
 
@@ -43,7 +46,7 @@ class FollowedPolicies:
             log.info("policies_not_followed", gvr=str(gvr))
         for gvr in valid - self._feeds.keys():
             report = partial(self._note, str(gvr))
-            self._feeds[gvr] = Feed(self._state.policies(gvr), report)
+            self._feeds[gvr] = Feed(self._state.policies(gvr), report, partial(self._failed, gvr))
             log.info("policies_followed", gvr=str(gvr))
         self._following.want(self._feeds)
         for gvr in self._state.held - self._state.together.kinds.keys():

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Bodies, Body
-from kube_sync.policysync.copies import PolicyId
+from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
 from kube_sync.policysync.downstream import Source
-from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.fields import fields_of
 from kube_sync.policysync.parameters import (
     Invalid,
     Parameters,
@@ -43,7 +43,6 @@ DEFINITIONS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customr
 MANAGED_CLUSTERS: Final = GroupVersionResource(
     "cluster.open-cluster-management.io", "v1", "managedclusters"
 )
-_OUR_ANNOTATION: Final = "kuadrant.io/policies-synced"
 # Of metadata: what neither a status nor bookkeeping moves.
 _MEANT: Final = ("uid", "labels", "creationTimestamp", "deletionTimestamp")
 
@@ -158,8 +157,19 @@ class HubState:
             return None
         found = self.targets(policy, verdict.kind, body)
         names = frozenset(self._class_of(one.gateway) for one in found.targets)
-        fields = (*FIELDS, *self._together.fields(policy.gvr, names))
-        return Source(policy, verdict.kind, body, fields)
+        return Source(policy, verdict.kind, body, self._fields(policy.gvr, verdict, names))
+
+    def fields(self, gvr: GroupVersionResource) -> tuple[FeedbackField, ...]:
+        """Return what is read back of a kind for any of its policies."""
+        verdict = self.verdict(gvr)
+        known = verdict if isinstance(verdict, Valid) else Valid("", ancestors=True)
+        return self._fields(gvr, known, frozenset(self._together.kinds.get(gvr, ())))
+
+    def _fields(
+        self, gvr: GroupVersionResource, kind: Valid, classes: frozenset[str]
+    ) -> tuple[FeedbackField, ...]:
+        own = fields_of(conditions=kind.conditions, ancestors=kind.ancestors)
+        return (*own, *self._together.fields(gvr, classes))
 
     def targets(self, policy: PolicyId, kind: str, body: Body) -> Targets:
         """Return which Gateways a policy goes to the spokes with."""
@@ -296,7 +306,8 @@ def meant(policy: Body | None) -> Mapping[str, Any] | None:
     metadata = metadata if isinstance(metadata, Mapping) else {}
     notes = metadata.get("annotations")
     notes = dict(notes) if isinstance(notes, Mapping) else {}
-    notes.pop(_OUR_ANNOTATION, None)
+    for ours in (PLACED, STATUS):
+        notes.pop(ours, None)
     rest = {name: value for name, value in policy.items() if name not in ("metadata", "status")}
     return {**rest, "metadata": {**{n: metadata.get(n) for n in _MEANT}, "annotations": notes}}
 

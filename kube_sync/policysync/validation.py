@@ -25,6 +25,7 @@ class Valid:
     kind: str
     namespaced: bool = True
     conditions: bool = True  # the hub's policy can have conditions in its status
+    ancestors: bool = False  # it can have those of ancestors (PolicyStatus of the Gateway API)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,9 @@ def _defined(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Fault
         return Faulty(f"version {gvr.version} is not served, but {', '.join(sorted(served))}")
     if not _established(crd):
         return Faulty("its definition is not established")
+    if text(crd, "metadata", "deletionTimestamp"):
+        # The API server deletes its objects now, which nobody did one by one.
+        return Faulty("its definition is being deleted")
     schema = mapping(version, *_SCHEMA)
     if not _has_targets(mapping(schema, "spec", "properties")):
         return Faulty("its schema has neither .spec.targetRef nor .spec.targetRefs")
@@ -86,6 +90,7 @@ def _defined(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Fault
         text(names, "kind"),
         namespaced=text(crd, "spec", "scope") == "Namespaced",
         conditions=_has_conditions(version, schema),
+        ancestors=_has_ancestors(version, schema),
     )
 
 
@@ -102,8 +107,17 @@ def _has_targets(spec: Mapping[str, Any]) -> bool:
     )
 
 
+def _has_status(version: Mapping[str, Any]) -> bool:
+    return version.get("subresources") is not None and "status" in mapping(version, "subresources")
+
+
+def _has_ancestors(version: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    listed = text(schema, "status", "properties", "ancestors", "type") == "array"
+    return listed and _has_status(version)
+
+
 def _has_conditions(version: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-    if version.get("subresources") is None or "status" not in mapping(version, "subresources"):
+    if not _has_status(version):
         return False
     status = mapping(schema, "status")
     listed = text(status, "properties", "conditions", "type") == "array"

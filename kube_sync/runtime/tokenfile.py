@@ -1,44 +1,67 @@
 """A bearer token in a file that somebody else rotates.
 
-The file is read again when its time stamp changes, so that a rotation needs no restart.
+The file is read again when its time stamp changes, so that a rotation needs no restart. It may hold
+more tokens, one a line: whoever asks shows the first, and whoever is asked takes any of them, so
+that a rotation loses nothing while some have the new file and others the old one.
 """
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 
 from kube_sync.errors import Misconfigured
 
 
 class TokenFile:
-    """The current token of one file; without a file there is none."""
+    """The current tokens of one file; without a file there is none."""
 
     def __init__(self, path: str | None) -> None:
         self._path = Path(path) if path else None
-        self._token: str | None = None
+        self._tokens: tuple[str, ...] = ()
         self._stamp: tuple[int, int] | None = None
 
     def current(self) -> str | None:
-        """Return the token. Raises Misconfigured when the file is missing or holds no token."""
+        """Return the token to show.
+
+        Raises Misconfigured when the file is missing or holds no token.
+        """
+        tokens = self._read()
+        return tokens[0] if tokens else None
+
+    def accepts(self, authorization: str) -> bool:
+        """Tell whether this header, as aiohttp gives it, shows one of the tokens.
+
+        Without a file anybody is let in. Raises Misconfigured, as `current` does.
+        """
+        tokens = self._read()
+        # As sent: aiohttp decodes bytes that are no text to surrogates.
+        sent = authorization.encode("utf-8", "surrogateescape")
+        # Constant time, and all of them: how much of a guess was right must not show.
+        right = [hmac.compare_digest(sent, f"Bearer {token}".encode()) for token in tokens]
+        return any(right) or not tokens
+
+    def _read(self) -> tuple[str, ...]:
         if self._path is None:
-            return None
+            return ()
         try:
             status = self._path.stat()
             # The inode too: Kubernetes swaps a symbolic link, often within one clock tick.
             stamp = (status.st_mtime_ns, status.st_ino)
             if stamp != self._stamp:
-                self._token = self._path.read_text(encoding="utf-8").strip()
+                lines = self._path.read_text(encoding="utf-8").splitlines()
+                self._tokens = tuple(line.strip() for line in lines if line.strip())
                 self._stamp = stamp
         except (OSError, UnicodeDecodeError) as error:
             msg = f"token file {self._path}: {getattr(error, 'strerror', None) or 'not text'}"
             raise Misconfigured(msg) from error
-        if not self._token:
+        if not self._tokens:
             msg = f"token file {self._path}: empty"
             raise Misconfigured(msg)
-        if len(self._token.split()) > 1:  # a line break would make every request a ValueError
-            msg = f"token file {self._path}: more than one word"
+        if any(len(token.split()) > 1 for token in self._tokens):
+            msg = f"token file {self._path}: more than one word in a line"
             raise Misconfigured(msg)
-        return self._token
+        return self._tokens
 
     def headers(self) -> dict[str, str]:
         """Return the Authorization header, or none."""

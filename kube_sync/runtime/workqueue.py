@@ -37,10 +37,15 @@ class WorkQueue(Generic[K]):
         self._news.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Ask for `key` after a while; an `add` meanwhile replaces this."""
-        if key in self._timers or key in self._waiting:
+        """Ask for `key` after a while; of several the nearest counts, and an `add` replaces it."""
+        if key in self._waiting:
             return
-        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
+        loop, known = asyncio.get_running_loop(), self._timers.get(key)
+        if known is not None:
+            if known.when() <= loop.time() + seconds:
+                return
+            known.cancel()
+        self._timers[key] = loop.call_later(seconds, self._due, key)
 
     async def get(self) -> K:
         """Wait for a key; whoever takes it calls `done` afterwards."""

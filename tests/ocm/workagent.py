@@ -192,6 +192,8 @@ class WorkAgent:
                 self._applied[name] = (work["metadata"]["generation"], time.monotonic())
             if written or not settled:
                 return settled  # what is written comes back as news
+        if "resourceStatus" not in work.get("status", {}):
+            return True  # what was written is on its way back to us
         await self._write(name, work, await self._feed_back(work))
         return True
 

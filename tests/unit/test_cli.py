@@ -15,6 +15,7 @@ from kube_sync.cli import main
 from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Misconfigured, Undecided
 from kube_sync.metadata import check as metadata_check
+from kube_sync.observability import healthcheck
 from kube_sync.scheduling import check
 from kube_sync.settings import CONFIG_ENV, Settings, Source, fields, load_settings
 from kube_sync.survey import command
@@ -439,6 +440,7 @@ class _Readiness(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         status, text = {
             "/ready": (200, "opa: ok\nready\n"),
+            "/readyz": (200, "opa: ok\nready\n"),
             "/not-ready": (503, "opa: away\nnot ready\n"),
         }.get(self.path, (500, ""))
         self.send_response(status)
@@ -502,3 +504,23 @@ def test_healthcheck_does_not_ask_through_a_proxy(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert Run(capsys, "healthcheck", "--url", page + "/ready").status == 0
+
+
+def test_healthcheck_asks_where_the_command_was_told_to_show_its_readiness(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, page: str, config: Path
+) -> None:
+    monkeypatch.setenv("KUBE_SYNC_OBSERVE_LISTEN", f"0.0.0.0:{page.rpartition(':')[2]}")
+    assert Run(capsys, "healthcheck").status == 0
+    config.write_text("nonsense: 1")
+    assert Run(capsys, "healthcheck", "--config", str(config)).status == 0
+    monkeypatch.delenv("KUBE_SYNC_OBSERVE_LISTEN")
+    config.write_text(yaml.safe_dump({"observe": {"listen": page.removeprefix("http://")}}))
+    assert Run(capsys, "healthcheck", "--config", str(config)).status == 0
+
+
+def test_healthcheck_without_an_address_finds_the_port_of_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    usual = ["http://127.0.0.1:1/readyz", f"{page}/readyz"]
+    monkeypatch.setattr(healthcheck, "usual_pages", lambda: usual)
+    assert Run(capsys, "healthcheck").status == 0

@@ -90,6 +90,8 @@ def build_image(
     image: str,
     labels: dict[str, str],
     buildargs: dict[str, str] | None = None,
+    *,
+    cached: bool = True,
 ) -> None:
     """Build an image from a tar with the classic builder, which every engine has; no network."""
     lines = client.api.build(
@@ -99,6 +101,7 @@ def build_image(
         labels=labels,
         buildargs=buildargs or {},
         network_mode="none",
+        nocache=not cached,
         rm=True,
         forcerm=True,
         decode=True,

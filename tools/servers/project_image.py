@@ -6,7 +6,9 @@ second and a changed one is never run stale. The build has no network.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import IO
 import docker
 import docker.errors
 
+from kube_sync import __version__
 from tools.servers.binaries import ensure_binary
 from tools.servers.cache import locked, written_aside
 from tools.servers.console import step
@@ -25,23 +28,62 @@ from tools.servers.wheels import build_project, collect_dependencies, digest, pr
 
 IMAGE = "kube-sync:dev"
 _INPUTS = "io.kube-sync.inputs"
-_ROOT = Path(__file__).resolve().parents[2]
-_CONTEXT = ("Dockerfile", "requirements.lock", "build/wheels", "build/project", "build/bin")
+ROOT = Path(__file__).resolve().parents[2]
+_CONTEXT = (
+    "Dockerfile",
+    "requirements.lock",
+    "build/wheels",
+    "build/project",
+    "build/bin",
+    "tools/image/assemble.py",
+)
 
 
-def ensure_project_image(root: Path = _ROOT) -> str:
+def ensure_project_image(root: Path = ROOT) -> str:
     """Return the image's name, once the engine holds it as made from the present sources."""
     with locked("image-kube-sync"), engine() as client:
         inputs = _inputs(root)
         if _label(client) != inputs:
             base = ensure_python_base(client)
-            _prepare(root)
-            _build(client, root, base, inputs)
+            build_project_image(client, root, base, IMAGE, inputs)
     return IMAGE
 
 
+def build_project_image(
+    client: docker.DockerClient,
+    root: Path,
+    base: str,
+    image: str,
+    inputs: str,
+    *,
+    cached: bool = True,
+) -> None:
+    """Build the image without a network; steps that were done before are not done again."""
+    _prepare(root)
+    arguments = {"BASE_IMAGE": base, "VERSION": __version__, "REVISION": revision(root)}
+    arguments["SOURCE"] = os.environ.get("KUBE_SYNC_SOURCE_URL", "unknown")
+    said = f"building {image} on {base} (about half a minute)"
+    with step(said), tempfile.TemporaryFile() as context:
+        _write_context(context, root)
+        build_image(client, context, image, {_INPUTS: inputs}, arguments, cached=cached)
+    client.images.prune(filters={"dangling": True, "label": _INPUTS})  # the ones it replaced
+
+
+def revision(root: Path) -> str:
+    """Return the commit that the sources are of, with `-changed` where they differ from it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=-changed"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
+
+
 def _inputs(root: Path) -> str:
-    fixed = [root / name for name in ("Dockerfile", "requirements.lock", "tools/go.mod")]
+    names = ("Dockerfile", "requirements.lock", "tools/go.mod", "tools/image/assemble.py")
+    fixed = [root / name for name in names]
     return digest(root, [*fixed, *project_files(root)])
 
 
@@ -60,14 +102,6 @@ def _prepare(root: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(target) as aside:
         shutil.copy2(opa, aside)  # keeps the time, so that an unchanged file hits the layer cache
-
-
-def _build(client: docker.DockerClient, root: Path, base: str, inputs: str) -> None:
-    with step(f"building {IMAGE} on {base} (about half a minute)"):
-        with tempfile.TemporaryFile() as context:
-            _write_context(context, root)
-            build_image(client, context, IMAGE, {_INPUTS: inputs}, {"BASE_IMAGE": base})
-        client.images.prune(filters={"dangling": True, "label": _INPUTS})  # the ones it replaced
 
 
 def _write_context(target: IO[bytes], root: Path) -> None:

@@ -69,6 +69,7 @@ class RunningOpa:
     ca_file: Path
     token_files: Mapping[str, Path]  # by role
     replicator: Endpoint
+    authority: Authority  # of its certificate and its replicator's
 
     def settings(self) -> dict[str, object]:
         """Return the section `opa` of the replicator's configuration."""
@@ -85,7 +86,7 @@ def opa_settings(url: str, ca_file: Path, token_file: Path) -> dict[str, object]
 def start_opa(
     launcher: Launcher, folder: Path, extra_arguments: Sequence[str] = (), *, by_bundle: bool = True
 ) -> RunningOpa:
-    """Start an empty OPA with TLS, tokens and authorization; its files lie below the folder.
+    """Start an empty OPA with TLS, tokens and authorization; its files lie below `folder`/opa.
 
     It fetches its policies from its replicator, unless `by_bundle` is false.
     """
@@ -106,7 +107,7 @@ def start_opa(
         launcher,
         lambda: opa_spec(server, free_port(), ca_file=ca_file, token=token, extra_arguments=extra),
     )
-    return RunningOpa(running, running.url, ca_file, token_files, replicator)
+    return RunningOpa(running, running.url, ca_file, token_files, replicator, authority)
 
 
 def _endpoint(folder: Path, authority: Authority) -> Endpoint:
@@ -131,7 +132,8 @@ def write_opa_files(folder: Path, pair: KeyPair, holders: Iterable[tuple[str, st
     write_pair(folder, "tls", pair)
     bundle = folder / AUTHZ_BUNDLE
     write_file(bundle / ".manifest", (_SYSTEM / ".manifest").read_bytes())
-    write_file(bundle / "authz.rego", (_SYSTEM / "authz/authz.rego").read_bytes())
+    for name in ("authz", "log"):
+        write_file(bundle / f"{name}.rego", (_SYSTEM / name / f"{name}.rego").read_bytes())
     write_file(bundle / "data.json", json.dumps(access_data(holders)).encode())
 
 

@@ -96,6 +96,16 @@ async def test_a_rotated_token_replaces_the_old_one(token_file: Path) -> None:
             assert response.status == 200
 
 
+async def test_old_and_new_token_overlap_while_both_are_in_the_file(token_file: Path) -> None:
+    async with _served(DecisionHub("me"), token_file) as url:
+        for content, statuses in (("secret\nnext", [200, 200]), ("next", [401, 200])):
+            token_file.with_name("new").write_text(content)
+            token_file.with_name("new").rename(token_file)
+            for token, status in zip(("secret", "next"), statuses, strict=True):
+                async with _opened(url, token) as response:
+                    assert response.status == status
+
+
 @pytest.mark.parametrize("token", [None, "wrong", "secret2", "secre"])
 async def test_a_missing_or_wrong_token_is_401(token_file: Path, token: str | None) -> None:
     hub = DecisionHub("me")

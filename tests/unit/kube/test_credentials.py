@@ -1,14 +1,17 @@
 # ruff: noqa: ASYNC240 - a test has nothing else to do while it writes a small file
 from __future__ import annotations
 
+import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from kubernetes_asyncio.config import incluster_config
+from structlog.testing import capture_logs
 
-from kube_sync.certificates import write_certificates
+from kube_sync.certificates import issue, make_authority, write_certificates
 from kube_sync.errors import Misconfigured
 from kube_sync.kube import credentials as credentials_module
 from kube_sync.kube.credentials import Credentials
@@ -200,3 +203,61 @@ async def test_pod_without_an_api_server_is_misconfigured(monkeypatch: pytest.Mo
 async def test_kubeconfig_is_preferred_to_the_pods_service_account(kubeconfig: Path) -> None:
     write_kubeconfig(kubeconfig, SERVER, {"token": "t"})
     assert (await loaded(kubeconfig)).server == "http://127.0.0.1:1"
+
+
+@dataclass
+class Rotating:
+    """A kubeconfig with a client certificate in files that are replaced."""
+
+    folder: Path
+    credentials: Credentials
+    clock: Clock
+
+    def replace(self, *, key_only: bool = False) -> None:
+        """Put a new pair in place of the old one, or only a new key."""
+        pair = issue(_AUTHORITY, "client", ["client"])
+        (self.folder / "tls.key").write_bytes(pair.key_pem)
+        if not key_only:
+            (self.folder / "tls.crt").write_bytes(pair.cert_pem)
+
+    async def a_minute_later(self, last: ssl.SSLContext) -> ssl.SSLContext:
+        """Make the next request."""
+        self.clock.now += 61
+        await self.credentials.headers()
+        return self.credentials.tls(last)
+
+
+_AUTHORITY = make_authority("clients")
+
+
+@pytest.fixture
+async def rotating(kubeconfig: Path, tmp_path: Path) -> Rotating:
+    clock = Clock()
+    files = {"client-certificate": "tls.crt", "client-key": "tls.key"}
+    user = {name: str(tmp_path / file) for name, file in files.items()}
+    write_kubeconfig(kubeconfig, "https://127.0.0.1:1", user)
+    credentials = Credentials(Kubernetes(kubeconfig=str(kubeconfig)), clock)
+    rotating = Rotating(tmp_path, credentials, clock)
+    rotating.replace()
+    await credentials.load()
+    return rotating
+
+
+async def test_rotated_client_certificate_is_shown_after_a_minute(rotating: Rotating) -> None:
+    first = rotating.credentials.tls(None)
+    assert await rotating.a_minute_later(first) is first, "and nothing is made anew without news"
+    rotating.replace()
+    assert rotating.credentials.tls(first) is first
+    second = await rotating.a_minute_later(first)
+    assert second is not first
+    assert await rotating.a_minute_later(second) is second
+
+
+async def test_half_a_rotated_pair_leaves_the_last_good_one_in_use(rotating: Rotating) -> None:
+    first = rotating.credentials.tls(None)
+    rotating.replace(key_only=True)
+    with capture_logs() as logs:
+        assert await rotating.a_minute_later(first) is first
+    assert [log["event"] for log in logs] == ["kubernetes_certificates_not_good"]
+    rotating.replace()
+    assert await rotating.a_minute_later(first) is not first

@@ -15,11 +15,10 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.wholeobjects import NAMESPACES
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.copies import MANAGED, SYNCED, PolicyId
+from kube_sync.policysync.copies import MANAGED, MANAGER, SYNCED, PolicyId
 from kube_sync.policysync.direct import DirectPlacer
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.fields import FIELDS
-from kube_sync.policysync.ocm import MANAGER
 from kube_sync.policysync.spoke import Manners
 from kube_sync.policysync.works import LEAVING
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches

@@ -8,7 +8,7 @@ import pytest
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Bodies
-from kube_sync.policysync.copies import FeedbackField, PolicyId
+from kube_sync.policysync.copies import MANAGER, FeedbackField, PolicyId
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.hubstate import HubState, Listeners
 from kube_sync.policysync.parameters import Invalid
@@ -376,3 +376,25 @@ def test_a_kind_that_is_never_served_is_waited_for_only_so_long() -> None:
 def test_the_parameters_of_all_classes_are_told_by_name(world: World) -> None:
     assert list(world.state.parameters) == ["multi"]
     assert list(world.state.together.kinds) == [AUTH]
+
+
+def test_what_a_write_was_answered_with_counts_until_the_watch_has_come_so_far() -> None:
+    told: list[ObjectKey] = []
+    store = Bodies(lambda key, _before, _after: told.append(key))
+    store.wrote(WEB, {"metadata": {"uid": "u", "resourceVersion": "9"}})  # it is gone meanwhile
+    assert store.get(WEB) is None
+    put(store, WEB, metadata={"uid": "u", "resourceVersion": "1"})
+    ours = {"manager": MANAGER, "operation": "Apply"}
+    managed = [ours, {"manager": "other"}]
+    answer = {"metadata": {"uid": "u", "resourceVersion": "3", "managedFields": managed}, "x": 1}
+    store.wrote(WEB, answer)
+    put(store, WEB, metadata={"uid": "u", "resourceVersion": "2"})
+    found = store.get(WEB)
+    assert found is not None
+    assert found["metadata"]["managedFields"] == [ours]
+    assert (found["x"], told) == (1, [WEB])
+    store.wrote(WEB, {"metadata": {"uid": "another", "resourceVersion": "4"}})
+    store.wrote(WEB, {"no": "object"})
+    assert store.get(WEB) == found
+    put(store, WEB, metadata={"uid": "u", "resourceVersion": "4"})
+    assert told == [WEB, WEB]

@@ -11,8 +11,8 @@ from kube_sync.errors import Conflict, Refused, Retriable
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.copies import PolicyId
-from kube_sync.policysync.ocm import MANAGER, OcmPlacer
+from kube_sync.policysync.copies import MANAGER, PolicyId
+from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.works import LEAVING, SELECTOR, WORKS, work_key, work_of
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.policysync.copies import FeedbackField
-from kube_sync.policysync.fields import FIELDS, NAMES, named
+from kube_sync.policysync.fields import FIELDS, NAMES, fields_of, named
 from kube_sync.policysync.scalars import read, steps
 
 BODY: dict[str, Any] = {
@@ -110,7 +110,9 @@ def test_a_path_that_could_lead_to_many_or_is_read_otherwise_elsewhere_is_refuse
 
 
 def test_what_is_read_of_every_copy_are_scalars_of_different_names() -> None:
-    assert len(NAMES) == len(FIELDS)
+    every = fields_of(ancestors=True)
+    assert len(NAMES) == len(every) > len(FIELDS)
+    assert len({one.path for one in every}) == len(every)
     assert all(steps(field.path) for field in FIELDS)
     paths = {field.name: field.path for field in FIELDS}
     assert paths[named("Enforced", "reason")] == '.status.conditions[?(@.type=="Enforced")].reason'

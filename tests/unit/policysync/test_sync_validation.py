@@ -214,3 +214,16 @@ def test_a_message_is_cut_between_entries_and_says_how_many_are_left_out() -> No
     assert message(["x" * 200], 100) == "x" * 66 + " …"
     assert message(["x" * 200, "b"], 100) == "x" * 66 + " …; and 1 more"
     assert len(message(["x" * 200, "b"], 100)) <= 100
+
+
+def test_a_kind_that_tells_by_ancestors_is_known() -> None:
+    status = {"properties": {"ancestors": {"type": "array"}}}
+    found = Valid("AuthPolicy", conditions=False, ancestors=True)
+    assert validated(AUTH, crd(status=status), VERBS) == found
+    without = validated(AUTH, crd(status=status, subresources={}), VERBS)
+    assert without == Valid("AuthPolicy", conditions=False)
+
+
+def test_a_kind_that_is_being_deleted_cannot_be_synced() -> None:
+    leaving = {**crd(), "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert validated(AUTH, leaving, VERBS) == Faulty("its definition is being deleted")

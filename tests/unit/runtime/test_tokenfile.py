@@ -74,7 +74,12 @@ def test_a_file_that_goes_later_is_named_and_its_token_is_not_used_any_more(tmp_
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"\n", "empty"), (b"\xff", "not text"), (b"two\nlines", "more than one word")],
+    [
+        (b"\n", "empty"),
+        (b"\xff", "not text"),
+        (b"two words", "more than one word"),
+        (b"one\ntwo words", "more than one word"),
+    ],
 )
 def test_a_file_without_a_usable_token_says_why(
     tmp_path: Path, content: bytes, reason: str
@@ -83,3 +88,25 @@ def test_a_file_without_a_usable_token_says_why(
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(Misconfigured, match=f"^token file .*/token: {reason}"):
         TokenFile(str(tmp_path / "token")).current()
+
+
+def test_of_more_tokens_the_first_is_shown_and_any_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("new\n\n old \n")
+    token = TokenFile(str(tmp_path / "token"))
+    assert token.headers() == {"Authorization": "Bearer new"}
+    assert [token.accepts(f"Bearer {word}") for word in ("new", "old")] == [True, True]
+    wrong = ("", "new", "Bearer ", "Bearer other", "bearer new", "Bearer new\n", "Bearer \udcff")
+    assert [header for header in wrong if token.accepts(header)] == []
+
+
+def test_without_a_file_anybody_is_let_in() -> None:
+    assert TokenFile(None).accepts("")
+
+
+def test_token_of_a_file_that_is_gone_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    token = TokenFile(str(tmp_path / "token"))
+    assert token.accepts("Bearer secret")
+    (tmp_path / "token").unlink()
+    with pytest.raises(Misconfigured, match="No such file"):
+        token.accepts("Bearer secret")

@@ -94,6 +94,18 @@ async def test_add_after_for_a_key_that_waits_already_changes_nothing(
     assert timers.seconds == [3.0]
 
 
+async def test_a_nearer_time_replaces_a_later_one() -> None:
+    queue = WorkQueue[str]()
+    queue.add_after("a", 1000.0)
+    queue.add_after("a", 0.0)
+    queue.add_after("a", 500.0)
+    async with asyncio.timeout(5):
+        assert await queue.get() == "a"
+    queue.done("a")
+    assert len(queue) == 0
+    assert not queue._timers
+
+
 async def test_a_time_that_is_up_while_the_key_is_in_work_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

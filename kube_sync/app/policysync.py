@@ -1,0 +1,240 @@
+"""The controller of `kube-sync policy-sync`: from the policies of a hub to copies on its spokes.
+
+It has no OPA. What the hub has is followed by every replica, what is written is written by the one
+that holds the Lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, NoReturn
+
+from kube_sync.app.context import Context
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.lease import Lease
+from kube_sync.kube.reflector import Reflector, Store
+from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.brakes import brakes_of
+from kube_sync.policysync.classes import Classes
+from kube_sync.policysync.copies import PolicyId
+from kube_sync.policysync.currency import Currency
+from kube_sync.policysync.direct import DirectPlacer
+from kube_sync.policysync.downstream import Downstream
+from kube_sync.policysync.followedpolicies import FollowedPolicies
+from kube_sync.policysync.hub import WORKERS, Facts, Hub, unix_clock
+from kube_sync.policysync.hubstate import (
+    CONFIGMAPS,
+    DEFINITIONS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    GRANTS,
+    MANAGED_CLUSTERS,
+    HubState,
+    Listeners,
+)
+from kube_sync.policysync.letthrough import approved_in
+from kube_sync.policysync.looking import Look, look
+from kube_sync.policysync.ocm import OcmPlacer
+from kube_sync.policysync.permissions import Permissions
+from kube_sync.policysync.placement import PLACEMENT_DECISIONS
+from kube_sync.policysync.placers import Placers, Subject, Way
+from kube_sync.policysync.policystatus import PolicyStatus
+from kube_sync.policysync.sending import Sending
+from kube_sync.policysync.spokesecrets import SECRETS
+from kube_sync.policysync.spokesteps import Fields
+from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.works import SELECTOR, WORKS
+from kube_sync.runtime.services import Service
+
+LEASE: Final = "kube-sync-policy-sync"
+_LOOK: Final = 2.0  # seconds between two looks at who holds the Lease
+
+
+def policy_sync(context: Context) -> list[Service]:
+    """Return what brings policies to spokes, and their statuses back."""
+    parts = _Parts(context)
+    services = parts.followed_of_hub()
+    services += [parts.followed.run, parts.permissions.run, parts.classes.run]
+    services += [parts.lease.run, parts.hub.look, *[parts.hub.work] * WORKERS]
+    if parts.direct is not None:
+        services += parts.followed_of_spokes(parts.direct)
+    context.readiness.met("start")
+    return [*services, parts.tell]
+
+
+class _Parts:
+    """What policy sync is made of, each part with the others that it needs."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        settings, kube = context.settings.policy_sync, context.kube
+        self._clock = unix_clock()
+        self._currency = Currency(self._clock)
+        self._downstream = Downstream(settings.namespace_prefix)
+        identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+        namespace = context.settings.coordination.namespace
+        self.lease = Lease(kube, namespace, LEASE, identity, needed=True, news=self._lead)
+        sending = Sending(lambda: self.lease.remaining)
+        self.state = HubState(Listeners(self._policy, self._class, self._kinds))
+        self.placers = Placers(sending)
+        self._read: dict[GroupVersionResource, Fields] = {}  # on spokes, by their kinds
+        self.ocm: OcmPlacer | None = None
+        self.direct: DirectPlacer | None = None
+        for name in settings.placers:
+            self._add(name)
+        telling = Telling(kube, sending)
+        self.classes = Classes(self.state, telling, lambda: self.lease.held)
+        self.permissions = Permissions(kube, self.state)
+        self.followed = FollowedPolicies(
+            self.state, partial(KubeCollection, kube), self._note_kind, self.permissions.heard
+        )
+        self.hub = Hub(
+            self.state,
+            self.placers,
+            brakes_of(settings),
+            PolicyStatus(kube, self.state, telling, self._downstream),
+            self.lease,
+            Facts(self._look, self._currency.stale, self._approved),
+            context.readiness.noted,
+            grace=settings.grace_seconds,
+            clock=self._clock,
+        )
+
+    def followed_of_hub(self) -> list[Service]:
+        """Return what keeps current what is known of the hub."""
+        state, settings = self.state, self._context.settings.policy_sync
+        needed: list[tuple[GroupVersionResource, Store]] = [
+            (GATEWAY_CLASSES, state.classes),
+            (GATEWAYS, state.gateways),
+            (PLACEMENT_DECISIONS, state.decisions),
+            (DEFINITIONS, state.definitions),
+        ]
+        found = [self._reflected(gvr, store) for gvr, store in needed]
+        where = settings.parameters_namespace
+        found.append(self._reflected(CONFIGMAPS, state.configmaps, namespace=where))
+        found.append(self._reflected(GRANTS, state.grants, needed=False))
+        if self.ocm is not None:
+            found.append(self._reflected(WORKS, self.ocm.store, selector=SELECTOR))
+            found.append(self._reflected(MANAGED_CLUSTERS, state.clusters, needed=False))
+        return found
+
+    def followed_of_spokes(self, direct: DirectPlacer) -> list[Service]:
+        """Return what keeps current what is known of spokes, where nobody is in between."""
+        spokes = self._context.settings.policy_sync.spokes
+        secrets_ = self._reflected(
+            SECRETS, direct.store, namespace=spokes.namespace, selector=spokes.label
+        )
+        return [secrets_, direct.run]
+
+    async def tell(self) -> NoReturn:
+        """Say who writes, and what is wrong with which spoke."""
+        readiness, lease = self._context.readiness, self.lease
+        while True:
+            if lease.lacking is not None:
+                readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
+            elif lease.held:
+                readiness.noted("lease", "this process writes")
+            else:
+                readiness.noted("lease", f"{lease.holder or 'nobody'} writes")
+            if self.direct is not None:
+                told = [f"{name}: {why}" for name, why in self.direct.troubles.items()]
+                readiness.noted("spokes", "; ".join(told) or "ok")
+            await asyncio.sleep(_LOOK)
+
+    def _add(self, name: str) -> None:
+        if name == "ocm":
+            self.ocm = OcmPlacer(self._context.kube, self._heard)
+            self.placers.add(Way(self.ocm, self._is_managed))
+        else:
+            self.direct = DirectPlacer(self._heard, self._came)
+            self.placers.add(Way(self.direct, self._has_secret))
+
+    def _reflected(
+        self,
+        gvr: GroupVersionResource,
+        store: Store,
+        *,
+        namespace: str | None = None,
+        selector: str | None = None,
+        needed: bool = True,
+    ) -> Service:
+        readiness, name = self._context.readiness, f"{gvr} of the hub"
+        current = self._currency.reporter(name) if needed else _ignore
+        (readiness.waiting if needed else readiness.noted)(name, "not listed yet")
+
+        def report(reason: str | None) -> None:
+            current(reason)
+            if reason is None or not needed:
+                readiness.noted(name, reason or "ok")
+            else:
+                readiness.waiting(name, reason)
+
+        source = KubeCollection(
+            self._context.kube, gvr, namespace=namespace, label_selector=selector
+        )
+        return Reflector(name, source, store, report, behind=current).run
+
+    # Of clusters
+
+    def _is_managed(self, cluster: str) -> bool | None:
+        if self.direct is None or not self.state.clusters.listed:
+            return None
+        return not self.state.gone([cluster])
+
+    def _has_secret(self, cluster: str) -> bool:
+        return self.direct is not None and cluster in self.direct.clusters
+
+    def _gone(self, clusters: Iterable[str]) -> frozenset[str]:
+        """Return those that Open Cluster Management has no more, and nobody else reaches."""
+        if self.ocm is None:
+            return frozenset()
+        return frozenset(c for c in self.state.gone(clusters) if not self._has_secret(c))
+
+    # Who hears of what; methods, since the hub is made of what calls them.
+
+    def _look(self, subject: Subject) -> Look:
+        return look(subject, self.state, self.placers, self._gone, self._downstream)
+
+    def _approved(self) -> frozenset[str]:
+        return approved_in(self.state, self._clock())
+
+    def _lead(self) -> None:
+        self.hub.wake()
+        self.classes.look_at_all()
+
+    def _policy(self, policy: PolicyId) -> None:
+        self.hub.add(policy)
+
+    def _heard(self, policy: PolicyId) -> None:
+        self.hub.heard(policy)
+
+    def _came(self, _cluster: str) -> None:
+        self.hub.add_all()
+
+    def _class(self, name: str) -> None:
+        self.classes.look_at(name)
+
+    def _kinds(self) -> None:
+        self.permissions.update()
+        self.followed.update()
+        if self.direct is not None:
+            self._follow_on_spokes(self.direct)
+        self.hub.add_all()
+
+    def _follow_on_spokes(self, direct: DirectPlacer) -> None:
+        """Have the copies of kinds read that are synced, and of those that there are copies of."""
+        kept = {policy.gvr: self._read.get(policy.gvr, ()) for policy in direct.policies()}
+        self._read = kept | {gvr: self.state.fields(gvr) for gvr in self.state.valid}
+        direct.follow(self._read)
+
+    def _note_kind(self, gvr: str, reason: str | None) -> None:
+        # A note: what is wrong with one kind delays no other.
+        self._context.readiness.noted(f"{gvr} policies", reason or "ok")
+
+
+def _ignore(_reason: str | None) -> None:
+    return

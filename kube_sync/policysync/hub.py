@@ -1,0 +1,336 @@
+"""The controller of policy sync: brings each policy's copies and status to what they should be.
+
+Level-based: what comes in are policies, never events, and each is looked at anew. Keeps true:
+nothing is written but by who holds the Lease; nothing is done before everything was listed, and
+nothing is taken away before all that is not wanted was weighed together; one policy's trouble holds
+up no other. It never ends but by cancellation, and may at any point: the next one finds in the
+works what it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn, Protocol
+
+import structlog
+
+from kube_sync.errors import Retriable, SyncError
+from kube_sync.observability import metrics
+from kube_sync.policysync.brakes import Brakes
+from kube_sync.policysync.braking import Braked, braked, standings
+from kube_sync.policysync.copies import PolicyId
+from kube_sync.policysync.hubstate import HubState
+from kube_sync.policysync.looking import Look, unknown
+from kube_sync.policysync.placers import Placers, Subject, subject_of
+from kube_sync.policysync.plan import Plan, Remove, Step, plan
+from kube_sync.policysync.policystatus import PolicyStatus
+from kube_sync.policysync.sending import Fenced
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.workqueue import WorkQueue
+from kube_sync.safety import Held, Stale
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+WORKERS: Final = 16  # policies in work
+_LOOKS_SECONDS: Final = 1.0  # between two looks at all
+_PATIENT_LOOKS: Final = 3  # that may be put off while policies wait
+_AGAIN_SECONDS: Final = 600.0  # after which every policy is looked at though nothing was told
+_MISSING_SECONDS: Final = 1.0  # for which a policy has to be gone: its kind may go, not it
+_QUIET_SECONDS: Final = 0.3
+_SLICE: Final = 20  # policies that are looked at before others may run
+
+
+class Leadership(Protocol):
+    """Who writes."""
+
+    @property
+    def held(self) -> bool:
+        """Whether this process does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the hub is asked for anew each time."""
+
+    look: Callable[[Subject], Look]
+    stale: Callable[[], Iterable[Stale]]
+    approved: Callable[[], Collection[str]]  # names of what operators let through
+
+
+class Hub:
+    """All policies."""
+
+    def __init__(
+        self,
+        state: HubState,
+        placers: Placers,
+        brakes: Brakes,
+        status: PolicyStatus,
+        leadership: Leadership,
+        facts: Facts,
+        note: Callable[[str, str], None],
+        *,
+        grace: float,
+        clock: Callable[[], float],
+        quiet: float = _QUIET_SECONDS,
+        backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 120.0),
+    ) -> None:
+        """`clock` is Unix seconds that never go back; `note` takes a name and what is so.
+
+        News of placers wait `quiet` seconds for more of the same policy.
+        """
+        self._state = state
+        self._placers = placers
+        self._brakes = brakes
+        self._status = status
+        self._leadership = leadership
+        self._facts = facts
+        self._note = note
+        self._grace = grace
+        self._clock = clock
+        self._quiet = quiet
+        self._backoff = backoff
+        self._queue: WorkQueue[Subject] = WorkQueue()
+        self._failing: dict[Subject, Backoff] = {}
+        self._missing: dict[Subject, float] = {}  # since when
+        self._told: dict[Subject, frozenset[PolicyId]] = {}  # to the brakes
+        self._held: dict[Subject, Mapping[str, Held]] = {}
+        self._copies: dict[Subject, tuple[int, int]] = {}  # wanted and placed
+        self._woken = asyncio.Event()
+        self._surveyed = False
+        self._weighed: tuple[object, ...] = ()
+        self._put_off = 0
+        self._all_at = 0.0
+
+    def add(self, policy: PolicyId) -> None:
+        """Look at a policy of the hub."""
+        self._queue.add(subject_of(policy))
+
+    def heard(self, policy: PolicyId) -> None:
+        """Look at a policy of which a placer has news."""
+        # Many clusters answer at about the same time: they are told together.
+        self._queue.add_after(self._placers.heard(policy), self._quiet)
+
+    def add_all(self) -> None:
+        """Look at every policy that there is, or that there are copies of."""
+        self._all_at = self._clock()
+        for subject in self._subjects():
+            self._queue.add(subject)
+
+    def wake(self) -> None:
+        """Begin anew: this process writes now."""
+        self._surveyed = False
+        self._woken.set()
+
+    # Looks at all
+
+    async def look(self) -> NoReturn:
+        """Weigh what is not wanted, and see what is due, until cancelled."""
+        while True:
+            self._woken.clear()
+            await self._turn()
+            try:
+                async with asyncio.timeout(_LOOKS_SECONDS):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _turn(self) -> None:
+        metrics.policy_sync_waiting.set(len(self._queue))
+        if not self._may():
+            return
+        if not self._surveyed:
+            await self._survey()
+        elif len(self._queue) and self._put_off < _PATIENT_LOOKS:
+            # Policies that are still to be looked at may have more that is not wanted.
+            self._put_off += 1
+            return
+        self._put_off = 0
+        self._weigh()
+        if self._clock() - self._all_at >= _AGAIN_SECONDS:
+            self.add_all()
+
+    def _may(self) -> bool:
+        if not self._leadership.held:
+            self._surveyed = False
+            self._note("copies", "another one brings them")
+            return False
+        if not (self._state.ready and self._placers.ready):
+            self._surveyed = False
+            self._note("copies", "not everything that they stand on is listed yet")
+            return False
+        return True
+
+    async def _survey(self) -> None:
+        """Tell the brakes how every policy stands, before anything is weighed."""
+        for number, subject in enumerate(self._subjects(), 1):
+            self._stand(subject, self._look(subject))
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        self._surveyed = self._may()
+        self.add_all()
+        log.info("surveyed", policies=len(self._told))
+
+    def _weigh(self) -> None:
+        approved = frozenset(self._facts.approved())
+        found = self._brakes.weigh(self._facts.stale(), approved, self._clock())
+        seen = (found.holds, approved)
+        if seen != self._weighed:
+            self._weighed = seen
+            for subject in list(self._held):
+                self._queue.add(subject)
+        self._tell_all(found.holds)
+
+    def _tell_all(self, holds: tuple[Held, ...]) -> None:
+        held = sum(len(one) for one in self._held.values())
+        copies = [sum(column) for column in zip(*self._copies.values(), strict=True)] or [0, 0]
+        metrics.policy_sync_wanted.set(copies[0])
+        metrics.policy_sync_placed.set(copies[1])
+        metrics.policy_sync_held.set(held)
+        self._note("copies", f"{copies[1]} placed, {copies[0]} wanted")
+        why = "; ".join(f"{one.reason} (released by: {one.release})" for one in holds)
+        self._note("removals", f"{held} held: {why}" if held and why else "none held")
+
+    def _subjects(self) -> list[Subject]:
+        found = dict.fromkeys(self._placers.subjects())
+        for gvr in sorted(self._state.held):
+            for key in self._state.policies(gvr):
+                found[subject_of(PolicyId(gvr, key.namespace, key.name))] = None
+        return list(found)
+
+    # One policy
+
+    async def work(self) -> NoReturn:
+        """Bring one policy after the other up to date, until cancelled."""
+        try:
+            while True:
+                subject = await self._queue.get()
+                try:
+                    await self._reconciled(subject)
+                finally:
+                    self._queue.done(subject)
+        finally:
+            self._queue.close()
+
+    async def _reconciled(self, subject: Subject) -> None:
+        if not self._surveyed or not self._may():
+            return  # it is added again when everything is
+        with metrics.policy_sync_reconcile_seconds.time():
+            try:
+                again = await self._reconcile(subject)
+            except Fenced:
+                return  # whoever writes now looks at everything
+            except SyncError as error:
+                again = self._failed(subject, {"": error})
+        if again is not None:
+            self._queue.add_after(subject, max(0.0, again))
+
+    async def _reconcile(self, subject: Subject) -> float | None:
+        """Return after how many seconds to look again. Raises SyncError."""
+        found = self._look(subject)
+        self._stand(subject, found)
+        now = self._clock()
+        steps = braked(self._plan(found, now), found.placed, self._brakes, now)
+        self._hold(subject, steps.held)
+        if found.vanished and _takes_all(steps, found):
+            # Before its copies: whoever is stopped in between finds them, and begins here again.
+            await self._status.clean(found)
+        troubles = await self._do(steps.plan.steps)
+        after = self._look(subject)
+        self._stand(subject, after)
+        await self._status.tell(after, steps.held, _words(troubles))
+        return self._due(subject, steps, troubles)
+
+    def _look(self, subject: Subject) -> Look:
+        found = self._facts.look(subject)
+        if not found.missing:
+            self._missing.pop(subject, None)
+            return found
+        since = self._missing.setdefault(subject, self._clock())
+        if self._clock() - since >= _MISSING_SECONDS:
+            return found
+        return Look(found.policy, unknown(found.placed), found.placed)
+
+    def _plan(self, found: Look, now: float) -> Plan:
+        return plan(found.wanted, found.placed, now=now, grace=self._grace, gone=found.gone)
+
+    def _stand(self, subject: Subject, found: Look) -> None:
+        """Tell the brakes how the copies of a policy stand, each in the version it has."""
+        stands = standings(found.wanted, found.placed, gone=found.gone, vanished=found.vanished)
+        ids = frozenset(one.key.policy for one in found.placed.values())
+        for policy in ids | self._told.get(subject, frozenset()):
+            own = {c: s for c, s in stands.items() if found.placed[c].key.policy == policy}
+            self._brakes.want(policy, own, self._clock())
+        self._told[subject] = ids
+        wanted = len(found.wanted.copies) if found.wanted is not None else 0
+        self._copies[subject] = wanted, len(found.placed)
+        if not ids and found.body is None:
+            for known in (self._told, self._copies, self._missing):
+                known.pop(subject, None)
+
+    def _hold(self, subject: Subject, held: Mapping[str, Held]) -> None:
+        if held:
+            self._held[subject] = held
+        else:
+            self._held.pop(subject, None)
+
+    async def _do(self, steps: Iterable[Step]) -> dict[str, SyncError]:
+        """Do all steps at once, as far as the placers let them; return what failed, by cluster."""
+        troubles: dict[str, SyncError] = {}
+
+        async def do(step: Step) -> None:
+            try:
+                await self._placers.do(step)
+            except SyncError as error:
+                troubles[step.key.cluster] = error
+
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                group.create_task(do(step))
+        if fenced := next((one for one in troubles.values() if isinstance(one, Fenced)), None):
+            raise fenced
+        return dict(sorted(troubles.items()))
+
+    def _due(
+        self, subject: Subject, steps: Braked, troubles: Mapping[str, SyncError]
+    ) -> float | None:
+        times = [] if steps.plan.again is None else [steps.plan.again - self._clock()]
+        if subject in self._missing:
+            times.append(self._missing[subject] + _MISSING_SECONDS - self._clock())
+        if troubles:
+            times.append(self._failed(subject, troubles))
+        else:
+            self._failing.pop(subject, None)
+        return min((one for one in times if one is not None), default=None)
+
+    def _failed(self, subject: Subject, troubles: Mapping[str, SyncError]) -> float:
+        for cluster, error in troubles.items():
+            log.warning(
+                "policy_not_synced",
+                resource=f"{subject.resource}.{subject.group}",
+                key=f"{subject.namespace}/{subject.name}",
+                cluster=cluster,
+                error=str(error),
+            )
+        delay = self._failing.setdefault(subject, self._backoff()).next_delay()
+        asked = [one.retry_after or 0.0 for one in troubles.values() if isinstance(one, Retriable)]
+        return max(delay, *asked, 0.0)
+
+
+def _takes_all(steps: Braked, found: Look) -> bool:
+    removed = {one.key.cluster for one in steps.plan.steps if isinstance(one, Remove)}
+    return bool(removed) and removed == found.placed.keys()
+
+
+def _words(troubles: Mapping[str, SyncError]) -> dict[str, str]:
+    return {cluster: f"it could not be placed: {error}" for cluster, error in troubles.items()}
+
+
+def unix_clock() -> Callable[[], float]:
+    """Return Unix seconds that never go back: the wall clock counts once."""
+    start = time.time() - time.monotonic()
+    return lambda: start + time.monotonic()

@@ -1,0 +1,92 @@
+"""What is to become of one policy's copies, by all that is known now. No request, no clock.
+
+Keeps true: what is not known is never taken for "not wanted": a kind that cannot be followed just
+now, parameters that cannot be read, a hub that is not listed yet keep what is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.bodies import Body
+from kube_sync.policysync.copies import Placed, PolicyId
+from kube_sync.policysync.desired import Desired, desired
+from kube_sync.policysync.downstream import Downstream
+from kube_sync.policysync.hubstate import HubState
+from kube_sync.policysync.placers import Placers, Subject
+from kube_sync.policysync.targets import Targets
+from kube_sync.policysync.validation import Valid
+from kube_sync.topology.shapes import UNREADABLE, text
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One policy as it stands."""
+
+    policy: PolicyId
+    wanted: Desired | None  # None: no copy of it
+    placed: Mapping[str, Placed]
+    gone: frozenset[str] = frozenset()  # clusters that the hub has no more
+    vanished: str = ""  # the kind, where that is why there is none
+    body: Body | None = None  # the hub's, where it is followed
+    kind: Valid | None = None
+    targets: Targets = field(default_factory=Targets)
+
+    @property
+    def missing(self) -> bool:
+        """Whether it has copies, and is not on the hub although its kind is followed."""
+        return self.wanted is None and not self.vanished and self.body is None and bool(self.placed)
+
+    @property
+    def gateways(self) -> frozenset[ObjectKey]:
+        """The Gateways that it goes to the spokes with."""
+        return frozenset(one.gateway for one in self.targets.targets)
+
+
+def look(
+    subject: Subject,
+    state: HubState,
+    placers: Placers,
+    gone: Callable[[Iterable[str]], frozenset[str]],
+    downstream: Downstream,
+) -> Look:
+    """Return how a policy stands; `gone` tells which of some clusters are there no more."""
+    placed = placers.placed(subject)
+    policy = PolicyId(_version(subject, state, placers), subject.namespace, subject.name)
+    wanted = state.wanted(policy.gvr)
+    if wanted is None:
+        return Look(policy, unknown(placed), placed)
+    if not wanted:
+        return Look(policy, None, placed, vanished=f"{policy.gvr} in no GatewayClass")
+    verdict, source = state.verdict(policy.gvr), state.source(policy)
+    if source is None or not isinstance(verdict, Valid):
+        return Look(policy, None, placed)
+    if _is_leaving(source.body):
+        return Look(policy, None, placed, body=source.body, kind=verdict)
+    found = state.targets(policy, source.kind, source.body)
+    copies = desired(source, found, state.placements(found), placed, downstream)
+    clusters = gone(copies.copies.keys() | placed.keys())
+    return Look(policy, copies, placed, clusters, body=source.body, kind=verdict, targets=found)
+
+
+def unknown(placed: Mapping[str, Placed]) -> Desired:
+    """Return what is wanted where nobody knows: what is there stays."""
+    return Desired(uncertain=frozenset(placed))
+
+
+def _version(subject: Subject, state: HubState, placers: Placers) -> GroupVersionResource:
+    """Return in which version a policy is synced, or was."""
+    for gvr in state.together.kinds:
+        if (gvr.group, gvr.resource) == (subject.group, subject.resource):
+            return gvr
+    known = {policy.gvr for policy in placers.ids(subject)}
+    return max(known, default=GroupVersionResource(subject.group, "v1", subject.resource))
+
+
+def _is_leaving(body: Body) -> bool:
+    try:
+        return bool(text(body, "metadata", "deletionTimestamp"))
+    except UNREADABLE:
+        return False

@@ -1,0 +1,88 @@
+"""Whether the kinds of policies that classes list may be read, asked again from time to time.
+
+Keeps true: what was answered stands until the API server answers otherwise; a request that fails
+says nothing of a permission.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import structlog
+
+from kube_sync.errors import Refused, Retriable, SyncError
+from kube_sync.kube.access import allowed
+from kube_sync.kube.client import KubeClient
+from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.hubstate import HubState
+from kube_sync.policysync.validation import VERBS
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.workqueue import WorkQueue
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_AGAIN_SECONDS: Final = 180.0
+
+
+class Permissions:
+    """Asks for each kind, when it is new, when it was refused, and every few minutes."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        state: HubState,
+        *,
+        again: float = _AGAIN_SECONDS,
+        backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 30.0),
+    ) -> None:
+        """`again`: seconds after which a kind is asked for again."""
+        self._client = client
+        self._state = state
+        self._again = again
+        self._backoff = backoff
+        self._failing: dict[GroupVersionResource, Backoff] = {}
+        self._known: set[GroupVersionResource] = set()
+        self._queue: WorkQueue[GroupVersionResource] = WorkQueue()
+
+    def update(self) -> None:
+        """Ask for the kinds that are new in the lists; to be called when kinds change."""
+        listed = self._state.together.kinds.keys()
+        for gvr in listed - self._known:
+            self._queue.add(gvr)
+        self._known = set(listed)
+
+    def heard(self, gvr: GroupVersionResource, error: SyncError) -> None:
+        """Ask anew for a kind, if the API server has refused to show it."""
+        if isinstance(error, Refused) and gvr in self._known:
+            self._queue.add(gvr)  # as often as its Reflector tries, which waits in between
+
+    async def run(self) -> NoReturn:
+        """Ask until cancelled."""
+        try:
+            while True:
+                gvr = await self._queue.get()
+                try:
+                    await self._ask(gvr)
+                finally:
+                    self._queue.done(gvr)
+        finally:
+            self._queue.close()
+
+    async def _ask(self, gvr: GroupVersionResource) -> None:
+        if gvr not in self._known:
+            return
+        try:
+            verbs = await allowed(self._client, gvr, VERBS)
+        except SyncError as error:
+            wait = self._failing.setdefault(gvr, self._backoff()).next_delay()
+            asked = error.retry_after if isinstance(error, Retriable) else None
+            self._queue.add_after(gvr, max(wait, asked or 0.0))
+            log.warning("permission_not_known", gvr=str(gvr), error=str(error))
+            return
+        if set(VERBS) <= verbs:
+            self._failing.pop(gvr, None)
+        self._state.allow(gvr, verbs)
+        self._queue.add_after(gvr, self._again)
+        await asyncio.sleep(0)

@@ -1,0 +1,117 @@
+"""What is to be written of a hub's object: conditions of its own, or those of its Gateways. Pure.
+
+Conditions go by server-side apply, so that nobody's are taken over. `ancestors` (PolicyStatus of
+the Gateway API) is one value whole: others' entries stay as they are, in their places, and there
+are never more than 16.
+
+Keeps true: what is right is not written; what we wrote and do not say any more is taken away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kube_sync.objects import ObjectKey
+from kube_sync.policysync.aggregate import SYNCED
+from kube_sync.policysync.classconditions import TYPE
+from kube_sync.policysync.conditions import Said, are_right, dated, message
+from kube_sync.policysync.copies import MANAGER
+from kube_sync.safety import Held
+from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
+
+HELD: Final = "kube-sync.io/RemovalsHeld"
+CONTROLLER: Final = "kube-sync.io/policy-sync"
+_GATEWAY: Final = "gateway.networking.k8s.io"
+_MOMENTARY: Final = frozenset(["unseen"])  # over with the next look at all
+_MOST: Final = 16  # entries: maxItems of PolicyStatus
+
+Json = dict[str, Any]
+Body = Mapping[str, Any]
+
+
+def conditions(body: Body, wanted: Iterable[Said], now: str) -> list[Json] | None:
+    """Return the conditions that we are to own, None where they are so. Raises Malformed."""
+    found = list(items(body, "status", "conditions"))
+    new = dated(wanted, found, generation(body), now)
+    if are_right(found, new) and owned(body) <= {one["type"] for one in new}:
+        return None
+    return new
+
+
+def owned(body: Body) -> frozenset[str]:
+    """Return the types of the conditions that an object has and we own. Raises Malformed."""
+    there = {text(one, "type") for one in items(body, "status", "conditions")}
+    # Those that nobody else says, whoever is told to manage them.
+    return frozenset(there & {SYNCED, HELD, TYPE, *_managed(body)})
+
+
+def entries(
+    body: Body, gateways: Iterable[ObjectKey], wanted: Sequence[Said], now: str
+) -> list[Any] | None:
+    """Return all of `status.ancestors` as it is to be, None where it is so. Raises Malformed."""
+    raw = mapping(body, "status").get("ancestors")
+    found = raw if isinstance(raw, list) else []
+    ours = {_key(one): one for one in found if _is_ours(one)}
+    others = sum(not _is_ours(one) for one in found)
+    named = sorted(gateways)[: max(0, _MOST - others)] if wanted else []
+    made = {key: _entry(key, ours.get(key), body, wanted, now) for key in named}
+    kept = [made.pop(_key(one), None) if _is_ours(one) else one for one in found]
+    result = [one for one in kept if one is not None] + [one for _, one in sorted(made.items())]
+    return None if result == found else result
+
+
+def removals_held(held: Mapping[str, Held]) -> tuple[Said, ...]:
+    """Return the condition that copies wait to be removed, by cluster; none where none do."""
+    alike: dict[str, list[str]] = {}
+    for cluster, one in sorted(held.items()):
+        if one.kind not in _MOMENTARY:
+            alike.setdefault(f"{one.reason} (released by: {one.release})", []).append(cluster)
+    if not alike:
+        return ()
+    told = message(f"{', '.join(clusters)}: {why}" for why, clusters in alike.items())
+    return (Said(HELD, "True", "Held", told),)
+
+
+def generation(body: Body) -> int:
+    """Return the generation of an object. Raises Malformed."""
+    return number(body, "metadata", "generation") or 0
+
+
+def _entry(key: ObjectKey, old: Body | None, body: Body, wanted: Sequence[Said], now: str) -> Json:
+    found = [] if old is None else list(items(old, "conditions"))
+    return {
+        "ancestorRef": {
+            "group": _GATEWAY,
+            "kind": "Gateway",
+            "namespace": key.namespace,
+            "name": key.name,
+        },
+        "controllerName": CONTROLLER,
+        "conditions": dated(wanted, found, generation(body), now),
+    }
+
+
+def _is_ours(one: object) -> bool:
+    return isinstance(one, Mapping) and one.get("controllerName") == CONTROLLER
+
+
+def _key(one: Body) -> ObjectKey:
+    try:
+        return ObjectKey(text(one, "ancestorRef", "namespace"), text(one, "ancestorRef", "name"))
+    except UNREADABLE:
+        return ObjectKey("", "")
+
+
+def _managed(body: Body) -> Iterable[str]:
+    """Yield the types of the conditions that managedFields says are ours."""
+    for entry in items(body, "metadata", "managedFields"):
+        if text(entry, "manager") != MANAGER:
+            continue
+        for key in mapping(entry, "fieldsV1", "f:status", "f:conditions"):
+            if key.startswith("k:"):
+                try:
+                    yield str(json.loads(key[2:])["type"])
+                except (ValueError, KeyError, TypeError):
+                    continue

@@ -1,0 +1,123 @@
+"""What is written on the hub's own objects: statuses, and where copies are.
+
+Keeps true: what is right is not written; an object is written only while it is the one that was
+read. An object that cannot be read is left as it is, which is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from kube_sync.errors import Retriable
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.statuses import apply_shared, replace_lists
+from kube_sync.kube.wholeobjects import mark_object
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.bodies import Body
+from kube_sync.policysync.conditions import Said
+from kube_sync.policysync.copies import MANAGER
+from kube_sync.policysync.sending import Sending, What
+from kube_sync.policysync.statuses import conditions, entries
+from kube_sync.topology.shapes import UNREADABLE, mapping, reason, text
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Telling:
+    """Writes on objects of the hub; each of its methods returns the object as it is then."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        sending: Sending,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._sending = sending
+        self._now = now
+
+    async def annotate(
+        self, gvr: GroupVersionResource, body: Body, wanted: Mapping[str, str | None]
+    ) -> Body:
+        """Set annotations, or remove them (None). Raises SyncError."""
+        try:
+            found = mapping(body, "metadata", "annotations")
+            changed = {name: value for name, value in wanted.items() if found.get(name) != value}
+            key, uid = _key(body), text(body, "metadata", "uid")
+        except UNREADABLE as error:
+            return _left(gvr, body, error)
+        if not changed:
+            return body
+        request = partial(mark_object, self._client, gvr, key, uid, changed, MANAGER)
+
+        async def send() -> Body:
+            return _decoded(await request())
+
+        return await self._sending.send("annotations", send)
+
+    async def conditions(
+        self,
+        gvr: GroupVersionResource,
+        body: Body,
+        said: Iterable[Said],
+        what: What = "status",
+        kind: str = "",
+    ) -> Body:
+        """Make these our conditions in its status, and no others. Raises SyncError."""
+        try:
+            wanted = conditions(body, said, self._time)
+            key, uid = _key(body), text(body, "metadata", "uid")
+        except UNREADABLE as error:
+            return _left(gvr, body, error)
+        if wanted is None:
+            return body
+        status: Body = {"conditions": wanted} if wanted else {}
+        kind = kind or str(body.get("kind", ""))
+        request = partial(apply_shared, self._client, gvr, kind, key, uid, status, MANAGER)
+        return await self._sending.send(what, request)
+
+    async def ancestors(
+        self,
+        gvr: GroupVersionResource,
+        body: Body,
+        gateways: Iterable[ObjectKey],
+        said: Sequence[Said],
+    ) -> Body:
+        """Say it of each of these Gateways among its status' ancestors. Raises SyncError."""
+        try:
+            wanted = entries(body, gateways, said, self._time)
+            key, version = _key(body), text(body, "metadata", "resourceVersion")
+        except UNREADABLE as error:
+            return _left(gvr, body, error)
+        if wanted is None:
+            return body
+        status = {"ancestors": wanted}
+        request = partial(replace_lists, self._client, gvr, key, version, status, MANAGER)
+        return await self._sending.send("status", request)
+
+    @property
+    def _time(self) -> str:
+        return self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _left(gvr: GroupVersionResource, body: Body, error: Exception) -> Body:
+    log.warning("hub_object_not_told", gvr=str(gvr), reason=reason(error))
+    return body
+
+
+def _key(body: Body) -> ObjectKey:
+    return ObjectKey(text(body, "metadata", "namespace"), text(body, "metadata", "name"))
+
+
+def _decoded(answer: bytes) -> Body:
+    try:
+        return msgspec.json.decode(answer, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        msg = f"what answers is no object: {error}"
+        raise Retriable(msg) from error

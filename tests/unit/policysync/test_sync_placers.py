@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from kube_sync.errors import Conflict, Retriable
+from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.copies import CopyKey, Placed
+from kube_sync.policysync.placers import Placers, Way, subject_of
+from kube_sync.policysync.plan import Apply, Leave, Remove
+from kube_sync.policysync.sending import Fenced, Sending
+from tests.fakes.copies import AUTH, copy, policy
+from tests.fakes.placing import MemoryPlacer
+
+LOGIN = subject_of(policy())
+OLDER = GroupVersionResource(AUTH.group, "v1beta1", AUTH.resource)
+
+
+class Two:
+    """Two placers, and what each reaches."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.left = 10.0
+        self.placers = Placers(Sending(lambda: self.left), lambda: self.now)
+        self.first, self.second = (
+            MemoryPlacer(self.placers.heard),
+            MemoryPlacer(self.placers.heard),
+        )
+        self.reached: dict[str, bool | None] = {}
+        self.placers.add(Way(self.first, lambda cluster: self.reached.get(cluster, False)))
+        self.placers.add(Way(self.second, lambda cluster: cluster == "west"))
+
+
+@pytest.fixture
+def two() -> Two:
+    return Two()
+
+
+async def test_a_new_copy_goes_by_the_first_that_reaches_the_cluster(two: Two) -> None:
+    two.reached = {"east": True, "west": None}
+    await two.placers.do(Apply(copy("east")))
+    await two.placers.do(Apply(copy("west")))  # one that is sure goes before one that may try
+    assert two.first.steps == ["apply login east"]
+    assert two.second.steps == ["apply login west"]
+    assert list(two.placers.placed(LOGIN)) == ["east", "west"]
+    with pytest.raises(Retriable, match="cluster north: no placer reaches it"):
+        await two.placers.do(Apply(copy("north")))
+
+
+async def test_a_copy_stays_with_the_placer_that_has_it(two: Two) -> None:
+    await two.placers.do(Apply(copy("west")))
+    two.reached = {"west": True}
+    await two.placers.do(Apply(copy("west", extra=1)))
+    await two.placers.do(Leave(copy("west").key, 5.0))
+    await two.placers.do(Remove(copy("west").key))
+    steps = [step.split()[0] for step in two.second.steps]
+    assert steps == ["apply", "apply", "leave", "remove"]
+    assert two.first.steps == []
+    assert two.placers.placed(LOGIN) == {}
+    assert list(two.placers.subjects()) == []
+
+
+async def test_all_versions_of_a_policy_are_one_subject(two: Two) -> None:
+    older = policy(gvr=OLDER)
+    two.first.hold(Placed(CopyKey(older, "east"), "d", None, None))
+    assert two.placers.heard(older) == LOGIN
+    assert two.placers.ids(LOGIN) == {older}
+    assert two.placers.placed(LOGIN)["east"].key.policy == older
+    await two.placers.do(Apply(copy("east")))
+    assert two.first.steps == ["apply login east"]  # by who has it in the older version
+    assert two.placers.ids(LOGIN) == {policy()}
+
+
+def test_all_have_to_know_what_is_placed(two: Two) -> None:
+    assert two.placers.ready
+    two.second.ready = False
+    assert not two.placers.ready
+
+
+async def test_without_the_lease_nothing_is_done(two: Two) -> None:
+    two.left = 0.0
+    with pytest.raises(Fenced):
+        await two.placers.do(Apply(copy("west")))
+    assert two.second.steps == []
+
+
+async def test_a_spoke_that_hangs_is_left_alone_for_a_moment(two: Two) -> None:
+    def hang() -> None:
+        two.now += 15.0
+
+    two.second.during, two.second.failing = hang, {"west": Retriable("no answer in 15 s")}
+    with pytest.raises(Retriable, match="no answer"):
+        await two.placers.do(Apply(copy("west")))
+    two.second.during, two.second.failing = (lambda: None), {}
+    with pytest.raises(Retriable, match="left alone"):
+        await two.placers.do(Apply(copy("west")))
+    two.now += 31.0
+    await two.placers.do(Apply(copy("west")))
+    assert two.second.steps == ["apply login west"]
+
+
+@pytest.mark.parametrize("error", [Retriable("at once"), Conflict("not ours")])
+async def test_a_spoke_that_answers_at_once_is_asked_again(two: Two, error: Exception) -> None:
+    two.second.failing = {"west": error}  # type: ignore[dict-item]
+    with pytest.raises(type(error)):
+        await two.placers.do(Apply(copy("west")))
+    two.second.failing = {}
+    await two.placers.do(Apply(copy("west")))

@@ -1,0 +1,1 @@
+"""What the project's image is made by."""

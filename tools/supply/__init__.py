@@ -1,0 +1,1 @@
+"""What the project is made of, and whether anything is known against it."""
