@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kube_sync.topology.conditions import Condition
+from kube_sync.topology.conditions import Condition, listed
 from kube_sync.topology.effective import Combined, EffectivePolicy
 from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator, locator
@@ -55,7 +55,7 @@ def condition_type(kind: GroupKind) -> str:
 
 def message(kind: GroupKind, by: Iterable[Locator]) -> str:
     """Return what the condition says where these policies affect a node."""
-    names = " ".join(sorted(name.partition(":")[2] for name in by))
+    names = listed((name.partition(":")[2] for name in by), " ")
     return f"Object affected by {kind.kind} [{names}]"
 
 

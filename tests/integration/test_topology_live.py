@@ -156,6 +156,16 @@ async def test_an_unchanged_world_is_not_written_while_it_runs_nor_by_the_next_p
     assert live.writes() == left
 
 
+@pytest.fixture
+def wide(live: Live) -> Iterator[None]:
+    """Let policies in a namespace target what lies in none."""
+    annotate = ("annotate", "--overwrite", "crd", "colorpolicies.examples.kube-sync.io")
+    live.stack.kubectl(*annotate, "kube-sync.io/targets-cluster-scoped=true")
+    yield
+    live.stack.kubectl(*annotate, "kube-sync.io/targets-cluster-scoped-")
+
+
+@pytest.mark.usefixtures("wide")
 async def test_each_right_of_its_role_is_used_and_none_is_missing(live: Live, space: str) -> None:
     kinds = ("GRPCRoute", "TCPRoute", "TLSRoute", "UDPRoute")
     protocols = {"TCPRoute": "TCP", "UDPRoute": "UDP", "TLSRoute": "TLS"}

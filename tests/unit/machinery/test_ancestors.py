@@ -13,6 +13,7 @@ from kube_sync.topology.colors import COLOR_POLICY
 from tests.fakes.topologies import (
     API,
     NS,
+    WIDE,
     Object,
     color,
     gateway,
@@ -38,7 +39,7 @@ def reference(kind: str = "Gateway", name: str = "my-gateway", **fields: str) ->
 
 
 def entries(objects: list[Object], name: str = "p") -> list[Any]:
-    return Ancestors(topology(objects)).of(Locator(f"{KIND}:{NS}/{name}"))
+    return Ancestors(topology(objects, API, WIDE)).of(Locator(f"{KIND}:{NS}/{name}"))
 
 
 def ancestors(objects: list[Object], name: str = "p") -> list[Any]:
