@@ -81,7 +81,8 @@ def affects(type_: object) -> bool:
 
 def stands(type_: object) -> bool:
     """Tell whether a condition of this type says where a policy stands."""
-    return type_ in _STANDING or str(type_).startswith(f"{DOMAIN}/")
+    said = str(type_)  # whatever it is, also what no set can be asked for
+    return said in _STANDING or said.startswith(f"{DOMAIN}/")
 
 
 def _dated(new: Said, old: Json, about: About) -> Json:
