@@ -52,7 +52,7 @@ def merged(
 
     Raises Malformed where a generation is none.
     """
-    left = {one.type: one for one in wanted}
+    left = {one.type: one for one in wanted if ours(one.type)}
     result: list[Json] = []
     for old in found:
         kind = old.get("type")
@@ -71,6 +71,11 @@ def newer(found: Json, about: About) -> bool:
     """Tell whether a condition is of a newer generation than is known here. Raises Malformed."""
     observed = number(found, _GENERATION)
     return observed is not None and about.generation is not None and observed > about.generation
+
+
+def untimed(condition: Json) -> Json:
+    """Return a condition without its time."""
+    return {name: value for name, value in condition.items() if name != _TIME}
 
 
 def affects(type_: object) -> bool:

@@ -65,9 +65,7 @@ async def test_the_error_that_is_told_is_that_of_the_task_that_failed_first(call
     early = calls.step("early", SyncError("early"))
 
     async def late(_: Reconciliation) -> None:
-        while "early" not in calls.names:
-            await asyncio.sleep(0)
-        for _turn in range(5):
+        for _turn in range(10):
             await asyncio.sleep(0)
         msg = "late"
         raise SyncError(msg)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kube_sync.remediator.rivals import WRITES, Rivals
+from kube_sync.safety.rivals import WRITES, Rivals
 
 
 def _wrote(*times: float, decision: object = "d") -> Rivals:
