@@ -41,10 +41,8 @@ def topology(context: Context) -> list[Service]:
     namespace = context.settings.coordination.namespace
     readiness.noted("statuses", "not looked at yet")
 
-    def wake() -> None:  # the controller is made of what wakes it
-        controller.wake()
-
-    lease = _lease(context, namespace, wake)
+    # The controller, which it wakes, is made of it.
+    lease = _lease(context, namespace, lambda: controller.wake())  # noqa: PLW0108
     looks = Looks()
     machinery = Machinery(
         context.kube,
@@ -53,7 +51,7 @@ def topology(context: Context) -> list[Service]:
         lambda: lease.remaining,
         namespace,
         lambda detail: readiness.noted("statuses", detail),
-        unseen=lambda: followed.unseen.keys(),
+        unseen=lambda: tuple(followed.unseen),
         looks=looks,
     )
     live = LiveTopology(world, followed, api.kinds, api.links)
@@ -72,7 +70,7 @@ def topology(context: Context) -> list[Service]:
         followed.run,
         lease.run,
         controller.run,
-        partial(looks.run, wake),
+        partial(looks.run, controller.wake),
         lambda: _tell(lease, readiness),
     ]
 

@@ -95,7 +95,7 @@ class Machinery:
         await planner.look()
         self._latest.tidy()
         troubles = await self._writer.write(self._steps(planner))
-        said: dict[str, str] = {**self._untold(planner.topology), **planner.complaints}
+        said = self._untold(planner.topology) | planner.complaints
         self._complain(said)
         again = [one.until for one in troubles.values() if one.until is not None]
         self._looks.looked(min(again, default=None))

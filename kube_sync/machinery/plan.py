@@ -73,7 +73,7 @@ class Planner:
     tells: Callable[[GroupKind], bool]
     now: str
     keeps: frozenset[str] = frozenset()
-    complaints: dict[Locator, str] = field(default_factory=dict)
+    complaints: dict[str, str] = field(default_factory=dict)
     _ancestors: Ancestors = field(init=False)
     _affected: Affected = field(init=False)
 

@@ -409,10 +409,10 @@ async def test_a_condition_of_whatever_type_holds_up_no_status(world: World, typ
 
 
 async def test_whatever_cannot_be_read_of_one_object_is_its_own_trouble(world: World) -> None:
-    def broken(_name: Locator) -> Any:
-        return {}[_name]
+    def broken() -> Any:
+        raise TypeError
 
-    world.machinery._latest._held = lambda name: broken(name) if name == GW else world._held(name)
+    world.machinery._latest._held = lambda name: broken() if name == GW else world._held(name)
     await world.reconcile()
     assert sorted(world.writes()) == [NAME, "p", "route"]
     assert world.notes[-1].startswith(f"ok but for: {GW}: its status is left as it is: cannot be r")
