@@ -10,5 +10,14 @@ from kube_sync.app.commands import (
     run_replicate,
     run_topology,
 )
+from kube_sync.app.provisioning import run_provision
 
-__all__ = ["run_admit", "run_all", "run_approve", "run_remediate", "run_replicate", "run_topology"]
+__all__ = [
+    "run_admit",
+    "run_all",
+    "run_approve",
+    "run_provision",
+    "run_remediate",
+    "run_replicate",
+    "run_topology",
+]
