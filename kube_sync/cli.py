@@ -27,7 +27,7 @@ from kube_sync.observability.logs import configure_logs
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.remediator import arguments as remediation
 from kube_sync.scheduling import arguments as scheduling
-from kube_sync.settings import CONFIG_ENV, Settings, effective, fields, load_settings, source_of
+from kube_sync.settings import CONFIG_ENV, effective, fields, load_settings, source_of
 from kube_sync.survey.arguments import WHAT, declare, requested
 from kube_sync.survey.topology import arguments as charting
 
