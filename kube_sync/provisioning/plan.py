@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -35,8 +35,8 @@ _DAY: Final = 86400.0
 _OVERLAP: Final = 1800.0
 _TOKENS: Final = Pace(30 * _DAY, _OVERLAP)
 _CERTIFICATE: Final = 90 * _DAY
-_AUTHORITY_YEARS: Final = 3 * 365 * _DAY
-_AUTHORITIES: Final = Pace(_AUTHORITY_YEARS / 2, _OVERLAP)
+_AUTHORITY_LIFETIME: Final = 3 * 365 * _DAY
+_AUTHORITIES: Final = Pace(_AUTHORITY_LIFETIME / 2, _OVERLAP)
 
 Secrets = Mapping[str, Content]
 
@@ -125,7 +125,7 @@ def _authorities(found: Content | None, now: float) -> Rotating[Authority]:
         if found is not None and found.since is None:
             msg = f"Secret {AUTHORITY} has no tls.crt and tls.key"
             raise Terminal(msg)
-        return Rotating(_new_authority(), now)
+        return Rotating(_new_authority(now), now)
     held = Rotating(
         current,
         now if found.since is None else found.since,
@@ -133,7 +133,11 @@ def _authorities(found: Content | None, now: float) -> Rotating[Authority]:
         _authority(found.data, "previous"),
     )
     # One of somebody else is replaced by somebody else.
-    return held if found.since is None else turned(held, _AUTHORITIES, now, _new_authority)
+    return (
+        held
+        if found.since is None
+        else turned(held, _AUTHORITIES, now, lambda: _new_authority(now))
+    )
 
 
 def _authority(data: Mapping[str, bytes], stem: str) -> Authority | None:
@@ -141,8 +145,9 @@ def _authority(data: Mapping[str, bytes], stem: str) -> Authority | None:
     return Authority(cert, key) if cert and key else None
 
 
-def _new_authority() -> Authority:
-    return make_authority("kube-sync authority", timedelta(seconds=_AUTHORITY_YEARS))
+def _new_authority(now: float) -> Authority:
+    lifetime = timedelta(seconds=_AUTHORITY_LIFETIME)
+    return make_authority("kube-sync authority", lifetime, datetime.fromtimestamp(now, UTC))
 
 
 def _authority_content(authorities: Rotating[Authority]) -> Content:
@@ -160,16 +165,17 @@ def _server(
     data = {} if found is None else dict(found.data)
     since = found.since if found is not None and found.since is not None else now
     if not _is_good(data, certificate, authority, now):
-        pair = _issued(certificate, authority)
+        pair = _issued(certificate, authority, now)
         data |= {"tls.crt": pair.cert_pem, "tls.key": pair.key_pem}
         since = now
     return Content(data | {"ca.crt": bundle}, TLS, since)
 
 
-def _issued(certificate: Certificate, authority: Authority) -> KeyPair:
+def _issued(certificate: Certificate, authority: Authority, now: float) -> KeyPair:
     try:
         lifetime = timedelta(seconds=_CERTIFICATE)
-        return issue(authority, certificate.hosts[0], certificate.hosts, lifetime)
+        begin = datetime.fromtimestamp(now, UTC)
+        return issue(authority, certificate.hosts[0], certificate.hosts, lifetime, begin)
     except (TypeError, ValueError):  # which may quote the key
         msg = f"Secret {AUTHORITY}: tls.crt and tls.key are no authority with an elliptic curve key"
         raise Terminal(msg) from None
