@@ -25,10 +25,10 @@ def build(folder: str) -> list[Manifest]:
 @cache
 def built(folder: str) -> str:
     """Return them as YAML."""
-    command = [ensure_binary("kustomize"), "build", str(MANIFESTS / folder)]
+    command = [str(ensure_binary("kustomize")), "build", str(MANIFESTS / folder)]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert answer.returncode == 0, answer.stderr
-    return answer.stdout
+    return str(answer.stdout)
 
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:

@@ -29,7 +29,7 @@ def test_a_mark_that_says_no_time_is_as_old_as_can_be() -> None:
     [b"", b"[]", b'{"data": {}}', b'{"metadata": {}, "data": {"token": "sekret"}}'],
 )
 def test_what_is_no_secret_is_named_and_not_quoted(body: bytes) -> None:
-    with pytest.raises(Terminal, match="^Secret s is not to be read as one$") as raised:
+    with pytest.raises(Terminal, match=r"^Secret s is not to be read as one$") as raised:
         read_secret("s", body)
     assert raised.value.__cause__ is None
 
