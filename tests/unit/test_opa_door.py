@@ -12,7 +12,6 @@ from kube_sync.settings import Opa
 from tests.fakes.http import answer
 from tests.fakes.opa import fake_opa
 
-
 OPEN, CLOSED = True, False
 
 

@@ -107,16 +107,16 @@ def start_replicator(
 
 
 def start_service(command: str, folder: Path, configuration: dict[str, object]) -> RunningServer:
-    """Start one of our commands with this configuration, and wait until it is ready."""
+    """Start one of our commands, as `topology --live`, and wait until it is ready."""
     port = free_port()
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
     text = yaml.safe_dump(configuration, sort_keys=False)
     file = write_file(folder / "config.yaml", text.encode())
     return ProcessLauncher().launch(
         ServerSpec(
-            name=f"kube-sync-{command}",
+            name=f"kube-sync-{command.split()[0]}",
             program=str(_PROGRAM),
-            arguments=(command, "--config", str(file)),
+            arguments=(*command.split(), "--config", str(file)),
             folder=folder,
             url=f"http://127.0.0.1:{port}",
             ready_paths=("/readyz",),

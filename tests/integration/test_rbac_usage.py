@@ -1,0 +1,300 @@
+"""All parts at once under exactly the roles of the manifests: enough rights, and none to spare."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_sync.certificates import issue, make_authority
+from tests.fakes.manifests import Manifest, build, of_kind
+from tests.fakes.topologies import NS, color, gateway, gateway_class, overrides, route, service, target
+from tests.integration.rbac_usage import Grant, asked, granted, refused, rules_of
+from tests.integration.test_pair import PLACED, eventually
+from tools.demo.components import start_service
+from tools.demo.fleet import FLEET, POLICIES, cluster, namespace, replica_set
+from tools.servers.errors import ToolError
+from tools.servers.files import LOOPBACK, write_file, write_pair
+from tools.servers.http import get
+from tools.servers.running import Launcher, RunningServer, free_port
+from tools.servers.stack import RunningStack, start_stack
+
+ROOT = Path(__file__).resolve().parents[2]
+KUBE_SYNC = Path(sys.executable).with_name("kube-sync")
+FOLDERS = (
+    "base",
+    "labelled",
+    "metadata-rbac",
+    "scheduling-rbac",
+    "placement-decisions",
+    "topology-data-rbac",
+    "topology-rbac",
+    "provision",
+    "webhook",
+    "webhook-scheduling",
+    "webhook-metadata",
+    "examples/colorpolicy",
+)
+RBAC = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+ROUTES = ("httproutes", "grpcroutes", "tcproutes", "tlsroutes", "udproutes")
+GATEWAY = "gateway.networking.k8s.io"
+KINDS = ("gatewayclasses", "gateways", *ROUTES, "backendtlspolicies")
+
+# What a role grants although no request of this run needs it, and why.
+EXPLAINED: dict[str, set[Grant]] = {
+    "nobody asks with this verb: who gives it to others has to hold it": {
+        Grant("replicator", "policy.kube-sync.io", "schedulingpolicies", "use"),
+    },
+}
+
+
+@dataclass
+class Everything:
+    """A cluster in which every part runs."""
+
+    stack: RunningStack
+    services: dict[str, RunningServer]
+    folder: Path
+    manifests: list[Manifest]
+
+    def apply(self, *manifests: Manifest) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+        self.stack.kubectl(
+            "apply", "--server-side", "--force-conflicts", "--field-manager=test", "-f", "-", stdin=text
+        )
+
+    def provision(self) -> list[str]:
+        kubeconfig = str(self.stack.kubeconfigs["provision"])
+        answer = subprocess.run(
+            [KUBE_SYNC, "provision"],
+            env=dict(os.environ) | {"KUBE_SYNC_KUBERNETES_KUBECONFIG": kubeconfig},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout.splitlines()
+
+    def ready(self) -> dict[str, str]:
+        """Return what is not ready, and why."""
+        pages = {name: get(server.url + "/readyz") for name, server in self.services.items()}
+        return {name: page.body.decode() for name, page in pages.items() if page.status != 200}
+
+    def used(self) -> set[Grant]:
+        assert self.stack.audit_log is not None
+        return set(asked(self.stack.audit_log))
+
+
+@pytest.fixture(scope="module")
+def everything(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Everything]:
+    folder = tmp_path_factory.mktemp("everything")
+    manifests = [found for name in FOLDERS for found in build(name)]
+    with ExitStack() as ending:
+        stack = start_stack(launcher, folder / "stack", audit=True)
+        ending.callback(shutil.rmtree, stack.etcd.spec.folder / "data")
+        ending.callback(stack.stop)
+        for kinds in ("tests/crds", "manifests/crds", "manifests/examples/colorpolicy"):
+            stack.install_kinds(ROOT / kinds)
+        stack.install_gateway_api()
+        found = Everything(stack, {}, folder, manifests)
+        found.apply(*(as_aggregated(one, manifests) for one in of_kind(manifests, *RBAC)))
+        found.apply(*(namespace(name) for name in (FLEET, "shop")))
+        found.apply(*(cluster(name, "europe-west1", "2") for name in ("west", "east", "north")))
+        authority, port = make_authority("webhook"), free_port()
+        write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
+        write_file(folder / "ca.crt", authority.cert_pem)
+        found.apply(*webhooks(manifests, port, authority.cert_pem))
+        for command, configuration in configurations(stack, folder, port).items():
+            arguments = configuration.pop("role")
+            configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[str(arguments)])}
+            service = start_service(command, folder / command, configuration)
+            ending.callback(service.stop)
+            found.services[command] = service
+        yield found
+
+
+def as_aggregated(manifest: Manifest, manifests: list[Manifest]) -> Manifest:
+    """Return a role with the rules that the cluster's controller would put in."""
+    if "aggregationRule" not in manifest:
+        return manifest
+    without = {key: value for key, value in manifest.items() if key != "aggregationRule"}
+    return without | {"rules": rules_of(manifest, manifests)}
+
+
+def webhooks(manifests: list[Manifest], port: int, authority: bytes) -> Iterator[Manifest]:
+    kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    for found in of_kind(manifests, *kinds):
+        for webhook in found["webhooks"]:
+            url = f"https://127.0.0.1:{port}{webhook['clientConfig']['service']['path']}"
+            bundle = base64.b64encode(authority).decode()
+            webhook["clientConfig"] = {"url": url, "caBundle": bundle}
+            webhook["failurePolicy"] = "Ignore"
+        yield found
+
+
+def configurations(
+    stack: RunningStack, folder: Path, port: int
+) -> dict[str, dict[str, object]]:
+    builtin: dict[str, object] = {"builtin": ["scheduling", "metadata"]}
+    labelled = {"labelled": {"namespaces": ["*"]}}
+    token = {"token_file": str(stack.opa_token_files["admission"])}
+    return {
+        "replicate": builtin
+        | {
+            "role": "replicator",
+            "opa": stack.opa_settings(),
+            "decisions": stack.endpoint.server(),
+            "policies": labelled,
+            "replicate": {"topology": True},
+        },
+        "remediate": {
+            "role": "remediator",
+            "decisions": stack.endpoint.client(),
+            "remediate": {
+                "listen": f"127.0.0.1:{free_port()}",
+                "sinks": {"placement_decisions": {"enabled": True}},
+                "guard": {"dwell_seconds": 0, "mass_share": 1},
+            },
+        },
+        "admit": builtin
+        | {
+            "role": "admission",
+            "opa": stack.opa_settings() | token,
+            "policies": labelled,
+            "admission": {
+                "listen": f"127.0.0.1:{port}",
+                "cert_file": str(folder / "tls.crt"),
+                "key_file": str(folder / "tls.key"),
+                "drain_seconds": 0.5,
+                "registration": {
+                    "name": "kube-sync-placement",
+                    "ca_file": str(folder / "ca.crt"),
+                },
+            },
+        },
+        "topology --live": {"role": "topology"},
+    }
+
+
+def configmap(name: str, where: str, data: dict[str, str], **labels: str) -> Manifest:
+    metadata = {"name": name, "namespace": where, "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def until(everything: Everything, *wanted: Grant) -> None:
+    """Wait until these rights were used."""
+    await eventually(lambda: set(wanted) - everything.used(), set(), 60)
+
+
+DENIED = """
+package io.k8s.federation.admission
+
+errors["not on a Sunday"] if input.metadata.labels.app == "denied"
+
+annotations["federation.kubernetes.io/replica-set-preferences"] := {
+	"clusters": {name: {"weight": 1} | some name, _ in data.kubernetes.clusters.fleet},
+} if input.kind == "ReplicaSet"
+"""
+METADATA_POLICY = {
+    "apiVersion": "policy.kube-sync.io/v1alpha1",
+    "kind": "MetadataPolicy",
+    "metadata": {"name": "labels", "namespace": "shop"},
+    "spec": {"rules": []},
+}
+
+
+def admission_asks(everything: Everything) -> None:
+    """Be denied twice: the second time counts on the same Event."""
+    for _ in range(2):
+        with pytest.raises(ToolError, match="not on a Sunday"):
+            everything.apply(replica_set("denied"))
+
+
+def placements_move(everything: Everything) -> None:
+    everything.apply(replica_set("web"))
+    everything.stack.kubectl("delete", "clusterprofile", "north", f"--namespace={FLEET}")
+
+
+def policies_attach(everything: Everything) -> None:
+    """A policy above everything, and routes of every kind below it."""
+    protocols = {"TCPRoute": "TCP", "TLSRoute": "TLS", "UDPRoute": "UDP", "HTTPRoute": "HTTP"}
+    listeners = [
+        {"name": kind.lower(), "port": 80 + index, "protocol": protocol}
+        | ({"tls": {"mode": "Passthrough"}, "hostname": "a.example"} if protocol == "TLS" else {})
+        for index, (kind, protocol) in enumerate(protocols.items())
+    ]
+    backend = [{"backendRefs": [{"name": "service", "port": 80}]}]
+    a_class = gateway_class() | {"spec": {"controllerName": "example.com/c"}}
+    objects = [a_class, gateway("my-gateway", *listeners), service("service", 80)]
+    objects += [route(kind.lower(), kind, rules=backend) for kind in (*protocols, "GRPCRoute")]
+    objects += [
+        color(f"on-{kind.lower()}", target(kind, name), **overrides(a="blue"))
+        for kind, name in (("GatewayClass", "my-gateway-class"), ("Gateway", "my-gateway"),
+            ("Service", "service"), ("Namespace", "shop"))
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    everything.stack.kubectl("apply", "-f", "-", stdin=text.replace(NS, "shop"))
+
+
+def secrets_get_old(everything: Everything) -> None:
+    everything.provision()
+    assert everything.provision() == ["nothing to do"]
+    everything.stack.kubectl(
+        "annotate", "secret", "kube-sync-decisions", "--namespace=kube-sync", "--overwrite",
+        "kube-sync.io/provisioned-at=0",
+    )
+    assert everything.provision() == ["Secret kube-sync/kube-sync-decisions renewed"]
+
+
+def defaults_are_changed(everything: Everything) -> None:
+    """What the replicator installed, by somebody who should not: it is brought up at a start."""
+    kubectl = everything.stack.kubectl
+    merge = ("--type=merge", "--patch")
+    kubectl("patch", "schedulingpolicy", "restricted", *merge, '{"metadata":{"labels":{"x":"y"}},"spec":{}}')
+    kubectl("patch", "clusterrole", "sp:restricted", *merge, '{"rules":[]}')
+    kubectl("patch", "clusterrolebinding", "sp:restricted", *merge, '{"subjects":[]}')
+    server = everything.services["replicate"]
+    server.stop()
+    server.start()
+
+
+async def test_parts_need_no_more_than_their_roles_grant_and_use_what_they_grant(
+    everything: Everything,
+) -> None:
+    await eventually(everything.ready, {}, 60)
+    await asyncio.to_thread(secrets_get_old, everything)
+    everything.apply(configmap("placement", POLICIES, {"p.rego": DENIED}))
+    everything.apply(METADATA_POLICY)
+    await until(everything, Grant("replicator", "", "configmaps", "patch"))
+    await asyncio.to_thread(admission_asks, everything)
+    await asyncio.to_thread(placements_move, everything)
+    await asyncio.to_thread(policies_attach, everything)
+    await asyncio.to_thread(defaults_are_changed, everything)
+    await asyncio.sleep(30)
+    use = everything.used()
+    grants = granted(everything.manifests)
+    print("UNUSED")
+    for g in sorted(grants - use): print("  ", g)
+    print("NOT GRANTED")
+    assert everything.stack.audit_log
+    for g in sorted(refused(everything.stack.audit_log)): print("  ", g)
+    print(everything.ready())
+    print(get(everything.services["remediate"].url+"/readyz").body.decode())
+    print(get(everything.services["replicate"].url+"/readyz").body.decode())
+    assert 0
