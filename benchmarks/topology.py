@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable
 
 from benchmarks.topologyburst import measure_burst
+from kube_sync.machinery.picture import LIMIT
+from kube_sync.machinery.plan import Planner
 from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.dot import dot
 from kube_sync.topology.topology import Topology
 from tests.fakes.topologies import Object, route, topology, world
 
@@ -38,6 +41,9 @@ def measure_topology(runs: int) -> dict[str, float]:
         f"topology, one of {_ROUTES} routes moves (ms)": moved_s * 1e3,
         "topology, one route to a full build, ratio": moved_s / whole_s,
         "topology, one route and all conditions, ratio": told_s / whole_s,
+        f"topology, what {_ROUTES} routes and as many policies say, and the picture (ms)": (
+            _told(whole, runs) * 1e3
+        ),
     } | measure_burst(whole, _ROUTES, runs)
 
 
@@ -73,6 +79,22 @@ def _one_change(objects: list[Object]) -> tuple[float, float]:
 def _take(found: Topology, change: Object) -> int:
     found.update([change])
     return paths(found)
+
+
+def _told(objects: list[Object], runs: int) -> float:
+    """Return the seconds in which all that is to be written is made, nothing being there."""
+    stored = {"uid": "u", "resourceVersion": "1", "generation": 1}
+    found = topology([body | {"metadata": body["metadata"] | stored} for body in objects])
+    paths(found)
+    return statistics.median(_seconds(lambda: _look(found)) for _ in range(runs))
+
+
+def _look(found: Topology) -> int:
+    planner = Planner(found, lambda _: True, "2026-01-01T00:00:00Z")
+    nodes = [node for node in found.nodes() if node.owner is None and planner.has_place(node)]
+    steps = sum(planner.step(node, node.body) is not None for node in nodes)
+    dot(found, LIMIT)
+    return steps
 
 
 def _seconds(work: Callable[[], object]) -> float:

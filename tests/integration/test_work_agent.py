@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ from tests.ocm.works import FINALIZER, WORKS, WorkRefused
 from tools.servers.spokes import RunningSpoke
 from tools.servers.stack import RunningStack
 
-COLORS = GroupVersionResource("examples.kube-sync.io", "v1alpha1", "colorpolicies")
+FLAT = GroupVersionResource("tests.kube-sync.io", "v1", "flatpolicies")
+KIND = Path(__file__).resolve().parents[1] / "ocm/flatpolicies.yaml"
 NAMESPACES = GroupVersionResource("", "v1", "namespaces")
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 PATHS = {
@@ -87,16 +89,17 @@ class Fleet:
         return found
 
     async def policy(self, cluster: str = "spoke-1", name: str = "p") -> Body | None:
-        return await got(self.on[cluster], COLORS, self.namespace, name)
+        return await got(self.on[cluster], FLAT, self.namespace, name)
 
     async def report(self, status: Body, cluster: str = "spoke-1", name: str = "p") -> None:
         """Write a policy's status, as its controller on the spoke would."""
-        path = f"{COLORS.path(self.namespace, name)}/status"
+        path = f"{FLAT.path(self.namespace, name)}/status"
         body = msgspec.json.encode({"status": status})
         await self.on[cluster].request("PATCH", path, body=body, content_type=MERGE)
 
     def color(self, name: str = "p", value: str = "blue") -> Body:
-        return color(name, namespace=self.namespace, rules=rules(sky=value))
+        found = color(name, namespace=self.namespace, rules=rules(sky=value))
+        return found | {"apiVersion": "tests.kube-sync.io/v1", "kind": "FlatPolicy"}
 
 
 async def got(
@@ -133,8 +136,8 @@ def config(fleet: Fleet, paths: Mapping[str, str] = PATHS, **fields: Any) -> Bod
     named = [{"name": name, "path": path} for name, path in paths.items()]
     return {
         "resourceIdentifier": {
-            "group": COLORS.group,
-            "resource": COLORS.resource,
+            "group": FLAT.group,
+            "resource": FLAT.resource,
             "namespace": fleet.namespace,
             "name": "p",
         },
@@ -146,9 +149,17 @@ def config(fleet: Fleet, paths: Mapping[str, str] = PATHS, **fields: Any) -> Bod
     } | fields
 
 
+@pytest.fixture(scope="module")
+def flat(spokes: tuple[RunningSpoke, ...]) -> tuple[RunningSpoke, ...]:
+    """The spokes, with the kind on them."""
+    for spoke in spokes:
+        spoke.install_kinds(KIND)
+    return spokes
+
+
 @pytest.fixture
-async def fleet(hub: RunningStack, spokes: tuple[RunningSpoke, ...]) -> AsyncGenerator[Fleet]:
-    found = Fleet(hub, spokes)
+async def fleet(hub: RunningStack, flat: tuple[RunningSpoke, ...]) -> AsyncGenerator[Fleet]:
+    spokes, found = flat, Fleet(hub, flat)
     kubeconfigs = [spoke.kubeconfig for spoke in spokes]
     async with connected(hub.kubeconfigs["admin"], *kubeconfigs) as [found.hub, *clients]:
         found.on = {spoke.name: client for spoke, client in zip(spokes, clients, strict=True)}
@@ -278,7 +289,7 @@ async def test_the_other_strategies_do_with_what_is_there_as_their_names_say(
     theirs, ours = fleet.color(value="red"), fleet.color(value="blue")
     theirs["metadata"]["labels"] = {"theirs": "yes"}
     ours["metadata"]["labels"] = {"ours": "yes"}
-    collection = COLORS.path(fleet.namespace)
+    collection = FLAT.path(fleet.namespace)
     await fleet.on["spoke-1"].request("POST", collection, body=msgspec.json.encode(theirs))
     async with fleet.agents():
         await fleet.place(ours, manifestConfigs=[config(fleet, updateStrategy={"type": strategy})])
@@ -295,7 +306,7 @@ async def test_the_other_strategies_do_with_what_is_there_as_their_names_say(
 async def test_what_is_deleted_on_the_spoke_is_told_and_comes_back_with_the_next_resync(
     fleet: Fleet,
 ) -> None:
-    path = COLORS.path(fleet.namespace, "p")
+    path = FLAT.path(fleet.namespace, "p")
     async with fleet.agents():
         await fleet.place(fleet.color())
         await eventually(fleet.said, has(Available="ResourcesAvailable"))
@@ -327,7 +338,7 @@ async def test_a_cluster_scoped_manifest_lies_in_no_namespace(fleet: Fleet) -> N
 
 async def test_who_owns_a_field_on_the_spoke_keeps_it_unless_forced(fleet: Fleet) -> None:
     owned = msgspec.json.encode(fleet.color(value="red"))
-    path = COLORS.path(fleet.namespace, "p")
+    path = FLAT.path(fleet.namespace, "p")
     await fleet.on["spoke-1"].request(
         "PATCH", path, params={"fieldManager": "somebody"}, body=owned, content_type=APPLY
     )
@@ -356,7 +367,9 @@ async def test_what_cannot_be_applied_is_said_and_tried_until_it_can(fleet: Flee
     later = f"{fleet.namespace}-later"
     unknown = {"apiVersion": "example.com/v1", "kind": "Nothing", "metadata": {"name": "n"}}
     async with fleet.agents():
-        await fleet.place(color("p", namespace=later, rules=rules(a="b")))
+        elsewhere = fleet.color()
+        elsewhere["metadata"]["namespace"] = later
+        await fleet.place(elsewhere)
         await fleet.place(unknown, name="unknown")
         await eventually(fleet.said, has(Applied="AppliedManifestWorkFailed"))
         said = await eventually(
@@ -365,14 +378,14 @@ async def test_what_cannot_be_applied_is_said_and_tried_until_it_can(fleet: Flee
         assert said["its Applied"] == "AppliedManifestFailed"
         await create_namespace(fleet.on["spoke-1"], later)
         await eventually(fleet.said, has(Applied="AppliedManifestWorkComplete"))
-        assert await got(fleet.on["spoke-1"], COLORS, later, "p")
+        assert await got(fleet.on["spoke-1"], FLAT, later, "p")
 
 
 async def test_a_work_goes_when_what_it_applied_is_gone(fleet: Fleet) -> None:
     async with fleet.agents():
         await fleet.place(fleet.color())
         await eventually(fleet.said, has(Applied="AppliedManifestWorkComplete"))
-        path = COLORS.path(fleet.namespace, "p")
+        path = FLAT.path(fleet.namespace, "p")
         held = msgspec.json.encode({"metadata": {"finalizers": ["example.com/held"]}})
         await fleet.on["spoke-1"].request("PATCH", path, body=held, content_type=MERGE)
         await fleet.end()

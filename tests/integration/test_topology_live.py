@@ -1,0 +1,578 @@
+"""The controller of a topology as a process on a real API server, with its own rights, no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import ssl
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_sync.certificates import issue, make_authority
+from tests.fakes.definitions import POLICY, definition
+from tests.fakes.topologies import (
+    GROUP,
+    NS,
+    Object,
+    color,
+    gateway,
+    listener,
+    overrides,
+    route,
+    rules,
+    service,
+    target,
+)
+from tests.faults.proxy import FaultProxy, reply
+from tests.integration.test_machinery import BLUE, condition, listeners
+from tests.integration.test_pair import eventually
+from tests.integration.topology_world import ACCOUNT, OURS, ROOT, Ask, Live, Said, metric, readiness
+from tools.servers.apiserver import write_kubeconfig
+from tools.servers.files import LOOPBACK, write_file, write_pair
+from tools.servers.processes import ProcessServer
+from tools.servers.running import Launcher
+from tools.servers.stack import furnished_stack
+
+GREEN: Any = {"rules": rules(a="green", b="green")}
+SOUND = {"Accepted": "Accepted", "Programmed": "Programmed"}
+OWN = "live.example.com"
+_LEASE = 15.0  # seconds that it lasts
+ADMIN = "admin"
+
+
+@pytest.fixture(scope="module")
+def live(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp("live")
+    with furnished_stack(launcher, folder / "stack", audit=True) as stack:
+        yield Live(stack, folder)
+
+
+@pytest.fixture
+def space(live: Live) -> Iterator[str]:
+    """A namespace with a gateway and a route, emptied afterwards: the world is one."""
+    name = f"test-{secrets.token_hex(4)}"
+    live.stack.kubectl("create", "namespace", name)
+    live.create(name, gateway(), route(), service("service", 80))
+    live.say(name, "gateways", "my-gateway", listeners("http"))
+    yield name
+    protocols = ("http", "grpc", "tcp", "tls", "udp")
+    routes = ",".join(f"{protocol}routes.{GROUP}" for protocol in protocols)
+    kinds = f"colorpolicies,gateways.{GROUP},{routes},services"
+    live.stack.kubectl("delete", kinds, "--all", f"--namespace={name}", "--wait=false")
+
+
+async def settled(live: Live, process: ProcessServer, space: str) -> None:
+    """Wait until a policy that comes last has its status, and has gone without a trace."""
+    live.create(space, color("last", target("HTTPRoute", "none"), **BLUE))
+    await eventually(lambda: live.reasons(space, "last"), {"Accepted": "TargetNotFound"})
+    before = metric(process, 'kube_sync_topology_reconciles_total{outcome="ok"}')
+    live.delete(space, "colorpolicies", "last")
+    await eventually(
+        lambda: metric(process, 'kube_sync_topology_reconciles_total{outcome="ok"}') > before,
+        expected=True,
+    )
+    await eventually(lambda: "/last" in live.picture(), expected=False)
+
+
+def affects(said: set[Said]) -> set[Said]:
+    """Return what the controller says; of routes their gateway's controller says the rest."""
+    return {one for one in said if one[0].startswith("colorpolicy.") or "Affected" in one[1]}
+
+
+def at_rules(said: set[Said]) -> set[Said]:
+    """Return what there is no place for in any status: rules of routes and ports have none."""
+    return {one for one in said if "#" in one[0] and not one[0].startswith("gateway.")}
+
+
+async def same_as_offline(live: Live) -> None:
+    """Compare what the cluster says with what the command makes of the cluster's objects."""
+    said, picture = live.offline()
+    wanted = affects(said) - at_rules(said)
+    await eventually(lambda: (wanted - live.said(), live.said() - wanted), (set(), set()))
+    await eventually(live.picture, picture)
+
+
+async def test_what_comes_changes_and_goes_is_said_as_the_command_says_it(
+    live: Live, space: str
+) -> None:
+    with live.running() as process:
+        live.create(
+            space,
+            color("p", **overrides("merge", a="blue")),
+            color("q", target("HTTPRoute", "route"), **GREEN),
+        )
+        await eventually(lambda: live.reasons(space, "q").get("Programmed"), "PartiallyProgrammed")
+        await settled(live, process, space)
+        await same_as_offline(live)
+        assert live.affected(space, "httproutes", "route") == [
+            f"Object affected by ColorPolicy [{space}/p {space}/q]"
+        ]
+        live.replace(space, color("q", target("HTTPRoute", "route"), rules=rules(b="gold")))
+        await eventually(lambda: live.reasons(space, "q"), SOUND)
+        live.create(space, route("other", parentRefs=[{"name": "my-gateway"}]))
+        await eventually(lambda: len(live.affected(space, "httproutes", "other")), 1)
+        await settled(live, process, space)
+        await same_as_offline(live)
+        live.delete(space, f"httproutes.{GROUP}", "route")
+        await eventually(lambda: live.reasons(space, "q"), {"Accepted": "TargetNotFound"})
+        live.delete(space, "colorpolicies", "p")
+        await eventually(lambda: live.affected(space, "httproutes", "other"), [])
+        await settled(live, process, space)
+        await same_as_offline(live)
+        assert "Affected" not in str(live.status(space, "gateways", "my-gateway"))
+
+
+async def test_an_unchanged_world_is_not_written_while_it_runs_nor_by_the_next_process(
+    live: Live, space: str
+) -> None:
+    live.create(space, color("p", **BLUE), *(route(f"r{n}") for n in range(20)))
+    with live.running() as process:
+        await eventually(lambda: live.reasons(space, "p"), SOUND)
+        await settled(live, process, space)
+        before = live.writes()
+        await asyncio.sleep(3.0)  # nothing is to happen: there is nothing to await
+        assert live.writes() == before
+        # What is nothing to us: a label of a ConfigMap, a heartbeat of somebody else's status.
+        for number in range(5):
+            said = [condition("Accepted", f"still {number}")]
+            live.say(space, "gateways", "my-gateway", {"conditions": said} | listeners("none"))
+            await asyncio.sleep(1.0)
+    left = live.writes()
+    # The others' status was replaced whole, our conditions with it: they are put back, once each.
+    assert {ask.name for ask in left[len(before) :]} == {"my-gateway"}
+    assert len(left) - len(before) <= 2 * 5  # by an apply, or by one on what had changed again
+    with live.running() as process:
+        await eventually(lambda: readiness(process)["statuses"], "ok")
+        await asyncio.sleep(2.0)
+    assert live.writes() == left
+
+
+async def test_each_right_of_its_role_is_used_and_none_is_missing(live: Live, space: str) -> None:
+    kinds = ("GRPCRoute", "TCPRoute", "TLSRoute", "UDPRoute")
+    protocols = {"TCPRoute": "TCP", "UDPRoute": "UDP", "TLSRoute": "TLS"}
+    tls = {"tls": {"mode": "Passthrough"}}
+    ports = [
+        listener(kind.lower(), port=90 + n, protocol=protocol, **(tls if protocol == "TLS" else {}))
+        for n, (kind, protocol) in enumerate(protocols.items())
+    ]
+    backend = [{"backendRefs": [{"name": "service", "port": 80}]}]
+    mark = live.asked(ACCOUNT, ADMIN)[-1].at
+    live.create(
+        space,
+        gateway("all", listener(), *ports),
+        *(_route(kind, backend) for kind in kinds),
+        color("above", target(name="all"), **BLUE),
+        color("space", target("Namespace", NS), **BLUE),
+        color("class", target("GatewayClass", "my-gateway-class"), **overrides("merge", c="red")),
+    )
+    with live.running():
+        for name in ("all-grpcroute", "all-tcproute", "all-udproute", "all-tlsroute"):
+            kind = f"{name[4:]}s.{GROUP}"
+            await eventually(lambda: len(live.affected(space, kind, name)), 1)  # noqa: B023 - at once
+        await eventually(lambda: len(live.affected(space, "namespaces", space)), 1)
+        classes = partial(live.affected, space, "gatewayclasses", "my-gateway-class")
+        await eventually(lambda: len(classes()), 1)
+    asked = live.asked()
+    # An API server that has just been started refuses everybody for a moment.
+    assert [ask for ask in asked if ask.at > mark and ask.code in (401, 403)] == []
+    used = {(ask.verb, ask.group, ask.resource) for ask in asked}
+    # An apply that creates is a patch in the log, and needs both. Of BackendTLSPolicy there is no
+    # object here; and what takes effect at rules affects no Service below.
+    known = {
+        ("create", "", "configmaps"),
+        ("patch", "", "services/status"),
+        ("patch", GROUP, "backendtlspolicies/status"),
+    }
+    assert _granted() - used == known
+    assert {one for one in used if one[0] not in ("list", "watch", "get")} <= _granted()
+
+
+def _route(kind: str, backend: list[Object]) -> Object:
+    version = "v1" if kind == "GRPCRoute" else "v1alpha2"
+    made = route(f"all-{kind.lower()}", kind, parentRefs=[{"name": "all"}], rules=backend)
+    if kind == "TLSRoute":
+        made["spec"]["hostnames"] = ["a.example.com"]
+        version = "v1"
+    return made | {"apiVersion": f"{GROUP}/{version}"}
+
+
+def _granted() -> set[tuple[str, str, str]]:
+    files = [
+        ROOT / "manifests/topology-rbac/topology-clusterrole.yaml",
+        ROOT / "manifests/topology-rbac/topology-coordination-role.yaml",
+        ROOT / "manifests/examples/colorpolicy/topology-clusterrole.yaml",
+        ROOT / "manifests/examples/colorpolicy/topology-status-clusterrole.yaml",
+    ]
+    return {
+        (verb, group, resource)
+        for file in files
+        for rule in yaml.safe_load(file.read_text())["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+async def test_what_a_process_that_was_killed_left_undone_is_done_by_the_next_one(
+    live: Live, space: str
+) -> None:
+    names = [f"p{number:03}" for number in range(150)]
+    with live.running() as process:
+        await eventually(lambda: readiness(process).get("lease"), "this process writes", 40)
+        live.create(
+            space,
+            *(route(f"r-{name}") for name in names),
+            *(color(name, target("HTTPRoute", f"r-{name}"), **BLUE) for name in names),
+        )
+        await eventually(lambda: len(live.written(space)) > 20, expected=True)
+        process.kill()
+    written = live.written(space)
+    done = [name for name in names if written[name]]
+    assert 0 < len(done) < len(names), "it was in the middle of it"
+    with live.running("two") as process:  # once the Lease of the dead one is over
+        await eventually(
+            lambda: set(names) <= live.written(space).keys(), expected=True, seconds=60
+        )
+        await settled(live, process, space)
+        await same_as_offline(live)
+    # At most once: one may have been written whose answer came to nobody.
+    written = live.written(space)
+    assert max(written[name] for kind in ("", "r-") for name in (kind + n for n in names)) == 1
+
+
+async def test_of_two_processes_one_writes_and_one_that_was_stopped_never_writes_again(
+    live: Live, space: str
+) -> None:
+    """SIGSTOP for longer than the Lease lasts: when it goes on it believes that no time passed."""
+    live.create(space, color("p", **BLUE))
+    mark = live.asked(ACCOUNT, ADMIN)[-1].at
+    with live.running("one") as first:
+        await eventually(lambda: live.reasons(space, "p"), SOUND, 40)
+        with live.running("two", live.stack.kubeconfigs["admin"]) as second:
+            assert readiness(second)["lease"].endswith(" writes")
+            assert readiness(second)["lease"] != "this process writes"
+            process = first._process
+            assert process is not None
+            os.kill(process.pid, signal.SIGSTOP)
+            try:
+                live.create(space, color("q", **BLUE))
+                await eventually(
+                    lambda: bool(live.reasons(space, "q")), expected=True, seconds=_LEASE + 15
+                )
+            finally:
+                os.kill(process.pid, signal.SIGCONT)
+            live.create(space, color("r", **GREEN))
+            await eventually(lambda: bool(live.reasons(space, "r")), expected=True)
+            await eventually(lambda: readiness(first)["lease"].endswith("writes"), expected=True)
+            await eventually(
+                lambda: readiness(first)["lease"] != "this process writes", expected=True
+            )
+    writes = [ask for ask in _by_manager(live) if ask.at > mark]
+    users = [ask.user for ask in writes]
+    assert set(users) == {ACCOUNT, ADMIN}
+    assert users == sorted(users, key=[ACCOUNT, ADMIN].index), "they took turns"
+
+
+def _by_manager(live: Live) -> list[Ask]:
+    """Return the writes of statuses and of the picture; the admin's own are by kubectl."""
+    assert live.stack.audit_log is not None
+    agents = {}
+    for line in live.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines():
+        entry = json.loads(line)
+        agents[entry["stageTimestamp"], entry["user"]["username"]] = entry.get("userAgent", "")
+    return [
+        ask
+        for ask in live.writes(ACCOUNT, ADMIN)
+        if not agents[ask.at, ask.user].startswith("kubectl")
+    ]
+
+
+async def test_what_another_controller_says_beside_stays_byte_for_byte(
+    live: Live, space: str
+) -> None:
+    """Lists that are one value: each writes the whole of it, bound to what it has read."""
+    live.create(space, color("p", **BLUE))
+
+    def says(kind: str, name: str, field: str, reference: str, number: int) -> Object:
+        """Read, change one's own entry, write; again where somebody was faster."""
+        entry = {
+            reference: {"group": GROUP, "kind": "Gateway", "name": "theirs", "namespace": space},
+            "controllerName": "example.com/other",
+            "conditions": [condition("Accepted", f"said {number}") | {"observedGeneration": 1}],
+        }
+        for _ in range(20):
+            found = live.get(space, kind, name)
+            status = found.setdefault("status", {})
+            others = [e for e in status.get(field, []) if e["controllerName"] == OURS]
+            status[field] = [entry, *others]
+            try:
+                where = ("replace", "--subresource=status", f"--namespace={space}", "-f", "-")
+                live.stack.kubectl(*where, stdin=json.dumps(found))
+            except Exception as error:
+                if "Conflict" not in str(error) and "modified" not in str(error):
+                    raise
+            else:
+                return entry
+        pytest.fail("there was no end of conflicts")
+
+    with live.running() as process:
+        for number in range(6):
+            live.replace(space, color("p", rules=rules(**{f"c{number}": "blue"})))
+            ancestor = await asyncio.to_thread(
+                says, "colorpolicies", "p", "ancestors", "ancestorRef", number
+            )
+            parent = await asyncio.to_thread(
+                says, f"httproutes.{GROUP}", "route", "parents", "parentRef", number
+            )
+        await eventually(lambda: live.reasons(space, "p"), SOUND)
+        await settled(live, process, space)
+        await eventually(lambda: len(live.affected(space, "httproutes", "route")), 1)
+    policy = live.get(space, "colorpolicies", "p")
+    theirs, ours = policy["status"]["ancestors"]
+    assert theirs == ancestor
+    assert {c["observedGeneration"] for c in ours["conditions"]} == {
+        policy["metadata"]["generation"]
+    }
+    (kept, mine) = live.status(space, f"httproutes.{GROUP}", "route")["parents"]
+    assert (kept, mine["controllerName"]) == (parent, OURS)
+
+
+@asynccontextmanager
+async def proxied(live: Live, folder: Path) -> AsyncGenerator[tuple[FaultProxy, Path]]:
+    """A proxy before the API server, and the kubeconfig of the account by way of it."""
+    authority = make_authority("fault proxy")
+    ca_file = write_file(folder / "ca.crt", authority.cert_pem)
+    write_pair(folder, "tls", issue(authority, "proxy", LOOPBACK))
+    serve = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serve.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    reach = ssl.create_default_context(cafile=live.stack.apiserver_ca_file)
+    upstream = int(live.stack.apiserver_url.rpartition(":")[2])
+    async with FaultProxy(upstream, serve=serve, reach=reach) as proxy:
+        url = f"https://127.0.0.1:{proxy.port}"
+        yield proxy, write_kubeconfig(folder, "proxied", url, ca_file, live.token)
+
+
+async def test_a_list_that_fails_takes_nothing_back_and_is_told(
+    live: Live, space: str, tmp_path: Path
+) -> None:
+    live.create(space, color("p", target("HTTPRoute", "route"), **BLUE))
+    async with proxied(live, tmp_path) as (proxy, kubeconfig):
+        # In a thread, since it waits for the proxy that this loop serves.
+        context = live.running("proxied", kubeconfig)
+        process = await asyncio.to_thread(context.__enter__)
+        try:
+            await eventually(lambda: live.reasons(space, "p"), SOUND, 40)
+            proxy.reply(b"/httproutes?", reply(500), 10**6)
+            proxy.cut(b"/httproutes?")
+            note = f"topology of HTTPRoute.{GROUP}"
+            await eventually(lambda: "500" in readiness(process)[note], expected=True, seconds=40)
+            # Others go on, and what is known of routes stands.
+            live.create(space, color("q", **GREEN))
+            await eventually(lambda: bool(live.reasons(space, "q")), expected=True)
+            assert live.reasons(space, "p") == SOUND
+            assert len(live.affected(space, "httproutes", "route")) == 1
+            live.create(space, route("late"))
+            proxy.calm()
+            await eventually(lambda: len(live.affected(space, "httproutes", "late")), 1, seconds=60)
+            assert readiness(process)[note] == "ok"
+        finally:
+            await asyncio.to_thread(context.__exit__, None, None, None)
+
+
+async def test_an_api_server_that_is_started_anew_takes_nothing_back(
+    live: Live, space: str
+) -> None:
+    live.create(space, color("p", target("HTTPRoute", "route"), **BLUE))
+    with live.running() as process:
+        await eventually(lambda: live.reasons(space, "p"), SOUND, 40)
+        await settled(live, process, space)
+        mark = len(live.writes())
+        await asyncio.to_thread(live.stack.apiserver.kill)
+        await asyncio.to_thread(live.stack.apiserver.start)
+        await asyncio.to_thread(live.create, space, route("late"), color("q", **GREEN))
+        await eventually(lambda: bool(live.reasons(space, "q")), expected=True, seconds=60)
+        await eventually(lambda: len(live.affected(space, "httproutes", "late")), 1, seconds=60)
+        await settled(live, process, space)
+        await same_as_offline(live)
+    names = [ask.name for ask in live.writes()[mark:] if ask.namespace == space]
+    # The route is in `q` as well, so it is written once more; the policy loses one rule of its own.
+    assert max(names.count(name) for name in ("p", "route")) <= 1
+
+
+STATUS = {
+    "type": "object",
+    "properties": {
+        "ancestors": {
+            "type": "array",
+            "x-kubernetes-list-type": "atomic",
+            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        }
+    },
+}
+ANY = {"x-kubernetes-preserve-unknown-fields": True}
+SHADE = definition(
+    "Shade",
+    OWN,
+    "v1",
+    labels=POLICY,
+    schema={"type": "object", "properties": {"spec": ANY, "status": STATUS}},
+)
+
+
+def shade(name: str, spec: object) -> Object:
+    metadata = {"name": name, "namespace": NS}
+    return {"apiVersion": f"{OWN}/v1", "kind": "Shade", "metadata": metadata, "spec": spec}
+
+
+def rights(*resources: str) -> list[Object]:
+    return [
+        {"apiGroups": [OWN], "resources": list(resources), "verbs": ["list", "watch"]},
+        {"apiGroups": [OWN], "resources": [f"{r}/status" for r in resources], "verbs": ["patch"]},
+    ]
+
+
+@pytest.fixture
+def shades(live: Live) -> Iterator[None]:
+    """A kind of policies that takes whatever is in them."""
+    live.permit(*live.rules(), *rights("shades"))
+    yield
+    live.permit(*live.rules())
+    live.stack.kubectl(
+        "delete", "crd", SHADE["metadata"]["name"], "--ignore-not-found", "--timeout=60s"
+    )
+
+
+def install(live: Live) -> None:
+    live.stack.kubectl("apply", "-f", "-", stdin=json.dumps(SHADE))
+    name = SHADE["metadata"]["name"]
+    live.stack.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+    live.stack.kubectl("get", name, "--all-namespaces", "--output=name")
+
+
+@pytest.mark.usefixtures("shades")
+async def test_a_kind_of_policies_comes_and_goes(live: Live, space: str) -> None:
+    with live.running() as process:
+        await eventually(lambda: readiness(process).get("lease"), "this process writes", 40)
+        install(live)
+        live.create(space, shade("s", {"targetRef": target(), **BLUE}))
+        await eventually(lambda: live.reasons(space, "s", "shades"), SOUND)
+        status = "kube-sync.io/ShadeAffected"
+        await eventually(
+            lambda: status in str(live.status(space, "gateways", "my-gateway")), expected=True
+        )
+        live.stack.kubectl("delete", "crd", SHADE["metadata"]["name"], "--timeout=60s")
+        await eventually(
+            lambda: status in str(live.status(space, "gateways", "my-gateway")), expected=False
+        )
+        await eventually(
+            lambda: f"topology of Shade.{OWN}" in readiness(process), expected=False, seconds=60
+        )
+
+
+@pytest.mark.usefixtures("shades")
+async def test_malformed_policies_hear_of_it_and_hinder_no_other(live: Live, space: str) -> None:
+    install(live)
+    odd: list[object] = [
+        None,
+        {},
+        "text",
+        7,
+        [],
+        {"targetRef": "text"},
+        {"targetRef": {"kind": 7, "name": None}},
+        {"targetRefs": {"a": 1}},
+        {"targetRefs": [None, "text"]},
+        {"targetRef": target(), "defaults": {"rules": {}}, "overrides": {"rules": {}}},
+        {"targetRef": target(), "defaults": [1]},
+        {"targetRef": target(name="x" * 400), **BLUE},
+    ]
+    live.create(
+        space,
+        *(shade(f"odd-{number:02}", spec) for number, spec in enumerate(odd)),
+        shade("sound", {"targetRef": target(), **BLUE}),
+        color("p", **BLUE),
+    )
+    with live.running() as process:
+        await eventually(lambda: live.reasons(space, "sound", "shades"), SOUND, 40)
+        await eventually(lambda: live.reasons(space, "p"), SOUND)
+        wanted = {f"odd-{number:02}": "Invalid" for number in range(len(odd))}
+        wanted |= {max(wanted): "TargetNotFound"}
+        await eventually(partial(_accepted, live, space), wanted)
+        await eventually(lambda: readiness(process)["statuses"], "ok")
+
+
+def _accepted(live: Live, space: str) -> dict[str, str]:
+    """Return the reason of `Accepted` of each odd policy."""
+    found = live.stack.kubectl("get", "shades", f"--namespace={space}", "--output=json")
+    return {
+        body["metadata"]["name"]: one["reason"]
+        for body in json.loads(found)["items"]
+        for entry in body.get("status", {}).get("ancestors", [])
+        for one in entry["conditions"]
+        if one["type"] == "Accepted" and body["metadata"]["name"].startswith("odd")
+    }
+
+
+@pytest.mark.usefixtures("shades")
+async def test_a_kind_that_may_not_be_read_hinders_no_other(live: Live, space: str) -> None:
+    install(live)
+    live.permit(*live.rules())
+    live.create(space, shade("s", {"targetRef": target(), **BLUE}), color("p", **BLUE))
+    note = f"topology of Shade.{OWN}"
+    with live.running() as process:
+        await eventually(lambda: live.reasons(space, "p"), SOUND, 40)
+        said = readiness(process)
+        assert f"shades.{OWN} is forbidden" in said[note]
+        assert said["statuses"] == "ok"
+        assert live.reasons(space, "s", "shades") == {}
+        # The right comes while it runs.
+        live.permit(*rights("shades"), *live.rules())
+        await eventually(lambda: live.reasons(space, "s", "shades"), SOUND, 60)
+        assert readiness(process)[note] == "ok"
+
+
+@pytest.mark.usefixtures("shades")
+async def test_a_status_that_may_not_be_written_is_told_and_hinders_no_other(
+    live: Live, space: str
+) -> None:
+    install(live)
+    live.permit(rights("shades")[0], *live.rules())
+    live.create(space, shade("s", {"targetRef": target(), **BLUE}), color("p", **BLUE))
+    with live.running(ready=False) as process:
+        await eventually(lambda: live.reasons(space, "p"), SOUND, 40)
+        for part in ("statuses", "topology"):
+            told = f"shade.{OWN}:{space}/s: 403"
+            await eventually(lambda: told in readiness(process).get(part, ""), expected=True)  # noqa: B023 - at once
+        live.create(space, color("q", target("HTTPRoute", "route"), **GREEN))
+        await eventually(lambda: bool(live.reasons(space, "q")), expected=True, seconds=60)
+
+
+async def test_seventeen_gateways_are_sixteen_entries_that_say_so(live: Live, space: str) -> None:
+    names = [f"gw-{number:02}" for number in range(17)]
+    live.create(
+        space,
+        *(gateway(name) for name in names),
+        route("wide", parentRefs=[{"name": name} for name in names]),
+        color("p", target("HTTPRoute", "wide"), **BLUE),
+    )
+    with live.running():
+        entries = partial(_ancestors, live, space)
+        await eventually(lambda: len(entries()), 16, 40)
+    assert [entry["ancestorRef"]["name"] for entry in entries()] == names[:16]
+    for entry in entries():
+        said = {one["type"]: one["message"] for one in entry["conditions"]}
+        assert said["kube-sync.io/Truncated"].endswith(f"[{space}/gw-16]")
+
+
+def _ancestors(live: Live, space: str) -> list[Any]:
+    found: list[Any] = live.status(space, "colorpolicies", "p").get("ancestors", [])
+    return found

@@ -1,0 +1,298 @@
+"""`kube-sync topology --live` as a process on a cluster of its own, and what it says there.
+
+The cluster is one of its own since all of it is one topology. The process has exactly the rights of
+`manifests/topology-rbac`; the API server's audit log is the witness of what it asks for.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from kube_sync.machinery.picture import KEY, NAME
+from tests.fakes.topologies import GROUP, NS, Object, gateway_class
+from tests.integration.test_topology_roles import allowed
+from tools.servers.apiserver import write_kubeconfig
+from tools.servers.files import write_file
+from tools.servers.http import get
+from tools.servers.processes import ProcessLauncher, ProcessServer
+from tools.servers.running import ServerSpec, free_port
+from tools.servers.stack import RunningStack
+
+ROOT = Path(__file__).resolve().parents[2]
+ACCOUNT = "system:serviceaccount:kube-sync:kube-sync-topology"
+OURS = "kube-sync.io/topology"
+AFFECTED = "kube-sync.io/ColorPolicyAffected"
+LEASE = "kube-sync-topology"
+# Objects that a topology is made of, with what says which kinds are policies.
+_KINDS = ("gatewayclasses", "gateways", "httproutes", "grpcroutes", "tcproutes", "tlsroutes")
+_GATEWAY_API = [f"{kind}.{GROUP}" for kind in (*_KINDS, "udproutes", "referencegrants")]
+EVERYTHING = ",".join([*_GATEWAY_API, "services", "namespaces", "colorpolicies", "crd"])
+_PROGRAM = Path(sys.executable).with_name("kube-sync")
+_READS = ("get", "list", "watch")
+
+Said = tuple[str, str, str, str, str]  # of what, type, status, reason, message
+
+
+class Ask(NamedTuple):
+    """One line of the audit log."""
+
+    at: str
+    user: str
+    verb: str
+    group: str
+    resource: str  # and its subresource
+    namespace: str
+    name: str
+    code: int
+
+
+class Live:
+    """A cluster with the Gateway API and ColorPolicy, and an account for the controller."""
+
+    def __init__(self, stack: RunningStack, folder: Path) -> None:
+        self.stack, self.folder = stack, folder
+        stack.install_gateway_api()
+        stack.install_kinds(ROOT / "manifests/examples/colorpolicy")
+        stack.apply(ROOT / "manifests/topology-rbac", ROOT / "manifests/examples/colorpolicy")
+        self._granted: set[tuple[str, str, str]] = set()  # at some time
+        self.permit(*self.rules())
+        made_class = gateway_class() | {"spec": {"controllerName": "example.com/gateway"}}
+        stack.kubectl("create", "-f", "-", stdin=json.dumps(made_class))
+        account = ("kube-sync-topology", "--namespace=kube-sync", "--duration=10h")
+        token = stack.kubectl("create", "token", *account).strip()
+        admin = json.loads(stack.kubeconfigs["admin"].read_text())["clusters"][0]["cluster"]
+        authority = write_file(
+            folder / "ca.crt", base64.b64decode(admin["certificate-authority-data"])
+        )
+        self.token = token
+        self.kubeconfig = write_kubeconfig(
+            folder, "topology", stack.apiserver_url, authority, token
+        )
+
+    def rules(self) -> list[Object]:
+        """Return what the roles of the example grant."""
+        names = [f"kube-sync-topology{part}-colorpolicies" for part in ("", "-status")]
+        found = self.stack.kubectl("get", "clusterrole", *names, "--output=json")
+        return [rule for role in json.loads(found)["items"] for rule in role["rules"]]
+
+    def permit(self, *rules: Object) -> None:
+        """Let the account do this with policies and nothing else, and wait until it is so.
+
+        No control plane takes roles of one label into another one here.
+        """
+        patch = json.dumps({"rules": list(rules)})
+        name = "kube-sync-topology-policies"
+        self.stack.kubectl("patch", "clusterrole", name, "--type=merge", "-p", patch)
+        wanted = set(_rights(rules))
+        self._granted |= wanted
+        known = sorted(self._granted)
+        deadline = time.monotonic() + 20
+        while True:
+            said = allowed(self.stack, [("topology", v, g, r, "", "") for v, g, r in known])
+            if list(said.values()) == [right in wanted for right in known]:
+                return
+            assert time.monotonic() < deadline, said
+            time.sleep(0.1)
+
+    # Objects
+
+    def create(self, space: str, *objects: Object) -> None:
+        """Create objects of the tests' namespace in this one."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        self.stack.kubectl("create", "--validate=ignore", "-f", "-", stdin=text.replace(NS, space))
+
+    def replace(self, space: str, *objects: Object) -> None:
+        """Put others in the place of objects that are there."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        self.stack.kubectl("replace", "--validate=ignore", "-f", "-", stdin=text.replace(NS, space))
+
+    def delete(self, space: str, kind: str, *names: str) -> None:
+        self.stack.kubectl("delete", kind, *names, f"--namespace={space}", "--wait=false")
+
+    def get(self, space: str, kind: str, name: str) -> Any:
+        found = self.stack.kubectl("get", kind, name, f"--namespace={space}", "--output=json")
+        return json.loads(found)
+
+    def status(self, space: str, kind: str, name: str) -> Any:
+        return self.get(space, kind, name).get("status", {})
+
+    def say(self, space: str, kind: str, name: str, status: Object) -> None:
+        """Write a status as another controller, in one piece."""
+        patch = json.dumps({"status": status})
+        where = (f"--namespace={space}", "--subresource=status", "--type=merge")
+        self.stack.kubectl("patch", kind, name, *where, "-p", patch.replace(NS, space))
+
+    # What is said
+
+    def reasons(self, space: str, name: str, kind: str = "colorpolicies") -> dict[str, str]:
+        """Return the reasons of a policy's conditions by type; of a policy with one ancestor."""
+        ancestors = self.status(space, kind, name).get("ancestors", [])
+        return {
+            one["type"]: one["reason"]
+            for entry in ancestors
+            if entry["controllerName"] == OURS
+            for one in entry["conditions"]
+        }
+
+    def affected(self, space: str, kind: str, name: str) -> list[str]:
+        """Return what an object says that it is affected by."""
+        status = self.status(space, kind, name)
+        entries = [e for e in status.get("parents", []) if e["controllerName"] == OURS]
+        found = [*status.get("conditions", []), *(c for e in entries for c in e["conditions"])]
+        return [c["message"] for c in found if c["type"] == AFFECTED]
+
+    def picture(self) -> str:
+        found = self.stack.kubectl(
+            "get", "configmap", NAME, "--namespace=kube-sync", "--ignore-not-found", "--output=json"
+        )
+        return str(json.loads(found)["data"][KEY]) if found.strip() else ""
+
+    def everything(self) -> str:
+        return self.stack.kubectl("get", EVERYTHING, "--all-namespaces", "--output=yaml")
+
+    def said(self) -> set[Said]:
+        """Return all conditions of ours, each with the locator of what it is about."""
+        return {
+            (where, one["type"], one["status"], one["reason"], one["message"])
+            for body in yaml.load(self.everything(), yaml.CSafeLoader)["items"]
+            for where, one in _conditions(body)
+        }
+
+    def offline(self) -> tuple[set[Said], str]:
+        """Return conditions and picture as they are told of the same objects, by the command."""
+        objects = self.everything()
+        report = json.loads(_run(objects, "json"))
+        fields = ("locator", "type", "status", "reason", "message")
+        said = [[one[name] for name in fields] for one in report["conditions"]]
+        return {(a, b, c, d, e) for a, b, c, d, e in said}, _run(objects, "dot")
+
+    # What is asked for
+
+    def asked(self, *users: str) -> list[Ask]:
+        """Return what was asked for by these, in order; by the account if none is named."""
+        assert self.stack.audit_log is not None
+        wanted = users or (ACCOUNT,)
+        marks = [json.dumps(user).encode() for user in wanted]
+        whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
+        lines = [json.loads(line) for line in whole if any(mark in line for mark in marks)]
+        found = [_ask(line) for line in lines if "objectRef" in line]
+        return sorted(ask for ask in found if ask.user in wanted)
+
+    def writes(self, *users: str) -> list[Ask]:
+        """Return all writes but those of the Lease."""
+        return [
+            ask
+            for ask in self.asked(*users)
+            if ask.verb not in _READS and ask.resource != "leases" and ask.code < 300
+        ]
+
+    def written(self, space: str) -> Counter[str]:
+        """Return how often each object of a namespace was written."""
+        return Counter(ask.name for ask in self.writes() if ask.namespace == space)
+
+    # The process
+
+    @contextmanager
+    def running(
+        self, name: str = "one", kubeconfig: Path | None = None, *, ready: bool = True
+    ) -> Iterator[ProcessServer]:
+        """Run the controller, from when it is ready on."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        port = free_port()
+        configuration = {
+            "kubernetes": {"kubeconfig": str(kubeconfig or self.kubeconfig)},
+            "observe": {"listen": f"127.0.0.1:{port}"},
+        }
+        file = write_file(folder / "config.yaml", yaml.safe_dump(configuration).encode())
+        process = ProcessLauncher().launch(
+            ServerSpec(
+                name="kube-sync-topology",
+                program=str(_PROGRAM),
+                arguments=("topology", "--live", "--config", str(file)),
+                folder=folder,
+                url=f"http://127.0.0.1:{port}",
+                ready_paths=("/readyz",) if ready else ("/livez",),
+            )
+        )
+        assert isinstance(process, ProcessServer)
+        try:
+            yield process
+        finally:
+            process.stop()
+
+
+def readiness(process: ProcessServer) -> dict[str, str]:
+    """Return what it says of itself, condition by condition."""
+    lines = get(process.url + "/readyz").body.decode().splitlines()
+    return {name: said for name, colon, said in (one.partition(": ") for one in lines) if colon}
+
+
+def metric(process: ProcessServer, name: str) -> float:
+    """Return the sum of a metric's samples."""
+    lines = get(process.url + "/metrics").body.decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def _rights(rules: Iterable[Object]) -> Iterator[tuple[str, str, str]]:
+    return (
+        (verb, group, resource)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    )
+
+
+def _conditions(body: Object) -> Iterator[tuple[str, Object]]:
+    """Yield the conditions of ours in an object's status, each with whom it is about."""
+    status, metadata = body.get("status") or {}, body["metadata"]
+    group = body["apiVersion"].rpartition("/")[0]
+    space = f"{metadata['namespace']}/" if "namespace" in metadata else ""
+    kind = f"{body['kind']}.{group}" if group else body["kind"]
+    whole = f"{kind.lower()}:{space}{metadata['name']}"
+    yield from ((whole, one) for one in _ours(status.get("conditions")))
+    for one in status.get("listeners", []) if body["kind"] == "Gateway" else []:
+        yield from ((f"{whole}#{one['name']}", said) for said in _ours(one["conditions"]))
+    for entry in [*status.get("ancestors", []), *status.get("parents", [])]:
+        if entry["controllerName"] == OURS:
+            yield from ((whole, one) for one in entry["conditions"])
+
+
+def _ours(conditions: Iterable[Object] | None) -> list[Object]:
+    return [c for c in conditions or () if c["type"].startswith("kube-sync.io/")]
+
+
+def _run(objects: str, output: str) -> str:
+    command: list[str | Path] = [_PROGRAM, "topology", "-f", "-", "-o", output]
+    answer = subprocess.run(
+        command, input=objects, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    return str(answer.stdout)
+
+
+def _ask(line: Any) -> Ask:
+    found = line["objectRef"]
+    sub = f"/{found['subresource']}" if "subresource" in found else ""
+    return Ask(
+        line["stageTimestamp"],
+        line["user"]["username"],
+        line["verb"],
+        found.get("apiGroup", ""),
+        found["resource"] + sub,
+        found.get("namespace", ""),
+        found.get("name", ""),
+        line["responseStatus"]["code"],
+    )
