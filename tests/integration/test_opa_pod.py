@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -89,14 +90,20 @@ VOLUMES: dict[Path, dict[str, Volume]] = {}
 def pod(launcher: Launcher, tmp_path: Path) -> Iterator[Pod]:
     """OPA as a process: what is tried are files, of which the engine makes no difference."""
     assert launcher
-    running = Pod(tmp_path, {}, 2_000_000_000.0 - 270 * DAY)
+    running = Pod(tmp_path, {}, datetime.now(UTC).timestamp())
     VOLUMES[tmp_path] = {name: Volume(tmp_path / name) for name in ("authz", "tls", "config")}
-    from datetime import UTC, datetime  # noqa: PLC0415
-
-    running.now = datetime.now(UTC).timestamp()
     running.run()
     [container] = [c for _, c in containers(build("overlays/minimal")) if c["name"] == "opa"]
-    VOLUMES[tmp_path]["config"].fill({"opa.yaml": b"{}"})
+    [config] = [
+        found["data"]["opa.yaml"]
+        for found in of_kind(build("overlays/minimal"), "ConfigMap")
+        if "opa.yaml" in found["data"]
+    ]
+    config = config.replace("/run/", f"{tmp_path}/").replace(
+        "_delay_seconds: 10", "_delay_seconds: 1"
+    )
+    config = config.replace("_delay_seconds: 20", "_delay_seconds: 2")
+    VOLUMES[tmp_path]["config"].fill({"opa.yaml": config.encode()})
     port = free_port()
     arguments = [one.replace("/run/", f"{tmp_path}/") for one in container["args"]]
     arguments = [one.replace("0.0.0.0:8181", f"127.0.0.1:{port}") for one in arguments]
