@@ -87,7 +87,7 @@ def test_tokens_change_in_steps_and_whoever_is_late_is_still_known() -> None:
     world = World()
     world.run()
     old = world.held[REPLICATOR].data["token"]
-    world.run(after=30 * DAY)
+    world.run(after=3650 * DAY)
     new = world.held[REPLICATOR].data["next"]
     assert world.held[REPLICATOR].data["token"] == old
     assert (world.role(old), world.role(new)) == ("replicator", "replicator")
