@@ -119,7 +119,9 @@ class _Parts:
         found.append(self._reflected(GRANTS, state.grants, needed=False))
         if self.ocm is not None:
             found.append(self._reflected(WORKS, self.ocm.store, selector=SELECTOR))
-            found.append(self._reflected(MANAGED_CLUSTERS, state.clusters, needed=False))
+            # Their own currency: what they tell of waits for them, and nothing else does.
+            late = state.clusters_late
+            found.append(self._reflected(MANAGED_CLUSTERS, state.clusters, needed=False, late=late))
         return found
 
     def followed_of_spokes(self, direct: DirectPlacer) -> list[Service]:
@@ -161,9 +163,11 @@ class _Parts:
         namespace: str | None = None,
         selector: str | None = None,
         needed: bool = True,
+        late: Currency | None = None,
     ) -> Service:
         readiness, name = self._context.readiness, f"{gvr} of the hub"
-        current = self._currency.reporter(name) if needed else _ignore
+        late = late or (self._currency if needed else None)
+        current = _ignore if late is None else late.reporter(name)
         (readiness.waiting if needed else readiness.noted)(name, "not listed yet")
 
         def report(reason: str | None) -> None:

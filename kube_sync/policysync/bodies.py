@@ -19,6 +19,7 @@ import structlog
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
+from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import is_deeper
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -29,9 +30,9 @@ Changed = Callable[[ObjectKey, Body | None, Body | None], None]
 
 _ABSENT_SECONDS: Final = 30.0
 # Nested deeper than this no object is compared: what compares JSON calls itself for each level.
-_DEEPEST: Final = 500
+_DEEPEST: Final = 200
 # Stands where something was that is read by nobody; whoever expects fields there finds none.
-_TOO_DEEP: Final = "(nested too deeply)"
+TOO_DEEP: Final = "nested too deeply"
 
 
 class Bodies:
@@ -115,7 +116,7 @@ class Bodies:
         self._objects.pop(key, None)
         if body is not None:
             self._objects[key] = body
-        if before != body:
+        if not same(before, body):
             self._changed(key, before, body)
 
 
@@ -152,7 +153,7 @@ def _bare(body: Any) -> Body | None:  # noqa: ANN401 - whatever JSON there is
         found = {**body, "metadata": metadata}
     except (KeyError, TypeError, ValueError):
         return None
-    return {k: _TOO_DEEP if is_deeper(one, _DEEPEST) else one for k, one in found.items()}
+    return {k: TOO_DEEP if is_deeper(one, _DEEPEST) else one for k, one in found.items()}
 
 
 def _unreadable(item: Item) -> Body:
@@ -164,7 +165,7 @@ def _unreadable(item: Item) -> Body:
         "resourceVersion": str(item.version),
     }
     return {
-        "metadata": {**metadata, "labels": _TOO_DEEP, "annotations": _TOO_DEEP},
-        "spec": _TOO_DEEP,
-        "status": _TOO_DEEP,
+        "metadata": {**metadata, "labels": TOO_DEEP, "annotations": TOO_DEEP},
+        "spec": TOO_DEEP,
+        "status": TOO_DEEP,
     }

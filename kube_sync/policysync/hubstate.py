@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Bodies, Body
 from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
+from kube_sync.policysync.currency import Currency
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
 from kube_sync.policysync.parameters import (
@@ -34,6 +35,7 @@ from kube_sync.policysync.placement import PLACEMENT, Placement, placement
 from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, validated
+from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import UNREADABLE, text
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
@@ -72,6 +74,7 @@ class HubState:
         self.grants = bodies(self._all_changed)
         self.definitions = Bodies(self._definition_changed, self._kinds_changed, clock=clock)
         self.clusters = bodies(self._cluster_changed)
+        self.clusters_late = Currency(clock)
         self._policies: dict[GroupVersionResource, Bodies] = {}
         self._allowed: dict[GroupVersionResource, frozenset[str]] = {}
         self._referring: dict[ObjectKey, set[PolicyId]] = {}
@@ -183,8 +186,11 @@ class HubState:
         return {one.gateway: self._placement(one.gateway) for one in found.targets}
 
     def gone(self, clusters: Iterable[str]) -> frozenset[str]:
-        """Return which of these clusters the hub has no more, as far as it tells of any."""
-        if not self.clusters.listed:
+        """Return which of these clusters the hub has no more, as far as it tells of any.
+
+        While its ManagedClusters are not current, `clusters_late`, it tells of none.
+        """
+        if not self.clusters.listed or self.clusters_late.stale():
             return frozenset()
         there = self.clusters.objects
         return frozenset(name for name in clusters if ObjectKey("", name) not in there)
@@ -217,7 +223,7 @@ class HubState:
         kind = verdict.kind if isinstance(verdict, Valid) else ""
         named = frozenset() if after is None else self.targets(policy, kind, after).named
         self._refer(policy, named)
-        if meant(before) != meant(after):
+        if not same(meant(before), meant(after)):
             self._tell.policy(policy)
 
     def _refer(self, policy: PolicyId, named: frozenset[ObjectKey]) -> None:

@@ -7,7 +7,7 @@ now, parameters that cannot be read, a hub that is not listed yet keep what is p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Body
@@ -68,7 +68,18 @@ def look(
     found = state.targets(policy, source.kind, source.body)
     copies = desired(source, found, state.placements(found), placed, downstream)
     clusters = gone(copies.copies.keys() | placed.keys())
-    return Look(policy, copies, placed, clusters, body=source.body, kind=verdict, targets=found)
+    left = _without(copies, clusters)
+    return Look(policy, left, placed, clusters, body=source.body, kind=verdict, targets=found)
+
+
+def _without(wanted: Desired, gone: frozenset[str]) -> Desired:
+    """Want no copy for a cluster that is not there, and say so."""
+    lacking = [cluster for cluster in wanted.copies if cluster in gone]
+    if not lacking:
+        return wanted
+    copies = {cluster: copy for cluster, copy in wanted.copies.items() if cluster not in gone}
+    problems = (f"the hub has no ManagedCluster {cluster}" for cluster in lacking)
+    return replace(wanted, copies=copies, problems=(*wanted.problems, *problems))
 
 
 def unknown(placed: Mapping[str, Placed]) -> Desired:

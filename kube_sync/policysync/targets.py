@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from kube_sync.errors import Terminal
 from kube_sync.objects import ObjectKey
+from kube_sync.policysync.bodies import TOO_DEEP
 from kube_sync.policysync.copies import SYNCED, PolicyId
 from kube_sync.topology import GroupKind, View
 from kube_sync.topology.gateway import GATEWAY
@@ -54,6 +55,8 @@ class Hub:
 def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
     """Look up what a policy refers to; one that cannot be read is a problem."""
     own = GroupKind(policy.gvr.group, kind)
+    if body.get("spec") == TOO_DEEP:
+        return Targets(problem=f"the policy cannot be read: spec: {TOO_DEEP}")
     try:
         is_copy = text(body, "metadata", "annotations", SYNCED) == "true"
         found = [_looked_up(place, ref, policy, own, hub) for place, ref in _refs(body)]

@@ -196,6 +196,13 @@ def test_what_we_write_to_a_policy_concerns_nobody(world: World) -> None:
     assert world.concerned == [policy()]
 
 
+def test_a_number_that_becomes_true_concerns_the_copies(world: World) -> None:
+    world.add("login", metadata={"annotations": {}}, flag=1)
+    world.concerned.clear()
+    world.add("login", metadata={"annotations": {}}, flag=True)
+    assert world.concerned == [policy()]
+
+
 def test_a_deleted_policy_is_told_and_has_no_source(world: World) -> None:
     drop(world.state.policies(AUTH), ObjectKey("shop", "login"))
     assert world.concerned == [policy()]
@@ -456,3 +463,18 @@ def test_a_class_that_named_nothing_more_is_free_for_somebody_else(world: World)
     assert world.state.wanted(AUTH) is False
     drop(world.state.classes, MULTI)
     assert world.state._followed == {}
+
+
+def test_of_clusters_that_are_told_late_none_is_gone(world: World) -> None:
+    put(world.state.clusters, ObjectKey("", "east"))
+    _Listed(world.state.clusters).finish_now()
+    report = world.state.clusters_late.reporter("managedclusters")
+    report(None)
+    assert world.state.gone(["east", "west"]) == {"west"}
+    report("403: forbidden")
+    world.now += 100.0
+    assert world.state.gone(["east", "west"]) == frozenset()
+    report(None)  # it has still to tell what it missed
+    assert world.state.gone(["east", "west"]) == frozenset()
+    world.now += 6.0
+    assert world.state.gone(["east", "west"]) == {"west"}

@@ -15,7 +15,7 @@ from kube_sync.policysync.placers import Subject, subject_of
 from tests.fakes.copies import AUTH, policy
 from tests.fakes.http import failing
 from tests.fakes.hubs import Rig, rig_of
-from tests.unit.policysync.test_hubstate import put, slip
+from tests.unit.policysync.test_hubstate import _Listed, drop, put, slip
 
 LOGIN, KEY = policy("login"), ObjectKey("shop", "login")
 SYNCED = "kube-sync.io/Synced"
@@ -36,8 +36,12 @@ def nested(depth: int) -> Any:
 
 
 def deepen(rig: Rig, depth: int) -> None:
-    body = dict(rig.policy(LOGIN))
-    put(rig.state.policies(AUTH), KEY, **{**body, "spec": {**body["spec"], "x": nested(depth)}})
+    body = {n: v for n, v in rig.policy(LOGIN).items() if n not in ("apiVersion", "kind")}
+    kept = {n: v for n, v in body.pop("metadata").items() if n != "resourceVersion"}
+    body["spec"] = {**body["spec"], "x": nested(depth)}
+    if depth < 400:  # beyond, the fake API server is at its own end
+        kept = dict(rig.api.put(AUTH, KEY, metadata=kept, **body)["metadata"])
+    put(rig.state.policies(AUTH), KEY, metadata=kept, **body)
 
 
 @pytest.mark.parametrize("depth", [300, 480, 600, 900])
@@ -65,11 +69,19 @@ async def test_a_policy_that_is_nested_a_little_is_placed(rig: Rig) -> None:
     assert await rig.settle() == BOTH
 
 
-async def test_a_policy_that_cannot_be_read_says_why_on_the_hub(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("depth", "why"), [(150, "nested more than 100 levels deep"), (300, "nested too deeply")]
+)
+async def test_a_policy_that_cannot_be_read_says_why_on_the_hub(
+    rig: Rig, depth: int, why: str
+) -> None:
     await rig.settle()
-    deepen(rig, 300)
-    await rig.settle()
-    assert "nested more than 100 levels deep" in rig.said(LOGIN)[SYNCED][2]
+    deepen(rig, depth)
+    await rig.later(10)
+    assert why in rig.said(LOGIN)[SYNCED][2]
+    before = len(rig.writes)
+    await rig.later(10)
+    assert len(rig.writes) == before
 
 
 async def test_what_nobody_has_thought_of_is_the_trouble_of_one_policy(rig: Rig) -> None:
@@ -174,3 +186,40 @@ async def test_a_slip_in_the_parameters_removes_no_copy(rig: Rig, how: str) -> N
     assert await rig.later(5) == []
     assert await rig.later(5) == []
     assert len(rig.placer.there) == 1
+
+
+def register(rig: Rig, *clusters: str) -> None:
+    for cluster in clusters:
+        put(rig.state.clusters, ObjectKey("", cluster))
+    _Listed(rig.state.clusters).finish_now()
+
+
+async def test_a_cluster_that_the_hub_has_not_is_told_and_placed_on_when_it_comes(
+    rig: Rig,
+) -> None:
+    register(rig, "east")
+    assert await rig.settle() == ["apply login east"]
+    status, reason, said = rig.said(LOGIN)[SYNCED]
+    assert (status, reason) == ("False", "PlacementUnknown")
+    assert "the hub has no ManagedCluster west" in said
+    register(rig, "west")
+    assert await rig.settle() == ["apply login west"]
+    await rig.later(10)
+    assert "ManagedCluster" not in rig.said(LOGIN)[SYNCED][2]
+
+
+async def test_clusters_that_are_told_late_stop_no_placement_and_take_nothing(rig: Rig) -> None:
+    register(rig, "east")
+    rig.state.clusters_late.reporter("managedclusters")("403: forbidden")
+    assert await rig.settle() == BOTH
+    drop(rig.state.clusters, ObjectKey("", "east"))
+    assert await rig.later(10) == []
+    assert len(rig.placer.there) == 2
+
+
+async def test_a_cluster_that_leaves_has_its_copy_removed_at_once(tmp_path: Path) -> None:
+    async with rig_of(tmp_path, grace_seconds=600) as rig:
+        register(rig, "east", "west")
+        assert await rig.settle() == BOTH
+        drop(rig.state.clusters, ObjectKey("", "east"))
+        assert await rig.later(2) == ["remove login east"]
