@@ -134,8 +134,11 @@ class _Parts:
 
     async def tell(self) -> NoReturn:
         """Say who writes, and what is wrong with which spoke."""
-        readiness, lease = self._context.readiness, self.lease
+        readiness, lease, late = self._context.readiness, self.lease, False
         while True:
+            if late and not self.state.clusters_late.stale():
+                self.hub.add_all()  # what nobody could tell of clusters that left is known now
+            late = bool(self.state.clusters_late.stale())
             if lease.lacking is not None:
                 readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
             elif lease.held:

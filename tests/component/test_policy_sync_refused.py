@@ -1,0 +1,137 @@
+"""Policy sync wired as it is, on a fake hub: what may not be read any more takes nothing away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kube_sync.app.context import Context
+from kube_sync.app.policysync import policy_sync
+from kube_sync.kube.lease import LEASES
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability.readiness import Readiness
+from kube_sync.policysync.hubstate import (
+    CONFIGMAPS,
+    DEFINITIONS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    GRANTS,
+    MANAGED_CLUSTERS,
+)
+from kube_sync.policysync.placement import PLACEMENT_DECISIONS
+from kube_sync.policysync.works import WORKS
+from kube_sync.runtime.draining import Drain
+from kube_sync.runtime.services import Service
+from kube_sync.settings import Settings
+from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
+from tests.fakes.clients import kube_of
+from tests.fakes.copies import AUTH
+from tests.fakes.http import Fault, answer, failing
+from tests.unit.async_tools import running, until
+from tests.unit.policysync.test_hubstate import DEFINITION, WEB, World
+
+KINDS = {
+    GATEWAY_CLASSES: "GatewayClass",
+    GATEWAYS: "Gateway",
+    PLACEMENT_DECISIONS: "PlacementDecision",
+    DEFINITIONS: "CustomResourceDefinition",
+    CONFIGMAPS: "ConfigMap",
+    GRANTS: "ReferenceGrant",
+    WORKS: "ManifestWork",
+    MANAGED_CLUSTERS: "ManagedCluster",
+    AUTH: "AuthPolicy",
+}
+LOGIN = ObjectKey("shop", "login")
+ALLOWED = json.dumps({"status": {"allowed": True}}).encode()
+
+
+def hub(api: FakeApiServer) -> None:
+    """Put a class, a Gateway on two clusters and a policy of it there."""
+    whole = (GATEWAY_CLASSES, DEFINITIONS, MANAGED_CLUSTERS)
+    for gvr, kind in {**KINDS, LEASES: "Lease"}.items():
+        api.define(gvr, kind, namespaced=gvr not in whole, builtin=False)
+    state = World().state
+    stores = {
+        GATEWAY_CLASSES: (state.classes, ObjectKey("", "multi")),
+        GATEWAYS: (state.gateways, WEB),
+        PLACEMENT_DECISIONS: (state.decisions, ObjectKey("shop", "d1")),
+        DEFINITIONS: (state.definitions, DEFINITION),
+        CONFIGMAPS: (state.configmaps, ObjectKey("system", "params")),
+        AUTH: (state.policies(AUTH), ObjectKey("shop", "login")),
+    }
+    for gvr, (store, key) in stores.items():
+        content: dict[str, Any] = dict(store.objects[key])
+        metadata = content.pop("metadata")
+        kept = {n: v for n, v in metadata.items() if n in ("labels", "annotations")}
+        api.put(gvr, key, metadata=kept, **content)
+    for name in ("east", "west"):
+        api.put(MANAGED_CLUSTERS, ObjectKey("", name))
+    api.http.fault(
+        lambda r: r.path.endswith("selfsubjectaccessreviews"), answer(201, ALLOWED), times=1000
+    )
+
+
+def placed(api: FakeApiServer) -> set[str]:
+    return {f"{key.namespace} {key.name.split('-')[2]}" for key in api.objects(WORKS)}
+
+
+async def _run(service: Service) -> None:
+    await service()
+
+
+@asynccontextmanager
+async def syncing(folder: Path) -> AsyncGenerator[FakeApiServer]:
+    own: dict[str, Any] = {"policy_sync": {"grace_seconds": 0}}
+    async with fake_apiserver() as api, kube_of(api, folder) as kube, AsyncExitStack() as stack:
+        hub(api)
+        readiness = Readiness()
+        drain = Drain(1.0, readiness.waiting)
+        context = Context(msgspec.convert(own, Settings), readiness, stack, kube, drain)
+        async with running(*(_run(service) for service in policy_sync(context))):
+            await until(lambda: placed(api) == {"east login", "west login"})
+            yield api
+
+
+async def forbidden(api: FakeApiServer, gvr: GroupVersionResource) -> list[Fault]:
+    """Refuse a resource from now on, also to who watches it."""
+    await api.watched(gvr)
+    no = failing(403, "forbidden")
+    faults = [api.http.fault(one(gvr), no, times=10_000) for one in (lists, watches)]
+    api.compact()
+    asked = len(api.http.requests)
+    await until(lambda: any(map(lists(gvr), api.http.requests[asked:])))
+    return faults
+
+
+@pytest.mark.parametrize("gvr", KINDS, ids=str)
+async def test_a_resource_that_is_forbidden_after_the_start_takes_no_copy_away(
+    tmp_path: Path, gvr: GroupVersionResource
+) -> None:
+    async with syncing(tmp_path) as api:
+        faults = await forbidden(api, gvr)
+        api.put(AUTH, ObjectKey("shop", "another"), spec=api.get(AUTH, LOGIN)["spec"])
+        if gvr != AUTH:
+            await until(lambda: "east another" in placed(api))
+        assert {"east login", "west login"} <= placed(api)
+        for fault in faults:
+            api.http.faults.remove(fault)
+        await until(lambda: len(placed(api)) == 4)
+
+
+async def test_a_cluster_that_left_unseen_is_left_when_clusters_are_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_sync.app.policysync._LOOK", 0.05)
+    monkeypatch.setattr("kube_sync.policysync.currency._STEADY_SECONDS", 0.5)
+    async with syncing(tmp_path) as api:
+        faults = await forbidden(api, MANAGED_CLUSTERS)
+        api.delete(MANAGED_CLUSTERS, ObjectKey("", "west"))
+        for fault in faults:
+            api.http.faults.remove(fault)
+        await until(lambda: placed(api) == {"east login"})
