@@ -190,17 +190,23 @@ class World:
 
     def writes(self) -> Counter[str]:
         """How often what was written by policy sync, by the audit log."""
+        return Counter(
+            f"{one['verb']} {one['objectRef']['resource']}"
+            for one in self.audited()
+            if one["objectRef"]["resource"] in _COUNTED
+        )
+
+    def audited(self) -> list[Body]:
+        """What the audit log tells of policy sync's writes, oldest first."""
         assert self.stack.audit_log is not None
         whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
         ours = (MANAGER.encode(), b'"verb":"delete"')  # a delete names no manager
         found = [json.loads(line) for line in whole if any(one in line for one in ours)]
-        return Counter(
-            f"{one['verb']} {one['objectRef']['resource']}"
+        return [
+            one
             for one in found
-            if one["verb"] in ("create", "patch", "update", "delete")
-            and one["objectRef"]["resource"] in _COUNTED
-            and self.space in line_of(one)
-        )
+            if one["verb"] in ("create", "patch", "update", "delete") and self.space in line_of(one)
+        ]
 
     # Processes
 
@@ -227,10 +233,11 @@ class World:
             process.kill()
             await process.wait()
 
-    async def grant(self) -> None:
-        """Put the kubeconfigs of the spokes into Secrets on the hub."""
+    async def grant(self, **ways: Path) -> None:
+        """Put the kubeconfigs of the spokes into Secrets on the hub, or those of other ways."""
         for spoke in self.spokes:
-            content = base64.b64encode(spoke.kubeconfig.read_bytes()).decode()
+            kubeconfig = ways.get(spoke.name, spoke.kubeconfig)
+            content = base64.b64encode(kubeconfig.read_bytes()).decode()
             metadata = {"labels": {"kube-sync.io/spoke": "true"}}
             data = {"kubeconfig": content}
             await self.put(SECRETS, self.space, spoke.name, metadata=metadata, data=data)
