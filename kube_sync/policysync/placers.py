@@ -18,7 +18,7 @@ from kube_sync.errors import Retriable
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.placer import Placer
 from kube_sync.policysync.plan import Apply, Leave, Step
-from kube_sync.policysync.sending import Sending
+from kube_sync.policysync.sending import Fenced, Sending
 
 AT_ONCE: Final = 16  # steps under way through one placer
 _SLOW: Final = 5.0  # seconds; a step that failed after so long was to a spoke that hangs
@@ -109,6 +109,8 @@ class Placers:
             started = self._clock()
             try:
                 await self._send(way.placer, step)
+            except Fenced:
+                raise  # of the hub, and of whoever writes there: no spoke was slow
             except Retriable:
                 if self._clock() - started >= _SLOW:
                     self._resting[cluster] = self._clock() + _REST

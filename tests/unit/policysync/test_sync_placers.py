@@ -99,6 +99,20 @@ async def test_a_spoke_that_hangs_is_left_alone_for_a_moment(two: Two) -> None:
     assert two.second.steps == ["apply login west"]
 
 
+async def test_a_lease_that_runs_out_amid_a_step_leaves_no_spoke_alone(two: Two) -> None:
+    """It is the hub that was slow."""
+
+    def hang() -> None:
+        two.now += 15.0
+
+    two.second.during, two.second.failing = hang, {"west": Fenced("no answer")}
+    with pytest.raises(Fenced):
+        await two.placers.do(Apply(copy("west")))
+    two.second.during, two.second.failing = (lambda: None), {}
+    await two.placers.do(Apply(copy("west")))
+    assert two.second.steps == ["apply login west"]
+
+
 @pytest.mark.parametrize("error", [Retriable("at once"), Conflict("not ours")])
 async def test_a_spoke_that_answers_at_once_is_asked_again(two: Two, error: Exception) -> None:
     two.second.failing = {"west": error}  # type: ignore[dict-item]
