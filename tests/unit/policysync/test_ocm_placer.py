@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from kube_sync.errors import Conflict, Refused, Retriable
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.copies import MANAGER, PolicyId
+from kube_sync.policysync.copies import MANAGER, POLICY, PolicyId
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.works import LEAVING, SELECTOR, WORKS, work_key, work_of
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
@@ -276,3 +277,20 @@ async def test_a_work_that_was_made_anew_meanwhile_is_left_for_the_watch(
     world.api.http.fault(patches(WORKS), failing(409, mismatch))
     with pytest.raises(Retriable):
         await placer.apply(copy(rules=["a"]))
+
+
+async def test_a_work_of_another_policy_is_not_taken_over(world: World, placer: OcmPlacer) -> None:
+    await placer.apply(copy())
+    body = work_of(copy())
+    notes = {**body["metadata"]["annotations"], POLICY: "kuadrant.io/v1/authpolicies:x/login"}
+    world.change(WHERE, annotations=notes)
+    await until(lambda: policy() not in placer.policies())
+    with pytest.raises(Conflict, match="brings another policy"):
+        await placer.apply(copy())
+    assert world.writes == ["PATCH"]
+
+
+def test_the_name_of_a_work_has_sixteen_digits_and_fits_a_label() -> None:
+    name = work_key(copy(name="a" * 80)).name
+    assert len(name) == 63
+    assert re.fullmatch(r".*-[0-9a-f]{16}", name)
