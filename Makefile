@@ -13,10 +13,10 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo down up test check sbom bench clean
+.PHONY: help setup demo demo-policy-sync down up test check sbom bench clean
 
 help: ## Show what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
 
 setup: $(INSTALLED) ## Make .venv with the project and everything it needs in it
 
@@ -32,10 +32,13 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 demo: setup ## Tell the story on a real API server and OPA (STACK=compose: in containers)
 	@$(BIN)/python -m tools.demo up --stack $(STACK)
 
+demo-policy-sync: setup ## Tell how policies come from a hub to its spokes, on three real API servers
+	@$(BIN)/python -m tools.demo policy-sync
+
 up: setup ## Start the docker-compose stack
 	@$(BIN)/python -m tools.servers compose up
 
-down: ## Remove what demo and up left running
+down: ## Remove what demos and up left running
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m tools.demo down
 
 test: setup ## Run every test: unit, component, integration and end-to-end on real servers, Rego
@@ -58,7 +61,14 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
 	done
 	$$opa check --strict kube_sync/opa/inspect.rego
-	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac; do $$kustomize build "$$folder" >/dev/null; done
+	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac manifests/overlays/minimal manifests/overlays/production manifests/overlays/hub manifests/overlays/spoke; do $$kustomize build "$$folder" >/dev/null; done
+	$(BIN)/python -m tools.observing --check || { echo "make check: run $(BIN)/python -m tools.observing" >&2; exit 1; }
+	if promtool=$$($(BIN)/python -m tools.servers path promtool); then
+		$$promtool check rules manifests/prometheus/rules.yaml >/dev/null
+		$$promtool test rules manifests/prometheus/rules_test.yaml >/dev/null
+	else
+		echo "make check: the rules for Prometheus are left out, promtool is not to be had" >&2
+	fi
 	$(BIN)/python -m tools.supply check
 	$(BIN)/python -m tools.supply audit
 	echo "make check: all good"

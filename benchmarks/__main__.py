@@ -19,6 +19,7 @@ from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.metadata import measure_metadata
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
+from benchmarks.policysync import measure_policy_sync
 from benchmarks.remediation import measure_remediation
 from benchmarks.scheduling import measure_scheduling
 from benchmarks.topology import measure_topology
@@ -231,6 +232,10 @@ def main() -> None:
         "--scheduling", action="store_true", help="measure decisions on pods' scheduling alone"
     )
     parser.add_argument("--topology", action="store_true", help="measure topologies alone")
+    parser.add_argument("--policy-sync", action="store_true", help="measure policy sync alone")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="in which nothing happens: %(default)s"
+    )
     parser.add_argument(
         "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
     )
@@ -246,6 +251,8 @@ def main() -> None:
             found = measure_metadata(chosen.runs)
     elif chosen.topology:
         found = measure_topology(chosen.runs)
+    elif chosen.policy_sync:
+        found = asyncio.run(measure_policy_sync(chosen.runs, chosen.seconds))
     elif chosen.remediation:
         found = asyncio.run(measure_only_remediation(chosen.objects, chosen.runs))
     elif chosen.decisions:

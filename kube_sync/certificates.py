@@ -37,8 +37,10 @@ class Authority(KeyPair):
     """A key pair that may sign others."""
 
 
-def make_authority(common_name: str, lifetime: timedelta = LIFETIME) -> Authority:
-    """Make a self-signed certificate authority (P-256)."""
+def make_authority(
+    common_name: str, lifetime: timedelta = LIFETIME, now: datetime | None = None
+) -> Authority:
+    """Make a self-signed certificate authority (P-256), good from `now` on."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name)
     usage = x509.KeyUsage(
@@ -53,7 +55,7 @@ def make_authority(common_name: str, lifetime: timedelta = LIFETIME) -> Authorit
         decipher_only=False,
     )
     cert = (
-        _builder(name, name, key.public_key(), lifetime)
+        _builder(name, name, key.public_key(), lifetime, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -67,6 +69,7 @@ def issue(
     common_name: str,
     hosts: Sequence[str],
     lifetime: timedelta = LIFETIME,
+    now: datetime | None = None,
 ) -> KeyPair:
     """Issue a certificate for `hosts` (DNS names or IP addresses), as server and as client."""
     signer = x509.load_pem_x509_certificate(authority.cert_pem)
@@ -77,7 +80,7 @@ def issue(
     key = ec.generate_private_key(ec.SECP256R1())
     roles = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     cert = (
-        _builder(_name(common_name), signer.subject, key.public_key(), lifetime)
+        _builder(_name(common_name), signer.subject, key.public_key(), lifetime, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(roles), critical=False)
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
@@ -128,8 +131,9 @@ def _builder(
     issuer: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
     lifetime: timedelta,
+    now: datetime | None,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    now = now or datetime.now(UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

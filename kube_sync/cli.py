@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -22,11 +23,11 @@ from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.metadata import arguments as metadata
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
+from kube_sync.provisioning import arguments as provisioning
 from kube_sync.remediator import arguments as remediation
 from kube_sync.scheduling import arguments as scheduling
 from kube_sync.settings import (
     CONFIG_ENV,
-    Settings,
     Source,
     effective,
     fields,
@@ -62,7 +63,7 @@ Configuration comes from one YAML file (--config, or the variable {CONFIG_ENV});
 can be overridden by an environment variable (`kube-sync config --variables` lists them).
 """
 
-Run = Callable[[Settings], Awaitable[None]]
+Run = Callable[..., Awaitable[None]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         command = _command(commands, name, what, _service)
         command.set_defaults(service=name)
-        _declare_log_level(command)
+        _declare_service(command)
         if name == "remediate":
             remediation.declare(command, _remediation)
     declare(_command(commands, "analyze", WHAT, _analyze))
@@ -105,12 +106,12 @@ def _parser() -> argparse.ArgumentParser:
     metadata.declare(asked, _metadata)
     asked = _command(commands, "topology", charting.WHAT, _topology)
     asked.set_defaults(service="topology")
-    _declare_log_level(asked)
+    _declare_service(asked)
     charting.declare(asked)
     what = "bring the policies of a hub to its spokes"
     synced = _command(commands, "policy-sync", what, _service)
     synced.set_defaults(service="policy-sync")
-    _declare_log_level(synced)
+    _declare_service(synced)
     asks = synced.add_subparsers(title="of one that runs", metavar="ASK")
     what = "let through removals that wait, by the name that the readiness page gives"
     approve = asks.add_parser("approve", help=what, description=what[:1].upper() + what[1:] + ".")
@@ -124,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     config.add_argument(
         "--variables", action="store_true", help="list the environment variable of each field"
     )
+    provisioning.declare(_command(commands, "provision", provisioning.WHAT, _provision))
     what = "make a certificate authority and a server certificate"
     certs = _command(commands, "certs", what, _certs)
     certs.add_argument("--out", required=True, metavar="DIR", help="where the files go")
@@ -158,7 +160,13 @@ def _command(
     return command
 
 
-def _declare_log_level(command: argparse.ArgumentParser) -> None:
+def _declare_service(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait for files that are missing or wrong at the start, and say so on the readiness "
+        "page, instead of ending with status 2",
+    )
     command.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],
@@ -169,10 +177,12 @@ def _declare_log_level(command: argparse.ArgumentParser) -> None:
 
 def _service(arguments: argparse.Namespace) -> int:
     source = source_of(arguments.config, os.environ)
-    settings = source.load(source.read())
+    content = source.read()
+    settings = source.load(content)
     configure_logs(arguments.log_level)
     # Imported here: what talks to servers costs half a second that `config` need not pay.
     from kube_sync import app  # noqa: PLC0415
+    from kube_sync.observability import metrics  # noqa: PLC0415
 
     services: dict[str, Run] = {
         "replicate": partial(app.run_replicate, source=source),
@@ -182,7 +192,14 @@ def _service(arguments: argparse.Namespace) -> int:
         "topology": app.run_topology,
         "policy-sync": app.run_policy_sync,
     }
-    asyncio.run(_awaited(services[arguments.service](settings)))
+    metrics.build_info.labels(__version__, arguments.service).set(1)
+    run = services[arguments.service]
+    if arguments.wait:
+        # Until services run nothing else ends a process with id 1, for which there are no defaults.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        # Another configuration is for another process.
+        run = partial(run, patience=lambda: source.read() == content)
+    asyncio.run(_awaited(run(settings)))
     return 0
 
 
@@ -332,6 +349,22 @@ def _config(arguments: argparse.Namespace) -> int:
             print(f"{field.variable:45} {field.path}")  # noqa: T201 - the command's output
     else:
         print(effective(settings), end="")  # noqa: T201 - the command's output
+    return 0
+
+
+def _provision(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync import app  # noqa: PLC0415 - slow, as above
+
+    try:
+        done = asyncio.run(app.run_provision(settings, tokens_only=arguments.tokens_only))
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    print("\n".join(done) or "nothing to do")  # noqa: T201 - the command's output
     return 0
 
 

@@ -11,6 +11,7 @@ from kube_sync.app.commands import (
     run_replicate,
     run_topology,
 )
+from kube_sync.app.provisioning import run_provision
 
 __all__ = [
     "run_admit",
@@ -18,6 +19,7 @@ __all__ = [
     "run_approve",
     "run_approve_removals",
     "run_policy_sync",
+    "run_provision",
     "run_remediate",
     "run_replicate",
     "run_topology",

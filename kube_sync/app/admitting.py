@@ -20,6 +20,7 @@ from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
 from kube_sync.admission.way import PLACEMENT, nobody
 from kube_sync.app.context import Context
+from kube_sync.app.door import watch_door
 from kube_sync.app.systems import serve_systems
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import KubeCollection
@@ -29,6 +30,7 @@ from kube_sync.kube.lease import Lease
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
+from kube_sync.opa.client import opa_client
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
@@ -77,7 +79,7 @@ async def admit(context: Context) -> list[Service]:
     )
     readiness.met("start")
     probe = partial(probing, judge, readiness.reporter("opa"))
-    services += [tls.follow, probe, recorder.run]
+    services += [tls.follow, probe, recorder.run, *await _door(context)]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
@@ -87,6 +89,16 @@ async def admit(context: Context) -> list[Service]:
         report = _gate_report(gate, found, readiness.reporter(name))
         services.append(Reflector(name, source, found, report).run)
     return services
+
+
+async def _door(context: Context) -> list[Service]:
+    """Return what watches whether the OPA that is asked asks back who calls."""
+    settings = context.settings
+    elsewhere = settings.admission.engine.url or settings.enforce_scheduling_policy.url
+    if elsewhere or settings.opa.token_file is None:
+        return []
+    opa = await context.stack.enter_async_context(opa_client(settings.opa))
+    return [partial(watch_door, opa, settings.opa.url, context.readiness)]
 
 
 class News:
@@ -106,6 +118,7 @@ def _registrations(context: Context, kept: Sequence[_Keeping], news: News) -> li
     settings = context.settings
     if settings.admission.registration.name is None:
         return []
+    metrics.admission_registration_kept.set(1)
     identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
     lease = Lease(context.kube, settings.coordination.namespace, LEASE, identity, news=news.tell)
     services: list[Service] = [lease.run]

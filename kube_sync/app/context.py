@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
 
+from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
@@ -17,6 +20,19 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.settings import Settings, parse_listen
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+T = TypeVar("T")
+
+_AGAIN_SECONDS = 2.0
+
+# Whether to try once more after what is wrong at the start; False: it is for somebody else to mend.
+Patience = Callable[[], bool]
+
+
+def impatient() -> bool:
+    """Try nothing again."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +47,49 @@ class Context:
 
 
 @asynccontextmanager
-async def process(settings: Settings, port: int) -> AsyncGenerator[Context]:
+async def process(
+    settings: Settings, port: int, patience: Patience = impatient
+) -> AsyncGenerator[Context]:
     """Serve metrics and readiness, by default on `port`, and reach the API server."""
     readiness = Readiness()
     readiness.waiting("start", "starting")
     address = parse_listen("observe.listen", settings.observe.listen or f"0.0.0.0:{port}")
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(observability_app(readiness), address))
-        kube = await stack.enter_async_context(kube_client(settings.kubernetes))
+        kube = await _tried(
+            lambda: stack.enter_async_context(kube_client(settings.kubernetes)), readiness, patience
+        )
         metrics.config_valid.set(1)  # or it would not have come so far
         log.info("started", api_server=kube.server, opa=settings.opa.url)
         drain = Drain(settings.admission.drain_seconds, readiness.waiting)
         yield Context(settings, readiness, stack, kube, drain)
+
+
+async def begun(
+    context: Context, start: Callable[[Context], Awaitable[T]], patience: Patience
+) -> T:
+    """Return what `start` returns, with what it has opened kept open. Raises Misconfigured.
+
+    With patience it is tried again: what it opened before it failed is closed first.
+    """
+
+    async def once() -> T:
+        async with AsyncExitStack() as stack:
+            started = await start(replace(context, stack=stack))
+            context.stack.push_async_exit(stack.pop_all())
+            return started
+
+    return await _tried(once, context.readiness, patience)
+
+
+async def _tried(
+    attempt: Callable[[], Awaitable[T]], readiness: Readiness, patience: Patience
+) -> T:
+    while True:
+        try:
+            return await attempt()
+        except Misconfigured as error:
+            if not patience():
+                raise
+            readiness.waiting("start", str(error))
+        await asyncio.sleep(_AGAIN_SECONDS)

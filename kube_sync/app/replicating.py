@@ -7,6 +7,7 @@ from functools import partial
 
 from kube_sync.app.conditions import keep_conditions
 from kube_sync.app.context import Context
+from kube_sync.app.door import watch_door
 from kube_sync.app.scheduling import install_defaults
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
@@ -40,6 +41,8 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     token = TokenFile(decisions.token_file)
     token.current()
     services: list[Service] = [replicator.run, *keep_conditions(context, opa)]
+    if settings.opa.token_file is not None:
+        services.append(partial(watch_door, opa, settings.opa.url, context.readiness))
     if "scheduling" in settings.builtin:
         services.append(install_defaults(context, opa))
     tls = None

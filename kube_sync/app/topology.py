@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Final, NoReturn
 
 from kube_sync.app.context import Context
 from kube_sync.kube.lease import Lease
+from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.machinery import Machinery
 from kube_sync.machinery.writer import Address, Addresses
 from kube_sync.observability.readiness import Readiness
@@ -34,14 +36,14 @@ def topology(context: Context) -> list[Service]:
     """Return what keeps the topology and writes what it says, while the Lease is held."""
     readiness, news = context.readiness, asyncio.Event()
     world, api = World(news.set), gateway_api()
-    followed = FollowedKinds(context.kube, world, readiness, news.set, Chooser(api.kinds))
+    chooser = Chooser(api.kinds)
+    followed = FollowedKinds(context.kube, world, readiness, news.set, chooser)
     namespace = context.settings.coordination.namespace
     readiness.noted("statuses", "not looked at yet")
 
-    def held() -> None:
-        controller.wake()
-
-    lease = _lease(context, namespace, held)
+    # The controller, which it wakes, is made of it.
+    lease = _lease(context, namespace, lambda: controller.wake())  # noqa: PLW0108
+    looks = Looks()
     machinery = Machinery(
         context.kube,
         world.get,
@@ -49,6 +51,8 @@ def topology(context: Context) -> list[Service]:
         lambda: lease.remaining,
         namespace,
         lambda detail: readiness.noted("statuses", detail),
+        unseen=lambda: tuple(followed.unseen),
+        looks=looks,
     )
     live = LiveTopology(world, followed, api.kinds, api.links)
     controller = Controller(
@@ -58,10 +62,26 @@ def topology(context: Context) -> list[Service]:
         lease,
         readiness.reporter("topology"),
         heeds=machinery.heeds,
+        withheld=lambda: withheld(followed.unseen, chooser.kinds),
     )
     readiness.waiting("topology", "nothing is listed yet")
     readiness.met("start")
-    return [followed.run, lease.run, controller.run, lambda: _tell(lease, readiness)]
+    return [
+        followed.run,
+        lease.run,
+        controller.run,
+        partial(looks.run, controller.wake),
+        lambda: _tell(lease, readiness),
+    ]
+
+
+def withheld(unseen: Mapping[GroupKind, str], kinds: Collection[GroupKind]) -> list[str]:
+    """Name, of the `kinds` that policies target, those that are there and were never listed.
+
+    Without them targets seem not to be there. Kinds of policies that were not listed are left
+    alone one by one: who installs one need not know of this process.
+    """
+    return [f"{kind} ({unseen[kind]})" for kind in sorted(unseen) if kind in kinds]
 
 
 def _lease(context: Context, namespace: str, news: Callable[[], None]) -> Lease:
@@ -75,8 +95,11 @@ def _addresses(followed: FollowedKinds) -> Addresses:
         if choice is None:
             return None
         version = followed.version(choice.gvr)
-        lists = version is not None and version.type_of("status", "ancestors") == "array"
-        return Address(choice.gvr, lists)
+        if version is None:
+            return Address(choice.gvr, lacking="its CustomResourceDefinition is not known")
+        if version.type_of("status", "ancestors") != "array":
+            return Address(choice.gvr, lacking="its schema has no array status.ancestors")
+        return Address(choice.gvr, ancestors=True)
 
     return address
 

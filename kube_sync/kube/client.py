@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Protocol
 
 import aiohttp
@@ -18,6 +18,7 @@ import msgspec
 from kube_sync import __version__
 from kube_sync.errors import Conflict, Expired, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.credentials import Credentials
+from kube_sync.observability import metrics
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.settings import Kubernetes
 
@@ -138,7 +139,7 @@ class KubeClient:
         # Uncompressed: the API server takes longer to compress a page than to send it.
         headers |= {"Accept-Encoding": "identity"} | await self._credentials.headers()
         self._tls = self._credentials.tls(self._tls)
-        with retriable(f"API server {self.server}"):
+        with retriable(f"API server {self.server}"), _counted(method) as answered:
             async with self._session.request(
                 method,
                 self.server + path,
@@ -150,6 +151,7 @@ class KubeClient:
                 server_hostname=self._credentials.server_name,
                 allow_redirects=False,
             ) as response:
+                answered(response.status)
                 if not 200 <= response.status < 300:  # noqa: PLR2004 - HTTP's own
                     raise await self._failure(response)
                 yield response
@@ -162,6 +164,23 @@ class KubeClient:
             await response.read(),
             retry_after=response.headers.get("Retry-After"),
         )
+
+
+@contextmanager
+def _counted(method: str) -> Iterator[Callable[[int], None]]:
+    """Count one request as soon as its answer begins, or once it is known that none does."""
+    counted = False
+
+    def count(status: int | str) -> None:
+        nonlocal counted
+        counted = True
+        metrics.api_requests.labels(method, str(status)).inc()
+
+    try:
+        yield count
+    finally:
+        if not counted:
+            count("none")
 
 
 def failure(code: int, body: bytes, retry_after: str | None = None) -> SyncError:

@@ -92,6 +92,7 @@ class Reflector:
         self._counted = {t: metrics.reflector_events.labels(name, t) for t in _EVENTS}
         self._counted_other = metrics.reflector_events.labels(name, "other")
         self._bytes = metrics.reflector_bytes.labels(name)
+        metrics.reflector_failures.labels(name)  # 0 is told too: a first failure is a rise
 
     async def run(self) -> NoReturn:
         """List once, then watch for ever; list again only when told Expired."""

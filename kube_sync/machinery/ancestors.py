@@ -3,7 +3,9 @@
 An ancestor is a Gateway at or above a target (PolicyAncestorStatus: implementations should use the
 Gateway); where there is none, the target itself; where no target is there, what the policy names;
 where what it names cannot be read or said, the policy itself. Keeps true: what is said with respect
-to an ancestor is what is so on the paths through it, and of the targets that are at or below it.
+to an ancestor is what is so on the paths through it, and of the targets that are at or below it. Of
+the Gateway API's own policies it is not said that they are in force: another controller carries
+them out, and it alone knows.
 """
 
 from __future__ import annotations
@@ -13,9 +15,15 @@ from collections.abc import Iterable, Iterator
 from kube_sync.machinery.conditions import Said
 from kube_sync.machinery.entries import Entry
 from kube_sync.machinery.references import can_be_said, to_node, to_target
+from kube_sync.machinery.slices import exhaust
 from kube_sync.topology import NAMESPACE, Condition, EffectivePolicy, Locator, Topology, locator
+from kube_sync.topology.conditions import EFFECTS
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import GATEWAY
+
+_SLICE = 2000  # policies or paths
+# Groups of the Gateway API: who implements it enforces their policies.
+_OTHERS = frozenset({"gateway.networking.k8s.io", "gateway.networking.x-k8s.io"})
 
 
 class Ancestors:
@@ -26,18 +34,21 @@ class Ancestors:
         self._spaces: dict[str, Locator] = {}
         self._above: dict[Locator, tuple[Locator, ...]] = {}  # by the target: its ancestors
         # By the policy: its ancestors, and of which targets each is.
-        self._below = {policy: self._by_ancestor(policy) for policy in topology.policies}
-        self._any = {ancestor for below in self._below.values() for ancestor in below}
+        self._below: dict[Locator, dict[Locator, list[Locator]]] = {}
+        self._any: set[Locator] = set()
         # By the policy and the ancestor: what the policy is part of on paths through that.
         self._parts: dict[tuple[Locator, Locator], dict[int, Combined]] = {}
-        for kind in topology.policy_kinds:
-            self._look(topology.effective(kind))
         self._whole: dict[Locator, list[Condition]] = {}
-        for condition in topology.conditions():
-            self._whole.setdefault(condition.locator, []).append(condition)
+        self._near: dict[Locator, tuple[Locator, ...]] = {}
+        self._looking = self._look_at_all()
+
+    def slices(self) -> Iterator[None]:
+        """Look at all paths, slice by slice; who asks before the end has the rest looked at."""
+        return self._looking
 
     def of(self, policy: Locator) -> list[Entry]:
         """Return the entries of a policy."""
+        exhaust(self._looking)
         below = sorted(self._below[policy].items())
         if not below:
             return list(self._without_targets(policy))
@@ -61,9 +72,23 @@ class Ancestors:
             found = self._above[target] = tuple(gateways) or (target,)
         return found
 
-    def _look(self, found: Iterable[EffectivePolicy]) -> None:
+    def _look_at_all(self) -> Iterator[None]:
+        for number, policy in enumerate(self._topology.policies, 1):
+            below = self._below[policy] = self._by_ancestor(policy)
+            self._any.update(below)
+            if number % _SLICE == 0:
+                yield
+        for kind in sorted(self._topology.policy_kinds):
+            yield from self._look(self._topology.effective(kind))
+        yield
+        for condition in self._topology.conditions():
+            self._whole.setdefault(condition.locator, []).append(condition)
+
+    def _look(self, found: Iterable[EffectivePolicy]) -> Iterator[None]:
         seen: set[tuple[int, tuple[Locator, ...]]] = set()
-        for one in found:
+        for number, one in enumerate(found, 1):
+            if number % _SLICE == 0:
+                yield
             if one.combined is None:
                 continue
             around = self._around(one)
@@ -80,11 +105,16 @@ class Ancestors:
         """Return the ancestors on a path: nodes, what they are of, and what they lie in."""
         found: dict[Locator, None] = {}
         for name in one.path:
-            node = self._topology[name]
-            for near in (self._space(node.namespace), node.owner, name):
-                if near is not None and near in self._any:
-                    found[near] = None
+            near = self._near.get(name)
+            if near is None:
+                near = self._near[name] = self._nearby(name)
+            found.update(dict.fromkeys(near))
         return tuple(found)
+
+    def _nearby(self, name: Locator) -> tuple[Locator, ...]:
+        node = self._topology[name]
+        near = (self._space(node.namespace), node.owner, name)
+        return tuple(one for one in near if one is not None and one in self._any)
 
     def _space(self, namespace: str) -> Locator:
         space = self._spaces.get(namespace)
@@ -94,16 +124,17 @@ class Ancestors:
 
     def _at(self, policy: Locator, ancestor: Locator, targets: list[Locator]) -> tuple[Said, ...]:
         parts = self._parts.get((policy, ancestor), {}).values()
-        return _said(self._topology.conditions_of(policy, targets, parts))
+        return self._said(policy, self._topology.conditions_of(policy, targets, parts))
 
     def _without_targets(self, policy: Locator) -> Iterator[Entry]:
         read, _ = self._topology.policy(policy)
-        kinds, said = self._topology.kinds, _said(self._whole.get(policy, ()))
+        kinds, said = self._topology.kinds, self._said(policy, self._whole.get(policy, ()))
         named = [to_target(ref, kinds.get(ref.kind), read.node.namespace) for ref in read.refs]
         references = [reference for reference in named if can_be_said(reference)]
         for reference in references or [to_node(self._topology, policy)]:
             yield Entry(reference, said)
 
-
-def _said(conditions: Iterable[Condition]) -> tuple[Said, ...]:
-    return tuple(sorted(Said(*condition[1:]) for condition in conditions))
+    def _said(self, policy: Locator, conditions: Iterable[Condition]) -> tuple[Said, ...]:
+        others = self._topology[policy].kind.group in _OTHERS
+        found = (Said(*one[1:]) for one in conditions if not (others and one.type in EFFECTS))
+        return tuple(sorted(found))

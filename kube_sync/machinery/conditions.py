@@ -52,7 +52,7 @@ def merged(
 
     Raises Malformed where a generation is none.
     """
-    left = {one.type: one for one in wanted}
+    left = {one.type: one for one in wanted if ours(one.type)}
     result: list[Json] = []
     for old in found:
         kind = old.get("type")
@@ -73,6 +73,11 @@ def newer(found: Json, about: About) -> bool:
     return observed is not None and about.generation is not None and observed > about.generation
 
 
+def untimed(condition: Json) -> Json:
+    """Return a condition without its time."""
+    return {name: value for name, value in condition.items() if name != _TIME}
+
+
 def affects(type_: object) -> bool:
     """Tell whether a condition of this type says that policies affect a target."""
     said = str(type_)
@@ -81,7 +86,8 @@ def affects(type_: object) -> bool:
 
 def stands(type_: object) -> bool:
     """Tell whether a condition of this type says where a policy stands."""
-    return type_ in _STANDING or str(type_).startswith(f"{DOMAIN}/")
+    said = str(type_)  # whatever it is, also what no set can be asked for
+    return said in _STANDING or said.startswith(f"{DOMAIN}/")
 
 
 def _dated(new: Said, old: Json, about: About) -> Json:

@@ -8,14 +8,22 @@ are left out depends on names alone, and those that are not say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
-from kube_sync.machinery.conditions import CONTROLLER, DOMAIN, About, Json, Said, merged, newer
-from kube_sync.machinery.conditions import stands as says_standing
+from kube_sync.machinery.conditions import (
+    CONTROLLER,
+    DOMAIN,
+    About,
+    Json,
+    Said,
+    merged,
+    newer,
+    stands,
+)
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.shapes import items
 
@@ -51,8 +59,17 @@ class Merged(NamedTuple):
     left_out: int
 
 
-def merge(listed: Listed, found: Sequence[Any], wanted: Iterable[Entry], about: About) -> Merged:
-    """Put our entries among those of others. Raises Malformed for one of ours that is none."""
+def merge(
+    listed: Listed,
+    found: Sequence[Any],
+    wanted: Iterable[Entry],
+    about: About,
+    ours: Callable[[object], bool] = stands,
+) -> Merged:
+    """Put our entries among those of others. Raises Malformed for one of ours that is none.
+
+    `ours` tells by the type which conditions of our entries are to be said anew.
+    """
     left = {_key(entry.reference): entry for entry in wanted}
     others = sum(1 for old in found if not _yields(listed, old, left, about))
     fitting = sorted(left)[: max(0, listed.most - others)]
@@ -62,8 +79,8 @@ def merge(listed: Listed, found: Sequence[Any], wanted: Iterable[Entry], about: 
         if not _yields(listed, old, left, about):
             result.append(old)
         elif (new := said.pop(_key(old.get(listed.reference)), None)) is not None:
-            result.append(_entry(listed, new, items(old, "conditions"), about))
-    result += [_entry(listed, new, (), about) for _, new in sorted(said.items())]
+            result.append(_entry(listed, new, items(old, "conditions"), about, ours))
+    result += [_entry(listed, new, (), about, ours) for _, new in sorted(said.items())]
     return Merged(result, len(left) - len(fitting))
 
 
@@ -83,8 +100,14 @@ def _yields(listed: Listed, old: Any, wanted: Mapping[_Key, Entry], about: About
     return not any(newer(condition, about) for condition in items(old, "conditions"))
 
 
-def _entry(listed: Listed, new: Entry, found: Iterable[Json], about: About) -> Json:
-    conditions = merged(found, new.conditions, about, says_standing)
+def _entry(
+    listed: Listed,
+    new: Entry,
+    found: Iterable[Json],
+    about: About,
+    ours: Callable[[object], bool],
+) -> Json:
+    conditions = merged(found, new.conditions, about, ours)
     return {
         listed.reference: dict(new.reference),
         "controllerName": CONTROLLER,

@@ -2,31 +2,35 @@
 
 Level-based: everything is looked at each time, and what is right is not written; so it makes no
 difference how often, after which events and after which failures it is called. It must be called by
-who holds the Lease, one call after the other.
+who holds the Lease, one call after the other. What may go well at once is asked for again by
+raising; what cannot before somebody changes something is told, and looked at again later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from kube_sync.errors import Retriable, SyncError
+from kube_sync.errors import Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.machinery.heeding import matter
 from kube_sync.machinery.latest import Latest
+from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.picture import Picture
 from kube_sync.machinery.plan import Planner, Step
 from kube_sync.machinery.sending import Sending
-from kube_sync.machinery.writer import Addresses, Writer
+from kube_sync.machinery.writer import Addresses, Trouble, Writer
 from kube_sync.topology import GroupKind, Locator, Node, Topology
+from kube_sync.topology.affected import condition_type
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.workflow import Reconciliation, Workflow
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.shapes import UNREADABLE, reason
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -46,20 +50,27 @@ class Machinery:
         namespace: str,
         note: Callable[[str], None],
         *,
+        unseen: Callable[[], Collection[GroupKind]] = tuple,
+        looks: Looks | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`held` returns the newest state of an object; `fence`: for how many seconds we may write.
 
-        The picture is in `namespace`; `note` is told how statuses go, in words.
+        The picture is in `namespace`; `note` is told how statuses go, in words. `unseen` tells of
+        which kinds nobody knows the objects, `looks` is told when to look again,
+        on the same clock.
         """
         sending = Sending(fence)
         self._latest = Latest(held)
         self._addresses = addresses
-        self._writer = Writer(client, addresses, sending, self._latest)
+        self._writer = Writer(client, addresses, sending, self._latest, clock=clock)
         self._picture = Picture(client, sending, namespace)
         self._note = note
+        self._unseen = unseen
+        self._looks = looks or Looks(clock=clock)
         self._now = now
-        self._complaints: Mapping[Locator, str] = {}
+        self._complaints: Mapping[str, str] = {}
 
     @property
     def workflow(self) -> Workflow:
@@ -75,14 +86,20 @@ class Machinery:
         return matter(known) != matter(event.new)
 
     async def statuses(self, reconciliation: Reconciliation) -> None:
-        """Bring the statuses of all objects up to date. Raises Retriable where some are not."""
+        """Bring the statuses of all objects up to date. Raises Retriable where some may go well."""
         # For people only: nothing goes by it.
         now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        planner = Planner(reconciliation.topology, self._tells, now)
+        # What was said of kinds of which nobody knows the objects now stands.
+        keeps = frozenset(condition_type(kind) for kind in self._unseen())
+        planner = Planner(reconciliation.topology, self._tells, now, keeps)
+        await planner.look()
         self._latest.tidy()
         troubles = await self._writer.write(self._steps(planner))
-        self._complain(planner.complaints)
-        self._tell(troubles, planner.complaints)
+        said = self._untold(planner.topology) | planner.complaints
+        self._complain(said)
+        again = [one.until for one in troubles.values() if one.until is not None]
+        self._looks.looked(min(again, default=None))
+        self._tell(troubles, said)
 
     async def picture(self, reconciliation: Reconciliation) -> None:
         """Bring the picture up to date. Raises SyncError."""
@@ -91,6 +108,15 @@ class Machinery:
     def _tells(self, kind: GroupKind) -> bool:
         address = self._addresses(kind)
         return address is not None and address.ancestors
+
+    def _untold(self, topology: Topology) -> dict[str, str]:
+        """Return why nothing can be said of policies, by their kinds."""
+        addresses = {kind: self._addresses(kind) for kind in topology.policy_kinds}
+        return {
+            str(kind): f"nothing is said of its policies: {one.lacking or 'no status.ancestors'}"
+            for kind, one in addresses.items()
+            if one is not None and not one.ancestors
+        }
 
     async def _steps(self, planner: Planner) -> AsyncIterator[Step]:
         for number, node in enumerate(_objects(planner.topology), 1):
@@ -103,34 +129,33 @@ class Machinery:
         try:
             current = self._latest.get(node.locator)
             return None if current is None else planner.step(node, current)
-        except Malformed as error:
-            planner.complaints[node.locator] = f"its status is left as it is: {error}"
+        except UNREADABLE as error:  # whatever is there, it is the trouble of one object
+            planner.complaints[node.locator] = f"its status is left as it is: {reason(error)}"
             return None
 
-    def _complain(self, complaints: Mapping[Locator, str]) -> None:
+    def _complain(self, complaints: Mapping[str, str]) -> None:
         """Say once what no write can help."""
         for name, complaint in sorted(complaints.items()):
             if self._complaints.get(name) != complaint:
                 log.warning("status_incomplete", locator=name, reason=complaint)
         self._complaints = complaints
 
-    def _tell(
-        self, troubles: Mapping[Locator, SyncError], complaints: Mapping[Locator, str]
-    ) -> None:
+    def _tell(self, troubles: Mapping[Locator, Trouble], complaints: Mapping[str, str]) -> None:
         if not troubles:
             self._note(_listed("ok but for", complaints) if complaints else "ok")
             return
-        message = _listed("statuses not written", {n: str(e) for n, e in troubles.items()})
+        message = _listed("statuses not written", {n: one.reason for n, one in troubles.items()})
         self._note(message)
-        asked = [e.retry_after for e in troubles.values() if isinstance(e, Retriable)]
-        raise Retriable(message, max((seconds for seconds in asked if seconds), default=None))
+        soon = [one for one in troubles.values() if one.until is None]
+        if soon:
+            raise Retriable(message, max((one.after for one in soon if one.after), default=None))
 
 
 def _objects(topology: Topology) -> Collection[Node]:
     return [node for node in topology.nodes() if node.owner is None]
 
 
-def _listed(what: str, said: Mapping[Locator, str]) -> str:
+def _listed(what: str, said: Mapping[Any, str]) -> str:
     first = "; ".join(f"{name}: {said[name]}" for name in sorted(said)[:_NAMED])
     more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
     return f"{what}: {first}{more}"

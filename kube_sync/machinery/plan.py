@@ -8,12 +8,13 @@ resourceVersion that was read, a list that is a map has our conditions alone app
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kube_sync.machinery.ancestors import Ancestors
-from kube_sync.machinery.conditions import About, Json, Said, affects, merged
+from kube_sync.machinery.conditions import CONTROLLER, About, Json, Said, affects, merged, stands
 from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, Listed, merge
 from kube_sync.machinery.targets import Affected
 from kube_sync.objects import ObjectKey
@@ -64,20 +65,27 @@ Step = Apply | Replace
 class Planner:
     """What is to be said of the objects of a topology as it is now; `now` as in RFC 3339.
 
-    `tells` tells of which kinds of policies the status has ancestors. What does not fit is said
-    in `complaints`, by the object.
+    `tells` tells of which kinds of policies the status has ancestors; conditions of targets whose
+    types are in `keeps` stay as they are. What does not fit is said in `complaints`, by the object.
     """
 
     topology: Topology
     tells: Callable[[GroupKind], bool]
     now: str
-    complaints: dict[Locator, str] = field(default_factory=dict)
+    keeps: frozenset[str] = frozenset()
+    complaints: dict[str, str] = field(default_factory=dict)
     _ancestors: Ancestors = field(init=False)
     _affected: Affected = field(init=False)
 
     def __post_init__(self) -> None:
         self._ancestors = Ancestors(self.topology)
         self._affected = Affected(self.topology)
+
+    async def look(self) -> None:
+        """Look at the whole topology while others run, who may not change it."""
+        for slices in (self._affected.slices(), self._ancestors.slices()):
+            for _ in slices:
+                await asyncio.sleep(0)
 
     def has_place(self, node: Node) -> bool:
         """Tell whether the status of such an object is ours to say something in."""
@@ -92,7 +100,8 @@ class Planner:
         if node.role is Role.POLICY:
             return self._listed(ANCESTORS, self._ancestors.of(node.locator), node, current)
         if node.kind in ROUTES:
-            return self._listed(PARENTS, self._affected.entries(node), node, current)
+            wanted = [*self._kept(current), *self._affected.entries(node)]
+            return self._listed(PARENTS, wanted, node, current)
         return self._applied(node, current)
 
     def _about(self, node: Node) -> About:
@@ -104,7 +113,7 @@ class Planner:
         self, listed: Listed, wanted: Iterable[Entry], node: Node, current: Body
     ) -> Step | None:
         found = _list(current, listed.field)
-        entries, left_out = merge(listed, found, wanted, self._about(node))
+        entries, left_out = merge(listed, found, wanted, self._about(node), self._stands)
         if left_out:
             self.complaints[node.locator] = f"status.{listed.field}: {left_out} do not fit"
         if entries == found:
@@ -112,11 +121,25 @@ class Planner:
         key, version = ObjectKey(node.namespace, node.name), _version(current)
         return Replace(node.locator, node.kind, key, version, {listed.field: entries})
 
+    def _affects(self, type_: object) -> bool:
+        return affects(type_) and str(type_) not in self.keeps
+
+    def _stands(self, type_: object) -> bool:
+        return stands(type_) and str(type_) not in self.keeps
+
+    def _kept(self, current: Body) -> Iterable[Entry]:
+        """Yield entries without anything to say, where something that is there is to stay."""
+        for one in items(current, "status", PARENTS.field) if self.keeps else ():
+            said = {str(condition.get("type")) for condition in items(one, "conditions")}
+            reference = one.get(PARENTS.reference)
+            if one.get("controllerName") == CONTROLLER and said & self.keeps and reference:
+                yield Entry(reference, ())
+
     def _applied(self, node: Node, current: Body) -> Step | None:
         removals, status = list[str](), dict[str, Any]()
         found = list(items(current, "status", "conditions"))
         conditions = self._conditions(node.locator, node, found)
-        removals += _removals(found, conditions, "/status/conditions")
+        removals += self._removals(found, conditions, "/status/conditions")
         right = _holds(found, conditions)
         if conditions:
             status["conditions"] = conditions
@@ -124,7 +147,7 @@ class Planner:
         for index, listener in enumerate(listeners):
             name, found = text(listener, "name"), list(items(listener, "conditions"))
             conditions = self._conditions(Locator(f"{node.locator}#{name}"), node, found)
-            removals += _removals(found, conditions, f"/status/listeners/{index}/conditions")
+            removals += self._removals(found, conditions, f"/status/listeners/{index}/conditions")
             right = right and _holds(found, conditions)
             if conditions:
                 entry = {"name": name, "conditions": conditions}
@@ -137,12 +160,21 @@ class Planner:
 
     def _conditions(self, place: Locator, node: Node, found: Sequence[Json]) -> list[Json]:
         wanted: Sequence[Said] = self._affected.of(place)
-        ours = [condition for condition in found if affects(condition.get("type"))]
+        ours = [condition for condition in found if self._affects(condition.get("type"))]
         room = max(0, _MOST - _LEFT_TO_OTHERS - (len(found) - len(ours)))
         if node.kind in _LIMITED and len(wanted) > room:
             self.complaints[place] = f"{len(wanted) - room} conditions do not fit"
             wanted = wanted[:room]
-        return merged(ours, wanted, self._about(node), affects)
+        return merged(ours, wanted, self._about(node), self._affects)
+
+    def _removals(self, found: Sequence[Json], wanted: Iterable[Json], where: str) -> list[str]:
+        """Return where conditions of ours are that are not to be, from the last to the first."""
+        types = {condition.get("type") for condition in wanted}
+        return [
+            f"{where}/{index}"
+            for index, condition in reversed(list(enumerate(found)))
+            if self._affects(condition.get("type")) and condition.get("type") not in types
+        ]
 
 
 _PLACES = frozenset({GATEWAY_CLASS, GATEWAY, SERVICE, NAMESPACE, *ROUTES})
@@ -150,16 +182,6 @@ _PLACES = frozenset({GATEWAY_CLASS, GATEWAY, SERVICE, NAMESPACE, *ROUTES})
 
 def _holds(found: Sequence[Json], wanted: Iterable[Json]) -> bool:
     return all(condition in found for condition in wanted)
-
-
-def _removals(found: Sequence[Json], wanted: Iterable[Json], where: str) -> list[str]:
-    """Return where conditions of ours are that are not to be, from the last to the first."""
-    types = {condition.get("type") for condition in wanted}
-    return [
-        f"{where}/{index}"
-        for index, condition in reversed(list(enumerate(found)))
-        if affects(condition.get("type")) and condition.get("type") not in types
-    ]
 
 
 def _list(body: Body, name: str) -> list[Any]:

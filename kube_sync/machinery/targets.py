@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kube_sync.machinery.conditions import Json, Said
 from kube_sync.machinery.entries import Entry
+from kube_sync.machinery.slices import exhaust
 from kube_sync.topology import GroupKind, Locator, Node, Topology
-from kube_sync.topology.affected import condition_type, effects, message
+from kube_sync.topology.affected import Effect, condition_type, effects, message
 from kube_sync.topology.gateway import GATEWAY, LISTENER, ROUTES
 from kube_sync.topology.shapes import items, number, text
 
 _By = dict[Locator, dict[GroupKind, set[Locator]]]  # by the target and the kind: policies
+_SLICE = 2000  # effects
 _REFERENCE = ("group", "kind", "namespace", "name", "sectionName", "port")
 
 
@@ -28,15 +30,21 @@ class Affected:
         self._topology = topology
         self._whole: _By = {}
         self._through: dict[Locator, _By] = {}  # of routes: by the listener or gateway before
-        for kind in sorted(topology.policy_kinds):
-            self._look(kind)
+        self._told: dict[Locator, tuple[Locator, bool]] = {}
+        self._looking = self._look()
+
+    def slices(self) -> Iterator[None]:
+        """Look at all paths, slice by slice; who asks before the end has the rest looked at."""
+        return self._looking
 
     def of(self, node: Locator) -> tuple[Said, ...]:
         """Return what is to be said of an object or a listener."""
+        exhaust(self._looking)
         return _said(self._whole.get(node, {}))
 
     def entries(self, route: Node) -> list[Entry]:
         """Return what is to be said of a route, by parentRef. Raises Malformed."""
+        exhaust(self._looking)
         found = []
         for reference, parents in self._parents(route):
             by = _united(self._through.get(route.locator, {}).get(p, {}) for p in parents)
@@ -44,18 +52,32 @@ class Affected:
                 found.append(Entry(reference, _said(by)))
         return found
 
-    def _look(self, kind: GroupKind) -> None:
-        for policy, node, path in effects(self._topology, kind):
-            told = self._told_at(node)
-            self._whole.setdefault(told, {}).setdefault(kind, set()).add(policy)
-            if self._topology[told].kind in ROUTES:
+    def _look(self) -> Iterator[None]:
+        for kind in sorted(self._topology.policy_kinds):
+            seen: set[tuple[Locator, Locator]] = set()
+            for count, effect in enumerate(effects(self._topology, kind), 1):
+                self._take(kind, effect, seen)
+                if count % _SLICE == 0:
+                    yield
+
+    def _take(self, kind: GroupKind, effect: Effect, seen: set[tuple[Locator, Locator]]) -> None:
+        policy, path, start, spaces = effect
+        for index, name in enumerate((*spaces, *path[start:]), start - len(spaces)):
+            told, is_route = self._told.get(name) or self._told_at(name)
+            if is_route and (index == start or path[index - 1] != told):
                 before = path[path.index(told) - 1]
                 through = self._through.setdefault(told, {}).setdefault(before, {})
                 through.setdefault(kind, set()).add(policy)
+            if (policy, told) not in seen:
+                seen.add((policy, told))
+                self._whole.setdefault(told, {}).setdefault(kind, set()).add(policy)
 
-    def _told_at(self, name: Locator) -> Locator:
+    def _told_at(self, name: Locator) -> tuple[Locator, bool]:
+        """Return where it is said what affects a node, and whether that is a route."""
         node = self._topology[name]
-        return name if node.owner is None or node.kind == LISTENER else node.owner
+        told = name if node.owner is None or node.kind == LISTENER else node.owner
+        self._told[name] = found = told, self._topology[told].kind in ROUTES
+        return found
 
     def _parents(self, route: Node) -> Iterator[tuple[Json, list[Locator]]]:
         """Yield the references of a route to Gateways, each with the parents that it leads to."""

@@ -1,8 +1,9 @@
 """Writes steps, several at once, and tells which could not be written and why.
 
 Keeps true: one object's trouble holds up no other. What the API server refused is not sent again
-for a while as long as the object is the same; where it forbids a kind in a namespace, the other
-objects there wait too. Whatever was not written is trouble, so that who asked comes back.
+for a while as long as the object is the same, nor what it twice did not find; where it forbids a
+kind in a namespace, the other objects there wait too. What somebody else undoes each time is left
+to them for a while. Whatever was not written is trouble, so that who asked comes back.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from typing import Any, Final
 
 import structlog
 
-from kube_sync.errors import Refused, SyncError, Terminal
+from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.statuses import apply_shared, remove_at, replace_lists
 from kube_sync.machinery.latest import Latest
 from kube_sync.machinery.plan import Replace, Step
+from kube_sync.machinery.saying import saying
 from kube_sync.machinery.sending import Sending
 from kube_sync.objects import GroupVersionResource
+from kube_sync.observability import metrics
+from kube_sync.safety.rivals import WRITES, Rivals
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.nodes import Body
 
@@ -38,6 +42,7 @@ class Address:
 
     gvr: GroupVersionResource
     ancestors: bool = False
+    lacking: str = ""  # why it is taken to have none, in words
 
 
 # Where objects of a kind are written, None where they cannot be.
@@ -45,10 +50,22 @@ Addresses = Callable[[GroupKind], Address | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why something was not written; `until`: when it is tried again, None: as soon as may be.
+
+    `after` is what the server asked for, in seconds. Times are those of the Writer's clock.
+    """
+
+    reason: str
+    until: float | None = None
+    after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Refusal:
     version: str
+    trouble: Trouble
     until: float
-    error: SyncError
 
 
 class Writer:
@@ -72,41 +89,47 @@ class Writer:
         self._clock = clock
         self._refused: dict[Locator, _Refusal] = {}
         self._forbidden: dict[tuple[GroupKind, str], _Refusal] = {}
+        self._missing: dict[Locator, str] = {}  # what was not found last, and its version
+        self._rivals = Rivals()
+        self._left: set[Locator] = set()  # to rivals
 
-    async def write(self, steps: AsyncIterator[Step]) -> dict[Locator, SyncError]:
+    async def write(self, steps: AsyncIterator[Step]) -> dict[Locator, Trouble]:
         """Make all steps; returns what went wrong, by the object."""
-        troubles: dict[Locator, SyncError] = {}
+        troubles: dict[Locator, Trouble] = {}
         self._forget()
         async with asyncio.TaskGroup() as group:
             taking = asyncio.Lock()  # a generator is asked by one at a time
             for _ in range(self._at_once):
                 group.create_task(self._work(steps, taking, troubles))
+        self._missing = {n: v for n, v in self._missing.items() if n in troubles}
+        self._left &= troubles.keys()
         return troubles
 
     async def _work(
-        self, steps: AsyncIterator[Step], taking: asyncio.Lock, troubles: dict[Locator, SyncError]
+        self, steps: AsyncIterator[Step], taking: asyncio.Lock, troubles: dict[Locator, Trouble]
     ) -> None:
         while True:
             async with taking:
                 step = await anext(steps, None)
             if step is None:
                 return
-            error = await self._one(step)
-            if error is not None:
-                troubles[step.node] = error
+            trouble = await self._one(step)
+            if trouble is not None:
+                troubles[step.node] = trouble
 
-    async def _one(self, step: Step) -> SyncError | None:
+    async def _one(self, step: Step) -> Trouble | None:
         address = self._addresses(step.kind)
         if address is None:
             return None  # it went meanwhile, or cannot be written at all
-        if (known := self._known(step)) is not None:
+        said = saying(step)
+        if (known := self._known(step) or self._truce(step, said)) is not None:
             return known
         try:
             answer = await self._sending.send("status", lambda: self._send(address.gvr, step))
         except SyncError as error:
-            self._failed(step, error)
-            return error
+            return self._failed(step, error)
         self._latest.answered(step.node, step.version, answer)
+        self._rivals.wrote(step.node, said, self._clock())
         log.info(
             "status_written", gvk=str(step.kind), key=str(step.key), fields=sorted(step.status)
         )
@@ -128,25 +151,51 @@ class Writer:
             )
         return answer
 
-    def _known(self, step: Step) -> SyncError | None:
+    def _known(self, step: Step) -> Trouble | None:
         """Return why a step need not be tried now."""
         refused = self._refused.get(step.node)
         if refused is not None and refused.version == step.version:
-            return refused.error
+            return refused.trouble
         forbidden = self._forbidden.get((step.kind, step.key.namespace))
-        return forbidden.error if forbidden is not None else None
+        return forbidden.trouble if forbidden is not None else None
 
-    def _failed(self, step: Step, error: SyncError) -> None:
+    def _truce(self, step: Step, said: object) -> Trouble | None:
+        """Return why a step is left out that somebody undoes whenever it is made."""
+        until = self._rivals.truce(step.node, said, self._clock())
+        if until is None:
+            return None
+        reason = f"another one undid it {WRITES} times within a minute; left as it is for a while"
+        if step.node not in self._left:
+            self._left.add(step.node)
+            metrics.topology_writes.labels("status", "left to a rival").inc()
+            log.warning("status_left_to_rival", gvk=str(step.kind), key=str(step.key))
+        return Trouble(reason, until)
+
+    def _failed(self, step: Step, error: SyncError) -> Trouble:
         log.warning("status_not_written", gvk=str(step.kind), key=str(step.key), error=str(error))
-        refusal = _Refusal(step.version, self._clock() + _SLOWLY, error)
+        until = self._clock() + _SLOWLY
+        refusal = _Refusal(step.version, Trouble(str(error), until), until)
         if isinstance(error, Refused):
             self._forbidden[step.kind, step.key.namespace] = refusal
-        elif isinstance(error, Terminal):
+            return refusal.trouble
+        if isinstance(error, Terminal) or self._is_missing_again(step, error):
             self._refused[step.node] = refusal
+            return refusal.trouble
+        after = error.retry_after if isinstance(error, Retriable) else None
+        return Trouble(str(error), after=after)
+
+    def _is_missing_again(self, step: Step, error: SyncError) -> bool:
+        """Tell whether what is there by the watch was not found twice: its status is not there."""
+        if not isinstance(error, NotFound):
+            return False
+        before = self._missing.get(step.node)
+        self._missing[step.node] = step.version
+        return before == step.version
 
     def _forget(self) -> None:
         """Let go of refusals that are old."""
         now = self._clock()
+        self._rivals.tidy(now)
         old: list[dict[Any, _Refusal]] = [self._refused, self._forbidden]
         for refusals in old:
             for key in [key for key, one in refusals.items() if one.until <= now]:

@@ -9,6 +9,15 @@ from prometheus_client import Counter, Gauge, Histogram
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
+build_info = Gauge(
+    "kube_sync_build_info", "1, of the version and the command that run", ["version", "command"]
+)
+ready = Gauge("kube_sync_ready", "1 while the process is ready as its page /readyz says, else 0")
+api_requests = Counter(
+    "kube_sync_api_requests_total",
+    "Requests to API servers by status; none where no answer began",
+    ["method", "status"],
+)
 reflector_lists = Counter(
     "kube_sync_reflector_lists_total",
     "LISTs of a collection, by why they were made",
@@ -67,6 +76,11 @@ selfcheck_differences = Counter(
 pending_changes = Gauge(
     "kube_sync_pending_changes", "Changes that OPA does not hold yet", ["resource"]
 )
+pending_seconds = Gauge(
+    "kube_sync_pending_seconds",
+    "Age in seconds of the oldest change that a watch told and OPA does not hold yet; 0: none",
+    ["resource"],
+)
 opa_batch_operations = Histogram(
     "kube_sync_opa_batch_operations",
     "Operations in one PATCH",
@@ -91,6 +105,10 @@ audit_differences = Counter(
     ["resource"],
 )
 policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OPA holds")
+policies_rejected = Gauge(
+    "kube_sync_policies_rejected",
+    "ConfigMaps with policies that are not in force as they are: of each an older version or none",
+)
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]
 )
@@ -150,6 +168,10 @@ admission_registration_closed = Gauge(
     "kube_sync_admission_registration_closed",
     "1 while the API server refuses what admission gives no answer to (failurePolicy Fail), else 0;"
     " as last seen, by a process that keeps the registration",
+)
+admission_registration_kept = Gauge(
+    "kube_sync_admission_registration_kept",
+    "1 where the process is told to keep the registration of placement, else 0",
 )
 admission_registration_writes = Counter(
     "kube_sync_admission_registration_writes_total",
@@ -251,3 +273,50 @@ policy_sync_reconcile_seconds = Histogram(
 policy_sync_waiting = Gauge(
     "kube_sync_policy_sync_waiting", "Policies that wait to be looked at, without those put off"
 )
+
+# What counts faults is told from the first moment: `increase()` sees no rise in a series that
+# begins with 1, and an alert would miss the first fault.
+_AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
+    policy_loads: (("loaded",), ("rejected",)),
+    decision_evaluations: (("decided",), ("refused",), ("undefined",), ("failed",)),
+    budget_evaluations: (("told",), ("undefined",), ("failed",)),
+    remediations: (
+        ("applied",),
+        ("gone",),
+        ("refused",),
+        ("forbidden",),
+        ("retried",),
+        ("fenced",),
+        ("held",),
+        ("dry-run",),
+    ),
+    admission_engine_attempts: (("answered",),),
+    admission_registration_writes: (("written",), ("conflict",), ("failed",)),
+    placement_decision_writes: (
+        ("applied",),
+        ("deleted",),
+        ("refused",),
+        ("fenced",),
+        ("retried",),
+    ),
+    topology_reconciles: (("ok",), ("failed",)),
+    policy_sync_writes: tuple(
+        (what, outcome)
+        for what in ("apply", "leave", "remove", "status", "annotations", "class")
+        for outcome in ("done", "gone", "conflict", "forbidden", "refused", "failed", "fenced")
+    ),
+    topology_writes: tuple(
+        (what, outcome)
+        for what in ("status", "picture")
+        for outcome in ("written", "gone", "conflict", "forbidden", "refused", "failed", "fenced")
+    ),
+}
+
+
+def _begin_at_zero() -> None:
+    for counter, children in _AT_ZERO.items():
+        for labels in children:
+            counter.labels(*labels)
+
+
+_begin_at_zero()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 
 _READINESS = web.AppKey("readiness", Readiness)
@@ -24,7 +25,8 @@ def observability_app(readiness: Readiness) -> web.Application:
     return app
 
 
-async def _metrics(_request: web.Request) -> web.Response:
+async def _metrics(request: web.Request) -> web.Response:
+    metrics.ready.set(not request.app[_READINESS].reasons)
     return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -205,6 +205,14 @@ class OpaClient:
                 return name
         return None
 
+    async def answers_strangers(self) -> bool:
+        """Tell whether it answers a request without a token. Raises SyncError."""
+        try:
+            await self._request("GET", "/v1/config", stranger=True)
+        except (Refused, NotFound):
+            return False
+        return True
+
     async def put_policy(self, policy_id: str, source: str) -> None:
         """Load one module. Raises PolicyRejected with OPA's account when it does not compile."""
         await self._request("PUT", _policy(policy_id), source.encode(), "text/plain")
@@ -225,8 +233,11 @@ class OpaClient:
         timeout: aiohttp.ClientTimeout = _WRITE,  # noqa: ASYNC109 - aiohttp's own, by phases
         *,
         unless_there: bool = False,
+        stranger: bool = False,
     ) -> bytes:
-        headers = self._token.headers() | ({"If-None-Match": "*"} if unless_there else {})
+        headers = ({} if stranger else self._token.headers()) | (
+            {"If-None-Match": "*"} if unless_there else {}
+        )
         if body is not None:
             headers["Content-Type"] = content_type
         with retriable(f"OPA {self._url}"):

@@ -18,6 +18,7 @@ import structlog
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
+from kube_sync.topology.sameness import same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -109,7 +110,7 @@ class Bodies:
         self._objects.pop(key, None)
         if body is not None:
             self._objects[key] = body
-        if before != body:
+        if not same(before, body):
             self._changed(key, before, body)
 
 

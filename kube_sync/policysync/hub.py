@@ -24,6 +24,7 @@ from kube_sync.policysync.braking import Braked, braked, standings
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.looking import Look, unknown
+from kube_sync.policysync.pacing import Pace
 from kube_sync.policysync.placers import Placers, Subject, subject_of
 from kube_sync.policysync.plan import Plan, Remove, Step, plan
 from kube_sync.policysync.policystatus import PolicyStatus
@@ -100,6 +101,7 @@ class Hub:
         self._told: dict[Subject, frozenset[PolicyId]] = {}  # to the brakes
         self._held: dict[Subject, Mapping[str, Held]] = {}
         self._copies: dict[Subject, tuple[int, int]] = {}  # wanted and placed
+        self._pace: Pace[Subject] = Pace(clock)
         self._woken = asyncio.Event()
         self._surveyed = False
         self._weighed: tuple[object, ...] = ()
@@ -242,8 +244,21 @@ class Hub:
         troubles = await self._do(steps.plan.steps)
         after = self._look(subject)
         self._stand(subject, after)
-        await self._status.tell(after, steps.held, _words(troubles))
-        return self._due(subject, steps, troubles)
+        wait = await self._tell(subject, after, steps.held, troubles)
+        return self._due(subject, steps, troubles, wait)
+
+    async def _tell(
+        self,
+        subject: Subject,
+        found: Look,
+        held: Mapping[str, Held],
+        troubles: Mapping[str, SyncError],
+    ) -> float:
+        """Tell the policy how it stands; return the seconds that this has to wait, 0 if it did."""
+        wait = self._pace.wait(subject)
+        if not wait and await self._status.tell(found, held, _words(troubles)):
+            self._pace.told(subject, len(found.placed))
+        return wait
 
     def _look(self, subject: Subject) -> Look:
         found = self._facts.look(subject)
@@ -271,6 +286,7 @@ class Hub:
         if not ids and found.body is None:
             for known in (self._told, self._copies, self._missing):
                 known.pop(subject, None)
+            self._pace.forget(subject)
 
     def _hold(self, subject: Subject, held: Mapping[str, Held]) -> None:
         if held:
@@ -296,9 +312,10 @@ class Hub:
         return dict(sorted(troubles.items()))
 
     def _due(
-        self, subject: Subject, steps: Braked, troubles: Mapping[str, SyncError]
+        self, subject: Subject, steps: Braked, troubles: Mapping[str, SyncError], wait: float
     ) -> float | None:
         times = [] if steps.plan.again is None else [steps.plan.again - self._clock()]
+        times += [wait] if wait else []
         if subject in self._missing:
             times.append(self._missing[subject] + _MISSING_SECONDS - self._clock())
         if troubles:

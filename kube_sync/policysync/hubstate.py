@@ -31,6 +31,7 @@ from kube_sync.policysync.parameters import (
 from kube_sync.policysync.placement import PLACEMENT, Placement, placement
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
+from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import UNREADABLE, text
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
@@ -219,7 +220,7 @@ class HubState:
         kind = verdict.kind if isinstance(verdict, Valid) else ""
         named = frozenset() if after is None else self.targets(policy, kind, after).named
         self._refer(policy, named)
-        if meant(before) != meant(after):
+        if not same(meant(before), meant(after)):
             self._tell.policy(policy)
 
     def _refer(self, policy: PolicyId, named: frozenset[ObjectKey]) -> None:

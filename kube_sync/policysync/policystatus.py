@@ -43,11 +43,14 @@ class PolicyStatus:
 
     async def tell(
         self, found: Look, held: Mapping[str, Held], troubles: Mapping[str, str]
-    ) -> None:
-        """Bring annotations and status up to date. Raises SyncError."""
+    ) -> bool:
+        """Bring annotations and status up to date; return whether that took a write.
+
+        Raises SyncError.
+        """
         body, kind, gvr = found.body, found.kind, found.policy.gvr
         if body is None or kind is None:
-            return
+            return False
         wanted = found.wanted or Desired()
         extra = extra_values(wanted, found.placed)
         notes = placed_annotations(found.policy, found.placed, extra, self._downstream)
@@ -71,7 +74,8 @@ class PolicyStatus:
             if failed is not None:
                 raise failed
         except NotFound:
-            return  # gone, which the watch will tell
+            return False  # gone, which the watch will tell
+        return body is not found.body
 
     async def clean(self, found: Look) -> None:
         """Take everything of ours off a policy whose kind is synced no more. Raises SyncError."""

@@ -25,7 +25,6 @@ from kube_sync.remediator.decided import Decided, Key
 from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.overheard import Records
 from kube_sync.remediator.plan import Current, Held, Wanted, Write, plan
-from kube_sync.remediator.rivals import Rivals
 from kube_sync.remediator.targets import Targets
 from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait, Waiting
@@ -43,6 +42,7 @@ from kube_sync.remediator.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.workqueue import WorkQueue
 from kube_sync.safety import Held as Braked
+from kube_sync.safety.rivals import Rivals
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

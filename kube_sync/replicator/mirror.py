@@ -87,6 +87,8 @@ class Mirror:
         self._lag = metrics.replication_lag_seconds.labels(name)
         self._bytes = metrics.replicated_bytes.labels(name)
         self._unchanged = metrics.unchanged_events.labels(name)
+        for checks in _CHECKS:
+            checks.labels(name)  # 0 is told too: a first one is a rise
         self._versioned = versioned and keeps_version(projection)
         self._form = WHOLE
         self._digests: Digests | None = None  # of what OPA holds
@@ -104,6 +106,7 @@ class Mirror:
         # outlives the epoch.
         mine = weakref.ref(self)
         metrics.pending_changes.labels(name).set_function(lambda: _pending_in(mine()))
+        metrics.pending_seconds.labels(name).set_function(lambda: _age_in(mine()))
 
     def narrow(self, form: Form) -> None:
         """Keep only this of each object; to be said before any is taken in."""
@@ -224,6 +227,12 @@ class Mirror:
     def pending(self) -> int:
         """How many keys OPA does not hold as they are."""
         return len(self._pending)
+
+    @property
+    def pending_seconds(self) -> float:
+        """For how long the oldest change that a watch told waits, 0 where there is none."""
+        arrived = [change.arrived for change in self._pending.values() if change.arrived]
+        return self._clock() - min(arrived) if arrived else 0.0
 
     @property
     def held(self) -> int:
@@ -384,8 +393,15 @@ class Mirror:
         return (*self._path, *inside)
 
 
+_CHECKS = (metrics.audit_differences, metrics.selfcheck_decisions, metrics.selfcheck_differences)
+
+
 def _pending_in(mirror: Mirror | None) -> int:
     return 0 if mirror is None else mirror.pending
+
+
+def _age_in(mirror: Mirror | None) -> float:
+    return 0.0 if mirror is None else mirror.pending_seconds
 
 
 def _add(path: DataPath, body: bytes) -> bytes:

@@ -73,7 +73,7 @@ class ServerTls:
     async def follow(self) -> NoReturn:
         """Look at the files every few seconds, for ever."""
         while True:
-            self._say(self._look())
+            self._say(self._look(), expired=self._now() >= self._expiry)
             await self._sleep(_LOOK_SECONDS)
 
     def _look(self) -> str:
@@ -83,7 +83,8 @@ class ServerTls:
                 self._load()
                 log.info("certificate_loaded", server=self._name, expires=str(self._expiry))
         except Misconfigured as error:
-            return f"the last good certificate is in use, since {error}"
+            if self._now() < self._expiry:
+                return f"the last good certificate is in use, since {error}"
         if self._now() >= self._expiry:
             return f"{self._files.cert}: expired on {self._expiry:%Y-%m-%d %H:%M} UTC"
         return "ok"
@@ -107,8 +108,10 @@ class ServerTls:
     def _take_current(self, handshake: ssl.SSLObject, *_: object) -> None:
         handshake.context = self._current
 
-    def _say(self, detail: str) -> None:
-        self._readiness.noted(f"{self._name} certificate", detail)
-        if detail not in (self._said, "ok"):
+    def _say(self, detail: str, *, expired: bool) -> None:
+        # Nobody who verifies talks to a server whose time is over: then it is of no use.
+        say = self._readiness.waiting if expired else self._readiness.noted
+        say(f"{self._name} certificate", detail)
+        if not expired and detail not in (self._said, "ok"):
             log.warning("certificate_not_good", server=self._name, reason=detail)
         self._said = detail

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kube_sync.topology.conditions import Condition
-from kube_sync.topology.effective import Combined, EffectivePolicy
+from kube_sync.topology.conditions import Condition, listed
+from kube_sync.topology.effective import Combined
 from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator, locator
 from kube_sync.topology.topology import Topology
@@ -19,11 +19,12 @@ _DOMAIN = "kube-sync.io"
 
 
 class Effect(NamedTuple):
-    """A policy that has an effect on a node, on a path through it or, of a namespace, into it."""
+    """A policy that has an effect on a path."""
 
     policy: Locator
-    node: Locator
     path: Path
+    start: int  # where it comes in: it has one on this node and those after it
+    spaces: tuple[Locator, ...]  # namespaces that it has one on, as it is of them
 
 
 def affected(topology: Topology, kinds: Iterable[GroupKind]) -> list[Condition]:
@@ -36,16 +37,27 @@ def affected(topology: Topology, kinds: Iterable[GroupKind]) -> list[Condition]:
 
 
 def effects(topology: Topology, kind: GroupKind) -> Iterator[Effect]:
-    """Yield what policies of a kind have an effect on, path by path."""
-    known: dict[int, list[Locator]] = {}  # by what was combined: the policies that it is from
+    """Yield what policies of a kind have an effect on, path by path.
+
+    The topology may not change meanwhile.
+    """
+    known: dict[int, list[_Entrance]] = {}  # by what was combined: the policies that it is from
+    entrances: dict[Locator, _Entrance] = {}
+    nearby: _Nearby = {}
     for one in topology.effective(kind):
-        if one.combined is not None:
-            policies = known.get(id(one.combined))
-            if policies is None:
-                policies = known[id(one.combined)] = _in_force(one.combined)
-            for policy in policies:
-                for node in _below(topology, one, policy):
-                    yield Effect(policy, node, one.path)
+        if one.combined is None:
+            continue
+        found = known.get(id(one.combined))
+        if found is None:
+            found = known[id(one.combined)] = []
+            for policy in _in_force(one.combined):
+                if policy not in entrances:
+                    entrances[policy] = _Entrance(topology, policy, nearby)
+                found.append(entrances[policy])
+        for entrance in found:
+            effect = entrance.on(one.path)
+            if effect is not None:
+                yield effect
 
 
 def condition_type(kind: GroupKind) -> str:
@@ -55,14 +67,15 @@ def condition_type(kind: GroupKind) -> str:
 
 def message(kind: GroupKind, by: Iterable[Locator]) -> str:
     """Return what the condition says where these policies affect a node."""
-    names = " ".join(sorted(name.partition(":")[2] for name in by))
+    names = listed((name.partition(":")[2] for name in by), " ")
     return f"Object affected by {kind.kind} [{names}]"
 
 
 def _of_kind(topology: Topology, kind: GroupKind) -> dict[Locator, set[Locator]]:
     found: dict[Locator, set[Locator]] = {}
-    for policy, node, _ in effects(topology, kind):
-        found.setdefault(node, set()).add(policy)
+    for policy, path, start, spaces in effects(topology, kind):
+        for node in (*spaces, *path[start:]):
+            found.setdefault(node, set()).add(policy)
     return found
 
 
@@ -72,16 +85,45 @@ def _in_force(combined: Combined) -> list[Locator]:
     return sorted(found.union(*(parts.values() for parts in rules.parts.values())))
 
 
-def _below(topology: Topology, one: EffectivePolicy, policy: Locator) -> Iterator[Locator]:
-    """Yield the nodes of a path from where a policy comes in, and a namespace that it is of."""
-    targets = topology.in_force_at(policy)
-    inside = False
-    for name in one.path:
-        node = topology[name]
-        space = locator(NAMESPACE, "", node.namespace)
-        around = {name, space, node.owner}.intersection(targets)
-        inside = inside or bool(around)
-        if space in around:
-            yield space
-        if inside:
-            yield name
+# By the node: itself and what it is of, and the namespace that it lies in.
+_Nearby = dict[Locator, tuple[frozenset[Locator | None], Locator]]
+
+
+class _Entrance:
+    """Where one policy comes in; what was found out of a node counts for all paths through it."""
+
+    def __init__(self, topology: Topology, policy: Locator, nearby: _Nearby) -> None:
+        self._topology = topology
+        self._policy = policy
+        self._nearby = nearby
+        self._targets = topology.in_force_at(policy)
+        self._of_spaces = any(topology[target].kind == NAMESPACE for target in self._targets)
+        self._known: dict[Locator, bool] = {}
+
+    def on(self, path: Path) -> Effect | None:
+        """Return what the policy has an effect on, None where it does not come in."""
+        for start, name in enumerate(path):
+            is_in = self._known.get(name)
+            if is_in is None:
+                is_in = self._known[name] = self._comes_in(name)
+            if is_in:
+                return Effect(self._policy, path, start, self._spaces(path, start))
+        return None
+
+    def _comes_in(self, name: Locator) -> bool:
+        around, space = self._near(name)
+        return space in self._targets or not around.isdisjoint(self._targets)
+
+    def _spaces(self, path: Path, start: int) -> tuple[Locator, ...]:
+        if not self._of_spaces:
+            return ()
+        spaces = dict.fromkeys(self._near(name)[1] for name in path[start:])
+        return tuple(space for space in spaces if space in self._targets)
+
+    def _near(self, name: Locator) -> tuple[frozenset[Locator | None], Locator]:
+        found = self._nearby.get(name)
+        if found is None:
+            node = self._topology[name]
+            space = locator(NAMESPACE, "", node.namespace)
+            found = self._nearby[name] = frozenset((name, node.owner)), space
+        return found

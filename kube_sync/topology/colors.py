@@ -1,6 +1,6 @@
 """ColorPolicy, the worked example: a kind of policies that only says which colour things have.
 
-It may target anything from a GatewayClass or Namespace to the rule of a route, and takes effect
+It may target anything from a Gateway or its own Namespace to the rule of a route, and takes effect
 at rules. The CustomResourceDefinition is manifests/examples/colorpolicy/colorpolicies.yaml.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kube_sync.topology.identity import Locator
@@ -30,3 +31,11 @@ class Effect(NamedTuple):
 PROGRAMMED = Effect("Programmed", "Programmed", "PartiallyProgrammed")  # GEP-713
 ENFORCED = Effect("Enforced", "Enforced", "Enforced")  # Kuadrant: how far, the message tells
 EFFECTS = {effect.type: effect for effect in (PROGRAMMED, ENFORCED)}
+_NAMES = 16  # in one message, which people read
+
+
+def listed(names: Iterable[str], between: str = ", ") -> str:
+    """Return names in order, once each, the first of them where there are many."""
+    found = sorted(set(names))
+    more = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
+    return between.join(found[:_NAMES]) + more

@@ -21,6 +21,7 @@ from kube_sync.topology.shapes import Malformed, items, mapping, text
 LABEL = "gateway.networking.k8s.io/policy"
 LEVEL = "kube-sync.io/takes-effect-at"  # annotation: kinds, separated by commas
 EFFECT = "kube-sync.io/effect-condition"  # annotation: Programmed or Enforced
+WIDE = "kube-sync.io/targets-cluster-scoped"  # annotation: "true" or "false"
 _CRD = GroupKind("apiextensions.k8s.io", "CustomResourceDefinition")
 _DIRECT = "Direct"
 _BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER, *ROUTES, *RULES})
@@ -42,7 +43,7 @@ def declared(body: Body, kinds: Iterable[Kind]) -> PolicyKind:
     kind = policy_kind(id_, direct=mapping(body, "metadata", "labels").get(LABEL) == _DIRECT)
     if id_ != COLOR_POLICY.id:
         kind = replace(kind, rules=rules_of(body) or "")
-    kind = replace(kind, effect=_effect(body))
+    kind = replace(kind, effect=_effect(body), cluster_scoped_targets=_targets_wide(body))
     said = text(body, "metadata", "annotations", LEVEL)
     if not said:
         return kind
@@ -93,6 +94,14 @@ def _effect(body: Body) -> Effect | None:
         msg = f'metadata.annotations: {EFFECT}: "{said}" is not {known}'
         raise Malformed(msg)
     return EFFECTS.get(said)
+
+
+def _targets_wide(body: Body) -> bool:
+    said = text(body, "metadata", "annotations", WIDE, default="false")
+    if said not in ("true", "false"):
+        msg = f'metadata.annotations: {WIDE}: "{said}" is not true or false'
+        raise Malformed(msg)
+    return said == "true"
 
 
 def _level(said: str, known: Mapping[str, GroupKind]) -> Iterator[GroupKind]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import GroupKind, Locator
-from kube_sync.topology.merging import Rules, atomic, settled
+from kube_sync.topology.merging import Mode, Rules, atomic, patch, settled
 from kube_sync.topology.nodes import Node
 from kube_sync.topology.policies import Policy, PolicyKind
 from kube_sync.topology.ways import Ways
@@ -34,6 +35,27 @@ class Combined:
     rules: Rules
     rule_ids: Mapping[str, str]  # of the rules that are one thing on all paths
     id: str | None  # None: some rule is separate for each path, and so the whole is
+    active: frozenset[Locator]  # the policies that anything of the rules came from
+    removed: Mapping[str, Locator]  # rules that a null took away, and the first policy to say it
+
+    def prevails(self, policy: Policy, rule: str) -> Locator:
+        """Return who has its way in a rule that a policy has: the policy itself, or one other.
+
+        Where no rule of that name is in force all of the policy gave way: to what is below it, or
+        else to the nearest one above.
+        """
+        own = policy.node.locator
+        if self.rules.has_from(rule, own):
+            return own
+        by = self.rules.sources.get(rule) or self.removed.get(rule)
+        return by or self._instead(policy)
+
+    def _instead(self, policy: Policy) -> Locator:
+        place = self.policies.index(policy)
+        below, above = self.policies[:place:-1], self.policies[:place][::-1]
+        active = (one for one in (*below, *above) if one.node.locator in self.active)
+        overriding = (one for one in above if one.mode is Mode.OVERRIDES)
+        return next(chain(active, overriding, below, above, [policy])).node.locator
 
 
 class EffectivePolicy(NamedTuple):
@@ -180,12 +202,25 @@ def combine(kind: PolicyKind, policies: tuple[Policy, ...]) -> Combined:
     }
     whole = len(shared) == len(rules.values)
     own = digest("effective", str(kind.id), *shared.values()) if whole else None
-    return Combined(policies, rules, shared, own)
+    parts = {by for known in rules.parts.values() for by in known.values()}
+    active = frozenset({*rules.sources.values(), *parts})
+    return Combined(policies, rules, shared, own, active, _removed(policies, rules))
+
+
+def _removed(policies: _Stack, rules: Rules) -> dict[str, Locator]:
+    found: dict[str, Locator] = {}
+    for policy in policies:
+        for name, value in policy.rules.values.items():
+            if value is None and name not in rules.values:
+                found.setdefault(name, policy.node.locator)
+    return found
 
 
 def _folded(kind: PolicyKind, policies: _Stack) -> Rules:
     *higher, last = policies
-    rules = last.rules
+    # Overrides that patch take away from what is below; if nothing is, they are a patch still.
+    alone = last.mode is Mode.OVERRIDES and kind.strategies.get(last.strategy) is patch
+    rules = patch(last.rules, Rules(), last.mode) if alone else last.rules
     for policy in reversed(higher):
         # One that is not known is atomic, as is none.
         strategy = kind.strategies.get(policy.strategy, atomic)

@@ -8,7 +8,7 @@ number of merges. Nothing here knows what a rule means.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -30,12 +30,14 @@ Sources = Mapping[str, Locator]
 class Rules:
     """Rules by name, and the policy that each came from.
 
-    `parts` has, for rules that were patched, the fields that came from another policy.
+    `parts` has, for rules that were patched, the fields that came from another policy; `patches`
+    names the rules that may still hold nulls, which take away what they are put together with.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     sources: Sources = field(default_factory=dict)
     parts: Mapping[str, Sources] = field(default_factory=dict)
+    patches: frozenset[str] = frozenset()
 
     def has_from(self, rule: str, policy: Locator) -> bool:
         """Tell whether any of a rule came from a policy."""
@@ -46,7 +48,8 @@ class Rules:
         kept = [name for name in names if name in self.values]
         parts = {name: self.parts[name] for name in kept if name in self.parts}
         values = {name: self.values[name] for name in kept}
-        return Rules(values, {name: self.sources[name] for name in kept}, parts)
+        sources = {name: self.sources[name] for name in kept}
+        return Rules(values, sources, parts, self.patches.intersection(kept))
 
 
 Strategy = Callable[[Rules, Rules, Mode], Rules]
@@ -64,15 +67,19 @@ def merge(source: Rules, target: Rules, mode: Mode) -> Rules:
 
 
 def patch(source: Rules, target: Rules, mode: Mode) -> Rules:
-    """Return the one that gives way, patched by the one that prevails (RFC 7386)."""
+    """Return the one that gives way, patched by the one that prevails (RFC 7386).
+
+    What comes next may be patched in turn, by what comes of this: so nulls stay until `settled`.
+    """
     weak, strong = _by_strength(source, target, mode)
     both = [name for name in strong.values if name in weak.values]
     patched = Rules(
-        {name: merge_patch(weak.values[name], strong.values[name]) for name in both},
+        {name: _one_patch(weak.values[name], strong.values[name]) for name in both},
         {name: strong.sources[name] for name in both},
         {name: parts for name in both if (parts := _parts(name, weak, strong))},
     )
-    return _together(_together(weak, strong), patched)
+    found = _together(_together(weak, strong), patched)
+    return replace(found, patches=weak.patches | strong.values.keys())
 
 
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
@@ -81,10 +88,25 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
 
 
 def settled(rules: Rules) -> Rules:
-    """Return rules without those that were patched away: null has no more to take away."""
-    if None not in rules.values.values():
+    """Return rules as they are when there is nothing more for their nulls to take away."""
+    if not rules.patches and None not in rules.values.values():
         return rules
-    return rules.of(name for name, value in rules.values.items() if value is not None)
+    values = {
+        name: merge_patch({}, value) if name in rules.patches else value
+        for name, value in rules.values.items()
+        if value is not None
+    }
+    parts = {
+        name: _left(rules.parts[name], value)
+        for name, value in values.items()
+        if name in rules.parts
+    }
+    return Rules(values, {name: rules.sources[name] for name in values}, parts)
+
+
+def _left(parts: Sources, value: object) -> Sources:
+    fields = value if isinstance(value, Mapping) else {}
+    return {name: by for name, by in parts.items() if name in fields}
 
 
 def merge_patch(target: object, change: object) -> object:
@@ -100,6 +122,16 @@ def merge_patch(target: object, change: object) -> object:
     return result
 
 
+def _one_patch(first: object, second: object) -> object:
+    """Return the patch that does what two do, one after the other: its nulls are those of both."""
+    if not isinstance(second, Mapping):
+        return second
+    result = dict(first) if isinstance(first, Mapping) else {}
+    for name, value in second.items():
+        result[name] = _one_patch(result.get(name), value)
+    return result
+
+
 def _by_strength(source: Rules, target: Rules, mode: Mode) -> tuple[Rules, Rules]:
     return (source, target) if mode is Mode.DEFAULTS else (target, source)
 
@@ -111,6 +143,7 @@ def _together(weak: Rules, strong: Rules) -> Rules:
         {**weak.values, **strong.values},
         {**weak.sources, **strong.sources},
         {**parts, **strong.parts},
+        (weak.patches - strong.values.keys()) | strong.patches,
     )
 
 

@@ -17,6 +17,7 @@ from kube_sync.topology.conditions import ENFORCED, PROGRAMMED, Effect
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
 from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import Malformed, items, mapping, text
 from kube_sync.topology.synced import Origin, origin_of
 
@@ -50,6 +51,7 @@ class PolicyKind:
     shared: Callable[[object], bool] = says_shared
     # Targets in other namespaces: where a ReferenceGrant allows it, never, or wherever.
     across: Literal["granted", "never", "free"] = "granted"
+    cluster_scoped_targets: bool = False  # policies of a namespace may target e.g. GatewayClasses
     effect: Effect | None = None  # what says that one is in force; None: as its group has it
 
     def spec(self, rules: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -100,7 +102,9 @@ class Policy:
 
     def says_the_same(self, other: Policy) -> bool:
         """Tell whether nothing that counts differs from another version of it."""
-        return all(getattr(self, name) == getattr(other, name) for name in _COUNTS)
+        return same(self.rules.values, other.rules.values) and all(
+            getattr(self, name) == getattr(other, name) for name in _COUNTS
+        )
 
     @property
     def precedence(self) -> tuple[datetime, str]:

@@ -18,6 +18,7 @@ import msgspec
 from kube_sync.topology.effective import Combined, EffectivePolicy, digest
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Role
+from kube_sync.topology.sameness import same
 from kube_sync.topology.topology import Topology
 from kube_sync.topology.words import Words
 
@@ -179,7 +180,7 @@ class Records:
             self._of[locator] = new
         for key, record in new.items():
             self._count(record, 1)
-            if old.get(key) != record:
+            if not _unchanged(old.get(key), record):
                 changes.records[key] = record
         for key, record in old.items():
             self._count(record, -1)
@@ -193,7 +194,7 @@ class Records:
     def _add(self, step: _Step, changes: Changes) -> None:
         while step.merged:
             name, record = step.merged.popitem()
-            if self._merged.get(name) != record:
+            if not _unchanged(self._merged.get(name), record):
                 self._merged[name] = changes.records[Key(MERGED, name)] = record
 
 
@@ -269,6 +270,17 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of all records together."""
     found = msgspec.json.schema(Data)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def _unchanged(old: Record | None, new: Record) -> bool:
+    """Tell whether a record is the one that was there; what was read from objects is JSON."""
+    if old != new:
+        return False
+    if isinstance(old, MergedRecord) and isinstance(new, MergedRecord):
+        return same(old.spec, new.spec)
+    if isinstance(old, EffectiveRecord) and isinstance(new, EffectiveRecord):
+        return same(old.matches, new.matches)
+    return True
 
 
 def _sliced(names: Sequence[Locator]) -> Iterator[Sequence[Locator]]:

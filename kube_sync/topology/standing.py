@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from kube_sync.topology.conditions import ACCEPTED, RESOLVED, Condition
+from kube_sync.topology.conditions import ACCEPTED, RESOLVED, Condition, listed
 from kube_sync.topology.effective import Combined, EffectivePolicies
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.policies import Policy, PolicyKind
+from kube_sync.topology.sameness import same
 from kube_sync.topology.targets import Aim
 
 
@@ -62,8 +63,12 @@ class Standing:
             first = self._effective.attached(target)[0].node.locator
             beaten.setdefault(policy.node.locator, {})[target] = first
         dropped: dict[Locator, dict[Locator, frozenset[Locator]]] = {}
+        natives: dict[Locator, frozenset[Locator]] = {}
         for target, policy in self._effective.dropped():
-            native = frozenset(one.node.locator for one in self._effective.attached(target))
+            native = natives.get(target)
+            if native is None:
+                here = self._effective.attached(target)
+                native = natives[target] = frozenset(one.node.locator for one in here)
             dropped.setdefault(policy.node.locator, {})[target] = native
         before, self._known = self._known, {}
         for name, both in read.items():
@@ -132,12 +137,11 @@ def _counted(matter: _Matter) -> tuple[dict[str, set[Locator]], bool]:
     lost: dict[str, set[Locator]] = {}
     for one in matter.combined:
         for rule in matter.policy.rules.values:
-            if one.rules.has_from(rule, own):
+            by = one.prevails(matter.policy, rule)
+            if by == own:
                 kept = True
             else:
-                by = one.rules.sources.get(rule)
-                others = {by} if by else {p.node.locator for p in one.policies} - {own}
-                lost.setdefault(rule, set()).update(others)
+                lost.setdefault(rule, set()).add(by)
     return lost, kept
 
 
@@ -147,7 +151,7 @@ def _accepted(kind: PolicyKind, matter: _Matter) -> Condition:
     if policy.problem:
         return Condition(own, ACCEPTED, "False", "Invalid", f"{name}: {policy.problem}")
     if not aim.targets:
-        reason = "RefNotPermitted" if aim.refused and not aim.missing else "TargetNotFound"
+        reason = "RefNotPermitted" if _refused_only(aim) else "TargetNotFound"
         return Condition(own, ACCEPTED, "False", reason, _unfound(name, aim))
     if matter.beaten.keys() >= set(aim.targets):
         message = f"{name} is conflicted by {_names(matter.beaten.values())}"
@@ -162,7 +166,7 @@ def _accepted(kind: PolicyKind, matter: _Matter) -> Condition:
 
 def _unresolved(kind: str, matter: _Matter) -> Iterator[Condition]:
     aim = matter.aim
-    if aim.missing or aim.refused:
+    if aim.missing or aim.refused or aim.above:
         reason = "TargetNotFound" if aim.missing else "RefNotPermitted"
         own = matter.policy.node.locator
         yield Condition(own, RESOLVED, "False", reason, _unfound(kind, aim))
@@ -182,7 +186,7 @@ def _in_force(
         return Condition(own, effect.type, "False", "Overridden", message)
     parts = []
     if lost:
-        rules = ", ".join(f'"{rule}"' for rule in sorted(lost))
+        rules = listed(f'"{rule}"' for rule in lost)
         parts.append(f"{rules} overridden by {_names(by)}")
     for target, others in sorted(matter.dropped.items()):
         parts.append(f"all of it overridden by {_names(others)} at {_names([target])}")
@@ -196,18 +200,25 @@ def _in_force(
 def _differ(policy: Policy, other: Policy, rule: str) -> bool:
     """Tell whether two policies want different things by a rule, one of them perhaps nothing."""
     theirs = other.rules.values
-    return rule not in theirs or theirs[rule] != policy.rules.values[rule]
+    return rule not in theirs or not same(theirs[rule], policy.rules.values[rule])
+
+
+def _refused_only(aim: Aim) -> bool:
+    return bool(aim.refused or aim.above) and not aim.missing
 
 
 def _unfound(kind: str, aim: Aim) -> str:
     parts = []
     if aim.missing:
-        parts.append(f"{kind} target {', '.join(aim.missing)} was not found")
+        parts.append(f"{kind} target {listed(aim.missing)} was not found")
     if aim.refused:
-        refused = ", ".join(aim.refused)
+        refused = listed(aim.refused)
         parts.append(f"{kind} target {refused} is in a namespace that grants no reference to it")
+    if aim.above:
+        above = listed(aim.above)
+        parts.append(f"{kind} target {above} is cluster-scoped: not for a policy of a namespace")
     return "; ".join(parts)
 
 
 def _names(locators: Collection[Locator]) -> str:
-    return f"[{', '.join(sorted({name.partition(':')[2] for name in locators}))}]"
+    return f"[{listed({name.partition(':')[2] for name in locators})}]"

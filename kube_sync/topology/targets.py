@@ -1,14 +1,16 @@
 """What a policy's references come to: targets that are there, that are missing, or not permitted.
 
 Keeps true: a reference into another namespace counts only where its kind of policy says so, or a
-ReferenceGrant there does (Gateway API, ReferenceGrant: the referent's owner agrees). A policy that
-lies in no namespace is of somebody who may target all of them.
+ReferenceGrant there does (Gateway API, ReferenceGrant: the referent's owner agrees). What lies in
+no namespace, as a GatewayClass, is above all of them: whoever may write in one has no say there,
+unless the kind of policies says so; a namespace is targeted from inside. A policy that lies in no
+namespace is of somebody who may target all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from kube_sync.topology.grants import granted
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
@@ -23,16 +25,19 @@ class Aim:
 
     targets: tuple[Locator, ...] = ()
     missing: tuple[Locator, ...] = ()
-    refused: tuple[Locator, ...] = ()
+    refused: tuple[Locator, ...] = ()  # in a namespace that does not grant it
+    above: tuple[Locator, ...] = ()  # in no namespace, so above the policy's own
 
 
 def aim(kind: PolicyKind, policy: Policy, kinds: Mapping[GroupKind, Kind], view: View) -> Aim:
     """Look up what a policy refers to."""
-    found: dict[str, dict[Locator, None]] = {"targets": {}, "missing": {}, "refused": {}}
+    found: dict[str, dict[Locator, None]] = {one.name: {} for one in fields(Aim)}
     for ref in policy.refs:
         where = ref.among(kinds, policy.node.namespace)
         node = view.get(where)
-        if not _permitted(kind, policy, ref, kinds, view):
+        if _is_above(kind, policy, ref, kinds):
+            found["above"][where] = None
+        elif not _permitted(kind, policy, ref, kinds, view):
             found["refused"][where] = None
         elif node is None or node.role is not Role.TARGETABLE:
             found["missing"][where] = None
@@ -41,12 +46,20 @@ def aim(kind: PolicyKind, policy: Policy, kinds: Mapping[GroupKind, Kind], view:
     return Aim(**{name: tuple(sorted(locators)) for name, locators in found.items()})
 
 
+def _is_above(
+    kind: PolicyKind, policy: Policy, ref: TargetRef, kinds: Mapping[GroupKind, Kind]
+) -> bool:
+    known = kinds.get(ref.kind)
+    if known is None or known.namespaced or ref.kind == NAMESPACE or not policy.node.namespace:
+        return False
+    return not kind.cluster_scoped_targets and kind.across != "free"
+
+
 def _permitted(
     kind: PolicyKind, policy: Policy, ref: TargetRef, kinds: Mapping[GroupKind, Kind], view: View
 ) -> bool:
     own, known = policy.node.namespace, kinds.get(ref.kind)
     if known is not None and not known.namespaced:
-        # A namespace is targeted from inside; what lies in none is anybody's to target.
         other = ref.name if ref.kind == NAMESPACE else ""
     else:
         other = ref.namespace

@@ -14,6 +14,7 @@ from kube_sync.topology.gateway.validity import WITH_HOSTNAMES, shared_hostnames
 from kube_sync.topology.graph import Path
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Node
+from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import Malformed, items, text, texts
 from kube_sync.topology.topology import Topology
 
@@ -39,7 +40,7 @@ class Words:
                 self._known.pop(locator, None)
             else:
                 self._known[locator] = new
-            if (old or _NOTHING) != (new or _NOTHING) and new is not None:
+            if new is not None and not same(old or _NOTHING, new or _NOTHING):
                 found.add(locator)
         return found
 

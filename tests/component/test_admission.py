@@ -143,6 +143,7 @@ async def test_the_registration_follows_the_policies(
         # Seen as it was written, so that nothing but the policy's end is news from now on.
         closed = "kube_sync_admission_registration_closed"
         await until(lambda: REGISTRY.get_sample_value(closed) == 1)
+        assert REGISTRY.get_sample_value("kube_sync_admission_registration_kept") == 1
         lease = world.api.get(LEASES, key(LEASE, "kube-sync"))
         assert lease["spec"]["holderIdentity"]
         world.api.delete(CONFIGMAPS, key("p", POLICIES))

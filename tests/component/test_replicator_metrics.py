@@ -117,12 +117,14 @@ async def test_lag_lasts_until_opa_answers(world: World) -> None:
     world.api.put(REPLICASETS, key("c"))
     await fault.met.wait()
     assert await world.grown(f"kube_sync_pending_changes resource={NAME}", before) == 1
+    assert 0 < (await world.read())[f"kube_sync_pending_seconds resource={NAME}"] < 5
     assert (
         await world.grown(f"kube_sync_replication_lag_seconds_count resource={NAME}", before) == 0
     )
     gate.set()
     await world.until_held("a", "b", "c")
     assert await world.grown(f"kube_sync_pending_changes resource={NAME}", before) == 0
+    assert (await world.read())[f"kube_sync_pending_seconds resource={NAME}"] == 0
 
 
 async def test_events_objects_and_bytes_are_counted_by_resource(world: World) -> None:
@@ -150,6 +152,11 @@ async def test_writes_batches_and_policy_outcomes_are_counted(world: World) -> N
     )
     assert await world.grown("kube_sync_policy_loads_total outcome=loaded", before) >= 1
     assert await world.grown("kube_sync_policy_loads_total outcome=rejected", before) >= 1
+    assert (await world.read())["kube_sync_policies_rejected"] == 1
+    world.api.delete(CONFIGMAPS, key("bad", "policies"))
+    world.api.put(CONFIGMAPS, key("good", "policies"), data={"b.rego": "package better"})
+    await until(lambda: "policies/good/b.rego" in world.opa.policies)
+    assert (await world.read())["kube_sync_policies_rejected"] == 0
     assert await world.grown("kube_sync_opa_write_seconds_count operation=patch", before) >= 1
     assert await world.grown("kube_sync_opa_batch_operations_count", before) >= 1
 

@@ -10,12 +10,15 @@ from pathlib import Path
 import docker
 import pytest
 
+from tools.servers.compose import OWN_SERVICES
+from tools.servers.compose_cli import compose_command
 from tools.servers.engine import engine
 from tools.servers.running import Launcher, free_port
+from tools.servers.scraping import instant
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROJECT = "kube-sync-test"
-_PORTS = ("APISERVER", "OPA", "REPLICATOR", "REMEDIATOR", "ADMISSION")
+_PORTS = ("APISERVER", "OPA", "REPLICATOR", "REMEDIATOR", "ADMISSION", "PROMETHEUS")
 
 
 def left_behind(client: docker.DockerClient) -> list[str]:
@@ -23,6 +26,14 @@ def left_behind(client: docker.DockerClient) -> list[str]:
     containers = client.containers.list(all=True, filters=label)
     others = [*client.volumes.list(filters=label), *client.networks.list(filters=label)]
     return [str(found.id) for found in (*containers, *others)]
+
+
+def test_compose_reads_it_with_grafana_too(launcher: Launcher) -> None:
+    if launcher.form != "containers":
+        pytest.skip("compose needs a container engine; the summary says that there is none")
+    command = [*compose_command(), "--profile", "grafana", "config", "--services"]
+    read = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"grafana", "prometheus", *OWN_SERVICES} <= set(read.stdout.split())
 
 
 @pytest.mark.timeout(400)
@@ -48,10 +59,15 @@ def test_story_on_compose_is_told_as_expected_and_removed_whole(
 
     try:
         told = run("tools.demo", "up", "--stack", "compose")
+        prometheus = f"http://127.0.0.1:{ports['KUBE_SYNC_PROMETHEUS_PORT']}"
+        scraped = {found["metric"]["job"] for found in instant(prometheus, "up == 1")}
+        moved = instant(prometheus, 'sum(kube_sync_remediations_total{outcome="applied"}) > 0')
     finally:
         down = run("tools.servers", "compose", "down")
     assert told.returncode == 0, told.stdout + told.stderr
     assert "All 12 steps were as expected" in told.stderr
+    assert scraped == {f"kube-sync-{job}" for job in ("opa", *OWN_SERVICES)}
+    assert moved
     assert down.returncode == 0, down.stderr
     with engine() as client:
         assert left_behind(client) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kube_sync.topology import GroupKind, Kind, Link, Locator, PolicyKind, Topology
@@ -16,6 +17,8 @@ NS = "my-namespace"
 CLASS = Locator(f"gatewayclass.{GROUP}:my-gateway-class")
 GATEWAY = Locator(f"gateway.{GROUP}:{NS}/my-gateway")
 API = gateway_api()
+# Of a kind whose definition says that policies of a namespace may target what lies in none.
+WIDE = replace(COLOR_POLICY, cluster_scoped_targets=True)
 
 
 def made(kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> Object:

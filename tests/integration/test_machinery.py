@@ -38,6 +38,7 @@ from tests.fakes.topologies import (
     API,
     GROUP,
     NS,
+    WIDE,
     Object,
     color,
     gateway,
@@ -74,7 +75,7 @@ WORLD = [gateway(), route(), service("service", 80)]
 class Followed:
     """The kinds that are there, all of them from the beginning."""
 
-    policies: tuple[PolicyKind, ...] = (COLOR_POLICY,)
+    policies: tuple[PolicyKind, ...] = (WIDE,)
     waiting: tuple[str, ...] = ()
 
 

@@ -22,6 +22,7 @@ from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Kubernetes, Opa, Placement, Policies, Replicate, Settings
 from tests.fakes.topologies import (
+    GROUP,
     NS,
     Object,
     color,
@@ -60,8 +61,14 @@ class World:
 
     async def errors(self) -> set[str] | None:
         """Ask the example's rules about the route; None while there is nobody to answer."""
-        request = {"namespace": self.namespace, "name": "route"}
-        body = json.dumps({"input": {"request": request}}).encode()
+        kind = {"group": GROUP, "version": "v1", "kind": "HTTPRoute"}
+        request = {
+            "operation": "UPDATE",
+            "kind": kind,
+            "namespace": self.namespace,
+            "name": "route",
+        }
+        body = json.dumps({"input": request}).encode()
         try:
             answer = await self.client.query("examples/colored_routes/errors", body)
             if answer is None:  # an OPA that has just come knows no policy

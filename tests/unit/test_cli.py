@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import REGISTRY
 
 from kube_sync import __version__, app, cli
 from kube_sync.cli import main
@@ -180,6 +181,8 @@ def test_a_service_runs_with_the_settings_and_ends_with_0(
     config.write_text("policies: {static: true}")
     assert Run(capsys, command, "--config", str(config)).status == 0
     assert [settings.policies.static for settings in ran] == [True]
+    labels = {"version": __version__, "command": command}
+    assert REGISTRY.get_sample_value("kube_sync_build_info", labels) == 1
 
 
 @pytest.mark.parametrize("before", [True, False])

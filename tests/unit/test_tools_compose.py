@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kube_sync.certificates import make_authority
 from kube_sync.settings import load_settings
+from tools.compose import init
+from tools.observing.__main__ import DASHBOARDS
 from tools.servers.apiserver import accounts, token_rows
+from tools.servers.prometheus import IMAGE, ensure_prometheus
 from tools.servers.secured_opa import access_data
 from tools.servers.versions import tools
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
+SCRAPING = yaml.safe_load((ROOT / "tools/compose/prometheus.yaml").read_text(encoding="utf-8"))
 OWN = ("replicator", "remediator", "admission")
 
 
@@ -46,6 +52,75 @@ def test_service_publishes_on_the_loopback_only(name: str) -> None:
 @pytest.mark.parametrize("name", ["opa", "etcd", "kube-apiserver"])
 def test_server_has_the_pinned_image(name: str) -> None:
     assert SERVICES[name]["image"] == tools()[name].image
+
+
+def test_prometheus_has_the_image_that_tests_have() -> None:
+    assert SERVICES["prometheus"]["image"] == IMAGE
+
+
+def test_prometheus_scrapes_every_service_where_it_listens() -> None:
+    jobs = {job["job_name"]: job for job in SCRAPING["scrape_configs"]}
+    assert jobs.keys() == {"kube-sync-opa", *(f"kube-sync-{name}" for name in OWN)}
+    for name in OWN:
+        port = SERVICES[name]["environment"]["KUBE_SYNC_OBSERVE_LISTEN"].rpartition(":")[2]
+        assert jobs[f"kube-sync-{name}"]["static_configs"] == [{"targets": [f"{name}:{port}"]}]
+    assert jobs["kube-sync-opa"]["scheme"] == "https"
+
+
+def test_prometheus_is_handed_the_token_of_its_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init, "VOLUMES", tmp_path)
+    state = init.load_or_make(init.VOLUMES / "state.json")
+    init.hand_out_prometheus(state)
+    (opa,) = (j for j in SCRAPING["scrape_configs"] if j["job_name"] == "kube-sync-opa")
+    token_file, ca_file = opa["authorization"]["credentials_file"], opa["tls_config"]["ca_file"]
+    inside = tmp_path / "prometheus"
+    assert (inside / Path(token_file).name).read_text() == state.opa_tokens["metrics"]
+    assert (inside / Path(ca_file).name).read_bytes() == state.authority.cert_pem
+    assert (inside / "data").is_dir()
+
+
+def test_configuration_of_prometheus_is_one(tmp_path: Path) -> None:
+    """promtool reads the files that it names, so they are where this machine has them."""
+    (tmp_path / "token").touch()
+    (tmp_path / "ca.crt").write_bytes(make_authority("test").cert_pem)
+    text = (ROOT / "tools/compose/prometheus.yaml").read_text(encoding="utf-8")
+    for inside, here in (
+        ("/etc/prometheus/rules.yaml", ROOT / "manifests/prometheus/rules.yaml"),
+        ("/prometheus/opa.token", tmp_path / "token"),
+        ("/prometheus/ca.crt", tmp_path / "ca.crt"),
+    ):
+        text = text.replace(inside, str(here))
+    (tmp_path / "prometheus.yaml").write_text(text, encoding="utf-8")
+    checked = subprocess.run(
+        [ensure_prometheus("promtool"), "check", "config", tmp_path / "prometheus.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_grafana_finds_the_dashboards_and_the_data_source_that_they_ask() -> None:
+    volumes = dict(v.rsplit(":", 2)[:2][::-1] for v in SERVICES["grafana"]["volumes"])
+    (provider,) = _provisioned("dashboards")["providers"]
+    assert provider["type"] == "file"
+    folder = ROOT / volumes[provider["options"]["path"]]
+    assert {path.stem for path in folder.glob("*.json")} == {d.uid for d in DASHBOARDS}
+    assert (ROOT / volumes["/etc/grafana/provisioning"]).is_dir()
+    (source,) = _provisioned("datasources")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert (source["type"], source["isDefault"]) == ("prometheus", True)
+
+
+def _provisioned(what: str) -> Any:
+    (file,) = (ROOT / "manifests/dashboards/provisioning" / what).iterdir()
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def test_grafana_starts_for_those_who_ask_for_it_only() -> None:
+    assert [name for name in SERVICES if SERVICES[name].get("profiles")] == ["grafana"]
 
 
 @pytest.mark.parametrize("name", OWN)

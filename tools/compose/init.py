@@ -43,6 +43,7 @@ def main() -> None:
     state = load_or_make(VOLUMES / "state/state.json")
     hand_out_servers(state)
     hand_out_services(state)
+    hand_out_prometheus(state)
     hand_out_host(state, os.environ.get("APISERVER_PORT", "16443"))
     for volume in VOLUMES.iterdir():
         _give(volume, _NOBODY, _NOBODY, 0o700)
@@ -102,6 +103,14 @@ def hand_out_services(state: State) -> None:
             write_pair(home, "tls", state.pairs[name])
     for name in ("replicator", "remediator"):
         write_private(VOLUMES / name / "decisions.token", state.decisions_token)
+
+
+def hand_out_prometheus(state: State) -> None:
+    """Give Prometheus what it asks OPA with, and a folder for its data."""
+    home = VOLUMES / "prometheus"
+    (home / "data").mkdir(parents=True, exist_ok=True)
+    write_file(home / "ca.crt", state.authority.cert_pem)
+    write_private(home / "opa.token", state.opa_tokens["metrics"])
 
 
 def hand_out_host(state: State, port: str) -> None:

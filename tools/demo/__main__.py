@@ -1,15 +1,19 @@
-"""The command line of the demo: `python -m tools.demo up`, `… down`."""
+"""The command line of the demos: `python -m tools.demo up`, `… policy-sync`, `… down`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.demo.components import TOLD, start_components
 from tools.demo.narrator import Differs, Narrator
 from tools.demo.story import tell
+from tools.demo.sync.estate import HUB, Estate, start_clusters, start_services
+from tools.demo.sync.story import tell as tell_of_sync
+from tools.demo.sync.world import World as SyncWorld
 from tools.demo.webhook import register_webhook
 from tools.demo.world import World
 from tools.servers import compose
@@ -21,13 +25,14 @@ from tools.servers.stack import RunningStack, start_stack, stop_recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".run/demo"
+SYNC_FOLDER = ROOT / ".run/demo-policy-sync"
 _COMPOSE_WEBHOOK = "https://admission:8443/admit/placement"
 
 
 def main() -> int:
     """Run one command; 0 when every step of the story was as expected."""
     parser = argparse.ArgumentParser("tools.demo", description=__doc__)
-    parser.add_argument("command", choices=["up", "down"])
+    parser.add_argument("command", choices=["up", "policy-sync", "down"])
     parser.add_argument(
         "--stack",
         choices=["processes", "compose"],
@@ -39,7 +44,7 @@ def main() -> int:
         if arguments.command == "down":
             _down()
             return 0
-        return _up(arguments.stack)
+        return _sync() if arguments.command == "policy-sync" else _up(arguments.stack)
     except ToolError as error:
         say(f"error: {error}")
         return 1
@@ -51,20 +56,46 @@ def main() -> int:
 def _up(form: str) -> int:
     started = time.monotonic()
     stack = _compose() if form == "compose" else _processes()
+    try:
+        return _told(started, lambda narrator: tell(World(stack), narrator))
+    finally:
+        _where_to_look(stack)
+
+
+def _told(started: float, story: Callable[[Narrator], None]) -> int:
     narrator = Narrator(sys.stdout)
     try:
-        tell(World(stack), narrator)
+        story(narrator)
     except Differs as error:
         say(f"\nDIFFERS: {error}")
         return 1
-    finally:
-        _where_to_look(stack)
     say(f"\nAll {narrator.told} steps were as expected; {time.monotonic() - started:.0f} s in all.")
     return 0
 
 
+def _sync() -> int:
+    started, estate = time.monotonic(), Estate()
+    _end_earlier(SYNC_FOLDER)
+    try:
+        with step("starting a hub and two spokes: etcd and kube-apiserver each"):
+            start_clusters(estate, ProcessLauncher(), SYNC_FOLDER)
+        with step("starting the hub's policy sync, and agents and topologies of the spokes"):
+            start_services(estate, SYNC_FOLDER)
+    except BaseException:
+        estate.stop()
+        raise
+    try:
+        return _told(started, lambda narrator: tell_of_sync(SyncWorld(estate), narrator))
+    finally:
+        say("\nHub and spokes go on running; `make down` removes them.")
+        for name, cluster in estate.clusters.items():
+            kinds = "colorpolicies,manifestworks" if name == HUB else "colorpolicies"
+            say(f"  kubectl --kubeconfig {cluster.kubeconfig} get {kinds} -A -o yaml")
+        say(f"  logs and configuration: {SYNC_FOLDER}")
+
+
 def _processes() -> RunningStack:
-    _end_earlier()
+    _end_earlier(FOLDER)
     with step("starting etcd, kube-apiserver and OPA (seconds, once they are built)"):
         stack = start_stack(ProcessLauncher(), FOLDER / "stack")
         stack.furnish()
@@ -82,13 +113,14 @@ def _compose() -> RunningStack:
 
 
 def _down() -> None:
-    _end_earlier()
+    for folder in (FOLDER, SYNC_FOLDER):
+        _end_earlier(folder)
     compose.down()
     stop_idle_engine()
 
 
-def _end_earlier() -> None:
-    if ended := stop_recorded(FOLDER):
+def _end_earlier(folder: Path) -> None:
+    if ended := stop_recorded(folder):
         say(f"ended {ended} processes of an earlier demo")
 
 

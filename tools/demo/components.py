@@ -106,17 +106,19 @@ def start_replicator(
     return start_service("replicate", folder, configuration)
 
 
-def start_service(command: str, folder: Path, configuration: dict[str, object]) -> RunningServer:
-    """Start one of our commands with this configuration, and wait until it is ready."""
-    port = free_port()
+def start_service(
+    command: str, folder: Path, configuration: dict[str, object], *options: str
+) -> RunningServer:
+    """Start one of our commands, as `topology --live`, and wait until it is ready."""
+    port, program = free_port(), command.partition(" ")[0]
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
     text = yaml.safe_dump(configuration, sort_keys=False)
     file = write_file(folder / "config.yaml", text.encode())
     return ProcessLauncher().launch(
         ServerSpec(
-            name=f"kube-sync-{command}",
+            name=f"kube-sync-{program}",
             program=str(_PROGRAM),
-            arguments=(command, "--config", str(file)),
+            arguments=(*command.split(), *options, "--config", str(file)),
             folder=folder,
             url=f"http://127.0.0.1:{port}",
             ready_paths=("/readyz",),

@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO, TypeVar
-
-T = TypeVar("T")
+from typing import TextIO
 
 _PATIENCE = 30.0  # seconds; what is measured takes milliseconds, a loaded machine may not
 _INDENT = "   "
@@ -38,7 +36,7 @@ class Narrator:
         yield
         self._say(f"{_INDENT}took {self._clock() - started:.2f} s")
 
-    def see(self, what: str, expected: T, read: Callable[[], T]) -> None:
+    def see(self, what: str, expected: object, read: Callable[[], object]) -> None:
         """Read until `expected` is seen, for a while; tell both. Raises Differs."""
         started = self._clock()
         seen = read()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tools.servers.binaries import ensure_binary
 from tools.servers.console import say
 from tools.servers.errors import ToolError
+from tools.servers.prometheus import PROGRAMS, ensure_prometheus
 from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
 
@@ -52,8 +54,8 @@ def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     kinds.add_argument("name", nargs="*", help=f"some of: {', '.join(third_parties())}")
     kinds.set_defaults(run=_kinds)
     path = commands.add_parser("path", help="print where one program's file is, getting it first")
-    path.add_argument("name", choices=list(tools()))
-    path.set_defaults(run=lambda chosen: print(ensure_binary(chosen.name)))
+    path.add_argument("name", choices=[*tools(), *PROGRAMS])
+    path.set_defaults(run=lambda chosen: print(_program(chosen.name)))
 
 
 def _add_engine_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -76,6 +78,10 @@ def _add_engine_commands(commands: argparse._SubParsersAction[argparse.ArgumentP
 def _binaries(chosen: argparse.Namespace) -> None:
     for name in chosen.name or tools():
         say(f"{name}: {ensure_binary(name)}")
+
+
+def _program(name: str) -> Path:
+    return ensure_prometheus(name) if name in PROGRAMS else ensure_binary(name)
 
 
 def _kinds(chosen: argparse.Namespace) -> None:
@@ -110,7 +116,7 @@ def _project_image(_: argparse.Namespace) -> None:
 
 
 def _compose(chosen: argparse.Namespace) -> None:
-    from tools.servers.compose import HOST, down, up  # noqa: PLC0415
+    from tools.servers.compose import HOST, down, prometheus, up  # noqa: PLC0415
 
     if chosen.action == "down":
         down()
@@ -118,6 +124,7 @@ def _compose(chosen: argparse.Namespace) -> None:
     stack = up()
     say(f"API server: {stack.apiserver_url}, kubeconfig {HOST / 'admin.kubeconfig'}")
     say(f"OPA: {stack.opa_url}, token and CA in {HOST / 'opa'}")
+    say(f"Prometheus: {prometheus().url}")
 
 
 if __name__ == "__main__":

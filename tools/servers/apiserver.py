@@ -19,7 +19,14 @@ from tools.servers.running import Launcher, RunningServer, free_port, launch_on_
 from tools.servers.specs import apiserver_spec, etcd_spec
 
 NAMESPACE = "kube-sync"
-SERVICE_ACCOUNTS = ("replicator", "remediator", "admission")
+SERVICE_ACCOUNTS = (
+    "replicator",
+    "remediator",
+    "admission",
+    "topology",
+    "policy-sync",
+    "provision",
+)
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -44,7 +51,7 @@ class RunningApiserver:
     server: RunningServer
     url: str
     ca_file: Path
-    tokens: Mapping[str, str]  # by role: admin, replicator, remediator, admission
+    tokens: Mapping[str, str]  # by role: admin, and SERVICE_ACCOUNTS
     kubeconfigs: Mapping[str, Path]  # by role
     audit_log: Path | None
 

@@ -20,9 +20,10 @@ from tools.servers.compose_services import (
 )
 from tools.servers.console import step
 from tools.servers.dockerd_api import engine_answers
-from tools.servers.engine import ensure_engine
+from tools.servers.engine import engine, ensure_engine
 from tools.servers.images import ensure_image
 from tools.servers.project_image import ensure_project_image
+from tools.servers.prometheus import ensure_prometheus_image
 from tools.servers.running import ServerSpec, wait_until_ready
 from tools.servers.stack import RunningStack
 from tools.servers.versions import tools
@@ -40,6 +41,8 @@ def up() -> RunningStack:
     for name, tool in tools().items():
         if tool.image is not None:
             ensure_image(name)
+    with engine() as client:
+        ensure_prometheus_image(client)
     ensure_project_image()
     HOST.mkdir(parents=True, exist_ok=True)  # before the engine makes it, as root
     with step("docker-compose up (about half a minute)"):
@@ -52,6 +55,7 @@ def up() -> RunningStack:
     with step("waiting until every service is healthy (up to a minute)"):
         for service in OWN_SERVICES:
             wait_healthy(service, _PATIENCE)
+        wait_until_ready(prometheus())
     return stack
 
 
@@ -59,7 +63,9 @@ def down() -> None:
     """Remove the stack's containers, volumes and networks; nothing is installed for that."""
     if engine_answers() and anything_left():
         with step("docker-compose down (seconds)"):
-            compose(ROOT, "down", "--volumes", "--remove-orphans", "--timeout", "5")
+            # With the profile, or a Grafana that somebody added would hold the network.
+            ending = ("--volumes", "--remove-orphans", "--timeout", "5")
+            compose(ROOT, "--profile", "grafana", "down", *ending)
     shutil.rmtree(HOST, ignore_errors=True)
 
 
@@ -85,6 +91,21 @@ def running_stack() -> RunningStack:
         opa_ca_file=HOST / "opa/ca.crt",
         opa_token_files={"replicator": opa_token},
     )
+
+
+def prometheus() -> ComposeServer:
+    """Return the stack's Prometheus as seen from outside."""
+    url = f"http://127.0.0.1:{published_port('prometheus', 9090)}"
+    spec = ServerSpec(
+        name="prometheus",
+        program="prometheus",
+        arguments=(),
+        folder=HOST,
+        url=url,
+        ready_paths=("/-/ready",),
+        patience=_PATIENCE,
+    )
+    return ComposeServer(spec)
 
 
 def _spec(service: str, port: int, token: str, ready_paths: tuple[str, ...]) -> ServerSpec:

@@ -10,7 +10,9 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,11 @@ def is_debian_root() -> bool:
     return os.geteuid() == 0 and shutil.which("apt-get") is not None and "debian" in os_family()
 
 
+def is_debian() -> bool:
+    """Tell whether packages of Debian can be had and taken apart here, by whoever this is."""
+    return all(map(shutil.which, ("apt-get", "dpkg-deb"))) and "debian" in os_family()
+
+
 def os_family(os_release: Path = Path("/etc/os-release")) -> frozenset[str]:
     """Return the names in ID and ID_LIKE, in which Ubuntu too calls itself debian."""
     fields = _os_release(os_release)
@@ -43,6 +50,25 @@ def apt_install(packages: Sequence[str], duration: str) -> None:
     with step(f"installing {', '.join(packages)} from Debian packages ({duration})"):
         _apt("update")
         _apt("install", "--yes", "--no-install-recommends", *packages)
+
+
+@contextmanager
+def apt_unpacked(package: str) -> Iterator[Path]:
+    """Lend a folder with the files of one package (`name=version`), which is not installed.
+
+    apt verifies it by the signed lists of the machine's mirror. Raises ToolError.
+    """
+    with tempfile.TemporaryDirectory(prefix="kube-sync-deb-") as folder:
+        try:
+            _apt("download", package, cwd=folder)
+        except ToolError:
+            if os.geteuid() != 0:
+                raise
+            _apt("update")  # a fresh machine has no lists, and old ones name what is gone
+            _apt("download", package, cwd=folder)
+        (archive,) = Path(folder).glob("*.deb")
+        subprocess.run(["dpkg-deb", "-x", archive, f"{folder}/root"], check=True, timeout=120)
+        yield Path(folder, "root")
 
 
 def mirror(etc_apt: Path = Path("/etc/apt")) -> str:
@@ -101,7 +127,7 @@ def _os_release(path: Path) -> dict[str, str]:
     return dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', text, re.MULTILINE))
 
 
-def _apt(*arguments: str) -> None:
+def _apt(*arguments: str, cwd: str | None = None) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     answer = subprocess.run(
         ["apt-get", *arguments],
@@ -109,6 +135,7 @@ def _apt(*arguments: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=environment,
+        cwd=cwd,
         text=True,
         check=False,
     )

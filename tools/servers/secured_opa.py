@@ -156,7 +156,11 @@ def write_policy_source(folder: Path, seen_at: Path, url: str, ca: bytes, token:
         "long_polling_timeout_seconds": 30,
     }
     bundle = {"service": "replicator", "resource": "v1/bundles/policies", "polling": polling}
-    config = {"services": {"replicator": service}, "bundles": {"kube-sync": bundle}}
+    config = {
+        "services": {"replicator": service},
+        "bundles": {"kube-sync": bundle},
+        "status": {"prometheus": True},  # so that /metrics tells of the bundles, too
+    }
     write_file(folder / OPA_CONFIG, json.dumps(config, indent=2).encode())
 
 

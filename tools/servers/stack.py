@@ -37,7 +37,7 @@ class RunningStack:
     opa: RunningServer
     apiserver_url: str
     apiserver_ca_file: Path
-    kube_tokens: Mapping[str, str]  # by role: admin, replicator, remediator, admission
+    kube_tokens: Mapping[str, str]  # by role: admin, and the accounts of manifests/
     kubeconfigs: Mapping[str, Path]  # by role
     opa_url: str
     opa_ca_file: Path

@@ -251,6 +251,7 @@ class PolicyLoader:
             self._way = way = await self._ways.look_again(way)
             choice = self._explained = await self._choose(way, epoch, policies)
         self._at_fault(_faults(choice.failures))  # whatever becomes of the others
+        metrics.policies_rejected.set(len(choice.failures))
         wanted = self._wanted(choice)
         narrowed = epoch.data.narrowed
         if not epoch.data.hold(await self._ahead(way, wanted) if narrowed else [None]):
@@ -343,6 +344,7 @@ class PolicyLoader:
         new = modules.items() - self._in_force.items()
         metrics.policy_loads.labels("loaded").inc(len(new))
         self._in_force = modules
+        metrics.policies_rejected.set(len(choice.failures.keys() | _not_taken(choice, in_force)))
         metrics.policies_in_force.set(len(modules))
         if (told := (digest(modules), reads)) != self._told:
             self._told = told
@@ -370,6 +372,11 @@ def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     error = str(OpaError(errors=list(failures[first])))
     return f"policy ConfigMap {first}: not in force as it is: {error:.{_FAULT_CHARACTERS}}{more}"
+
+
+def _not_taken(choice: Choice, in_force: InForce) -> set[ObjectKey]:
+    failed = in_force.failures.keys()
+    return {key for key, modules in choice.modules.items() if modules.keys() & failed}
 
 
 def _not_put(failures: Mapping[str, OpaError]) -> Iterable[Cause]:

@@ -110,6 +110,7 @@ def _documents(file: str, text: str) -> Iterator[Manifest]:
         try:
             document = next(documents, _END)
             _refuse_loops(document, frozenset(), set())
+            _refuse_halves(document, set())
         except _NO_YAML as error:
             msg = f"{place}: not YAML: {explain(error)}"
             raise Terminal(msg) from error
@@ -153,3 +154,16 @@ def _refuse_loops(value: object, around: frozenset[int], done: set[int]) -> None
     for item in value.values() if isinstance(value, dict) else value:
         _refuse_loops(item, around | {id(value)}, done)
     done.add(id(value))
+
+
+def _refuse_halves(value: object, done: set[int]) -> None:
+    """Raise ValueError for half of a surrogate pair: JSON can write it, and no UTF-8 can."""
+    if isinstance(value, str):
+        if not value.isascii():
+            value.encode()
+        return
+    if not isinstance(value, dict | list) or id(value) in done:
+        return
+    done.add(id(value))  # an alias may be there many times
+    for item in (*value, *value.values()) if isinstance(value, dict) else value:
+        _refuse_halves(item, done)

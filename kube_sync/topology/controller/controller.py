@@ -3,19 +3,20 @@
 Keeps true: calls never overlap. Each gets all events since the last one that succeeded, and the
 graph that they led to; so after a failure the last state is reached, and no event is lost. Only who
 holds the Lease calls, but everybody keeps the graph, and knows what was not reconciled yet. Nothing
-is called before every kind was listed once. It never ends but by cancellation.
+is called before every kind was listed once, nor while something is withheld from it. It never ends
+but by cancellation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NoReturn, Protocol
 
 import structlog
 
-from kube_sync.errors import Retriable, SyncError
+from kube_sync.errors import Retriable, SyncError, first_of
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff, Sleep
 from kube_sync.topology.controller.backlog import Backlog
@@ -27,6 +28,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _QUIET = 0.05
 _LONGEST = 0.5
+_LEAST = 1.0  # seconds between a failure and the next try
+_SHARE = 2.0  # of what a try took: so long it waits at least
 
 
 class Leadership(Protocol):
@@ -50,6 +53,7 @@ class Controller:
         note: Callable[[str | None], None],
         *,
         heeds: Callable[[ResourceEvent], bool] = lambda event: event.meaning,
+        withheld: Callable[[], Collection[str]] = tuple,
         quiet: float = _QUIET,
         longest: float = _LONGEST,
         backoff: Backoff | None = None,
@@ -60,7 +64,8 @@ class Controller:
 
         A batch ends when there was no news for `quiet` seconds, and after `longest` seconds at the
         latest; events that it does not `heed` are none. `note` is told what stands in the way, or
-        None when nothing does. The clock is the World's.
+        None when nothing does. While `withheld` names something nothing is called: what is known
+        is not what is there. The clock is the World's.
         """
         self._live = live
         self._news = news
@@ -68,6 +73,7 @@ class Controller:
         self._leadership = leadership
         self._note = note
         self._heeds = heeds
+        self._withheld = withheld
         self._quiet = quiet
         self._longest = longest
         self._backoff = backoff or Backoff(0.5)
@@ -77,6 +83,7 @@ class Controller:
         # What was written before this process began may be of another world, so the first state is
         # reconciled although nothing has happened to it.
         self._wanted = True
+        self._took = 0.0  # seconds, of the last call
 
     def wake(self) -> None:
         """Reconcile although nothing has happened: the Lease is held now."""
@@ -91,11 +98,25 @@ class Controller:
             await self._settles()
             error = await self._turn()
             if error is not None:
-                # News does not cut it short: else a busy cluster would be asked without end.
-                await self._backoff.wait(
-                    error.retry_after if isinstance(error, Retriable) else None
-                )
+                await self._rests(error.retry_after if isinstance(error, Retriable) else None)
                 self._news.set()
+
+    async def _rests(self, asked: float | None) -> None:
+        """Wait after a failure; `asked` is what a server asked for, in seconds."""
+        async with asyncio.TaskGroup() as group:
+            whole = group.create_task(self._backoff.wait(asked))
+            short = group.create_task(self._rests_until_news(asked or 0.0))
+            await asyncio.wait((whole, short), return_when=asyncio.FIRST_COMPLETED)
+            whole.cancel()
+            short.cancel()
+
+    async def _rests_until_news(self, asked: float) -> None:
+        """Wait for news, which one object's failure does not keep from the others.
+
+        It does not end before a while, else a busy cluster would be asked without end.
+        """
+        await self._sleep(max(_LEAST, _SHARE * self._took, asked))
+        await self._news.wait()
 
     async def _happens(self) -> None:
         due = self._live.due
@@ -123,6 +144,10 @@ class Controller:
         heeded = [event for event in step.events if self._heeds(event)]
         self._backlog.add(heeded, step.affected)
         self._wanted = self._wanted or step.anew or bool(heeded)
+        if withheld := self._withheld():
+            self._wanted = True
+            self._note(f"nothing is written before this is known: {', '.join(withheld)}")
+            return None
         if not self._leadership.held:
             self._note(_reason(step.error))
             return None
@@ -135,10 +160,11 @@ class Controller:
         try:
             await self._reconcile(Reconciliation(events, self._live.topology, error, affected))
         except Exception as failure:  # noqa: BLE001 - whatever code it is, the next state may suit it
+            self._took = self._clock() - begun
             self._wanted = True
             self._failed(failure)
             return failure
-        seconds = self._clock() - begun
+        self._took = seconds = self._clock() - begun
         metrics.topology_reconciles.labels("ok").inc()
         metrics.topology_reconcile_seconds.observe(seconds)
         log.debug("reconciled", events=len(events), seconds=round(seconds, 3))
@@ -151,7 +177,8 @@ class Controller:
 
     def _failed(self, failure: Exception) -> None:
         metrics.topology_reconciles.labels("failed").inc()
-        reason = str(failure) or type(failure).__name__
+        inner = first_of(failure)
+        reason = str(inner) or type(inner).__name__
         expected = isinstance(failure, SyncError)
         log.warning("reconcile_failed", error=reason, exc_info=None if expected else failure)
         self._note(f"reconcile failed: {reason}")

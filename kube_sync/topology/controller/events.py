@@ -13,6 +13,7 @@ from typing import Any
 
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.nodes import Body
+from kube_sync.topology.sameness import same
 
 # Written by the API server about a write, not by anybody who wants something. The generation is
 # not among them: it tells of a spec that changed and changed back, which its status has to follow.
@@ -75,8 +76,8 @@ class Matcher:
 
 def means_the_same(old: Body, new: Body) -> bool:
     """Tell whether two states of an object differ in nothing but its status and bookkeeping."""
-    return _without(old, _APART) == _without(new, _APART) and (
-        _without(old["metadata"], _BOOKKEEPING) == _without(new["metadata"], _BOOKKEEPING)
+    return same(_without(old, _APART), _without(new, _APART)) and same(
+        _without(old["metadata"], _BOOKKEEPING), _without(new["metadata"], _BOOKKEEPING)
     )
 
 

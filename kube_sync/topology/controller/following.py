@@ -271,6 +271,8 @@ class FollowedKinds:
                 # With a definition go all objects, whatever the new one has.
                 self._world.forget(id_)
         self._kinds[id_] = kind = self._followed(id_, choice)
+        if before is not None and before.choice.uid == choice.uid:
+            kind.unseen = before.unseen  # another version of it is as little known
         log.info("kind_followed", gvk=str(id_), resource=str(choice.gvr))
         kind.tell()
 

@@ -74,15 +74,19 @@ async def _first_error(
     steps: Sequence[Reconcile], reconciliation: Reconciliation
 ) -> Exception | None:
     """Run steps beside each other to their end; returns the error of the first that failed."""
+    failed: list[Exception] = []
+
+    async def attempt(step: Reconcile) -> None:
+        try:
+            await step(reconciliation)
+        except Exception as error:  # noqa: BLE001 - whatever code it is, its siblings go on
+            failed.append(error)
+
     # No TaskGroup: a task that fails must not cut its siblings off in the middle of a write.
-    results = await asyncio.gather(
-        *(step(reconciliation) for step in steps), return_exceptions=True
-    )
-    errors = [found for found in results if found is not None]
-    for error in errors:
-        if not isinstance(error, Exception):
-            raise error
-    failed = [error for error in errors if isinstance(error, Exception)]
+    ends = await asyncio.gather(*map(attempt, steps), return_exceptions=True)
+    for end in ends:
+        if end is not None:  # a cancellation is no error of a task
+            raise end
     for error in failed[1:]:
         log.warning("task_failed_too", error=str(error) or type(error).__name__)
     return failed[0] if failed else None

@@ -49,7 +49,10 @@ def allows(listener: Node, route: Node, view: View) -> bool:
     if kinds is not None and route.kind not in kinds:
         return False
     if spaces == "Selector":
-        selector = mapping(listener.body, "allowedRoutes", "namespaces", "selector")
+        spaces_of = mapping(listener.body, "allowedRoutes", "namespaces")
+        if spaces_of.get("selector") is None:
+            return False  # it has to be there; `{}` is one, and selects all
+        selector = mapping(spaces_of, "selector")
         space = view.get(locator(NAMESPACE, "", route.namespace))
         labels = mapping(space.body, "metadata", "labels") if space else {}
         return selects(selector, {**labels, _NAME: route.namespace})
@@ -99,4 +102,7 @@ def _allowed(listener: Node) -> tuple[frozenset[GroupKind] | None, str]:
         for kind in items(listener.body, "allowedRoutes", "kinds")
     )
     spaces = text(listener.body, "allowedRoutes", "namespaces", "from", default="Same")
-    return named or _OF_PROTOCOL.get(text(listener.body, "protocol")), spaces
+    possible = _OF_PROTOCOL.get(text(listener.body, "protocol"))
+    if possible is None or not named:
+        return named or possible, spaces
+    return named & possible, spaces  # they narrow what the protocol can carry

@@ -5,24 +5,28 @@
 # "brand", or one that is not allowed; the message names the policy that the colour is from.
 #
 # A route that is new has no paths yet: its own policies come with it or after it, so it is let in.
+# Without a topology nobody can tell which is which: then all are denied.
+#
+# The input is the request of an AdmissionReview, as the webhook asks with `dialect: review`. Statuses
+# and deletions are not judged, nor is anything else than HTTPRoutes.
 #
 # METADATA
 # title: Routes whose every path has a colour
 package examples.colored_routes
 
-_kind := "ColorPolicy.examples.kube-sync.io"
+_policies := "ColorPolicy.examples.kube-sync.io"
 
 _allowed := {"green", "blue"}
 
 # METADATA
-# description: Whether the route may be written
+# description: What stands against the route, in words, each with the policy that it is about
 # entrypoint: true
-default allow := false
+errors contains msg if {
+	_is_judged
+	not data.kubernetes.topology.nodes
+	msg := "data.kubernetes.topology: not there, so nobody can tell which colours the route has"
+}
 
-allow if count(errors) == 0
-
-# METADATA
-# description: What stands against it, in words, each with the policy that it is about
 errors contains msg if {
 	some path in _paths
 	path.merged == null
@@ -32,7 +36,7 @@ errors contains msg if {
 errors contains msg if {
 	some path in _paths
 	merged := data.kubernetes.topology.merged[path.merged]
-	not merged.spec.rules.brand
+	not merged.spec.rules.brand.color
 	policies := concat(", ", merged.policies)
 	msg := sprintf("%s: %s say nothing of brand on the path by %s", [_rule(path), policies, _listener(path)])
 }
@@ -42,18 +46,25 @@ errors contains msg if {
 	merged := data.kubernetes.topology.merged[path.merged]
 	color := merged.spec.rules.brand.color
 	not color in _allowed
-	msg := sprintf("%s: brand is %s, by %s", [_rule(path), color, merged.sources.brand])
+	msg := sprintf("%s: brand is %v, by %s", [_rule(path), color, merged.sources.brand])
+}
+
+_is_judged if {
+	input.kind.group == "gateway.networking.k8s.io"
+	input.kind.kind == "HTTPRoute"
+	input.operation in {"CREATE", "UPDATE"}
+	object.get(input, "subResource", "") == ""
 }
 
 # What applies on each path to each rule of the route that is asked about.
 _paths contains path if {
-	request := input.request
-	name := sprintf("%s/%s", [request.namespace, request.name])
-	route := sprintf("httproute.gateway.networking.k8s.io:%s", [name])
+	_is_judged
+	route := sprintf("httproute.gateway.networking.k8s.io:%s/%s", [input.namespace, input.name])
 	some rule in data.kubernetes.topology.nodes[route].children
-	some path in data.kubernetes.topology.targetables[rule][_kind]
+	some path in data.kubernetes.topology.targetables[rule][_policies]
 }
 
 _rule(path) := path.path[count(path.path) - 1]
 
-_listener(path) := path.path[2]
+# The first section on the path: a Gateway whose class is not there has no class above it.
+_listener(path) := [name | some name in path.path; contains(name, "#")][0]

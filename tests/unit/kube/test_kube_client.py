@@ -3,10 +3,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from prometheus_client import REGISTRY
 
 from kube_sync.certificates import write_certificates
 from kube_sync.errors import (
@@ -138,6 +140,33 @@ async def test_refused_connection_is_retriable_and_names_the_server(
     await api.http.stop()
     with pytest.raises(Retriable, match=f"API server {api.http.url}: .*[Cc]onnect"):
         await client.request("GET", PATH)
+
+
+def counted(method: str, status: str) -> float:
+    labels = {"method": method, "status": status}
+    return REGISTRY.get_sample_value("kube_sync_api_requests_total", labels) or 0.0
+
+
+@pytest.mark.parametrize("status", ["200", "403"])
+async def test_request_is_counted_by_its_status(
+    api: FakeApiServer, client: KubeClient, status: str
+) -> None:
+    before = counted("GET", status)
+    if status == "403":
+        api.http.fault(anything, answer(403))
+    with suppress(SyncError):
+        await client.request("GET", PATH)
+    assert counted("GET", status) - before == 1
+
+
+async def test_request_that_nobody_answers_is_counted_too(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    before = counted("DELETE", "none")
+    await api.http.stop()
+    with pytest.raises(Retriable):
+        await client.request("DELETE", PATH)
+    assert counted("DELETE", "none") - before == 1
 
 
 async def test_connection_cut_in_mid_answer_is_retriable(

@@ -18,6 +18,7 @@ from tests.fakes.topologies import (
     GATEWAY,
     GROUP,
     NS,
+    WIDE,
     Object,
     color,
     gateway,
@@ -39,7 +40,8 @@ DEFAULTS: Object = {"group": GROUP, "kind": "Gateway"}
 
 
 def said(objects: list[Object], name: Locator) -> list[str]:
-    return [condition.message for condition in Affected(topology(objects)).of(name)]
+    found = Affected(topology(objects, API, WIDE))
+    return [condition.message for condition in found.of(name)]
 
 
 def through(objects: list[Object], name: Locator = AT_ROUTE) -> list[tuple[Any, list[str]]]:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from kube_sync.machinery.ancestors import Ancestors
-from kube_sync.topology import Locator
+from kube_sync.topology import GroupKind, Locator, PolicyKind
 from kube_sync.topology.colors import COLOR_POLICY
 from tests.fakes.topologies import (
     API,
     NS,
+    WIDE,
     Object,
     color,
     gateway,
@@ -38,7 +39,7 @@ def reference(kind: str = "Gateway", name: str = "my-gateway", **fields: str) ->
 
 
 def entries(objects: list[Object], name: str = "p") -> list[Any]:
-    return Ancestors(topology(objects)).of(Locator(f"{KIND}:{NS}/{name}"))
+    return Ancestors(topology(objects, API, WIDE)).of(Locator(f"{KIND}:{NS}/{name}"))
 
 
 def ancestors(objects: list[Object], name: str = "p") -> list[Any]:
@@ -200,3 +201,16 @@ def test_a_conflict_is_told_where_it_is() -> None:
     assert accepted["my-gateway"].reason == "Conflicted"
     assert accepted["my-gateway"].message.endswith(f"[{NS}/first]")
     assert accepted["other"].reason == "Accepted"
+
+
+@pytest.mark.parametrize("group", ["gateway.networking.k8s.io", "gateway.networking.x-k8s.io"])
+def test_whether_a_policy_of_the_gateway_api_is_in_force_is_not_ours_to_say(group: str) -> None:
+    """Whoever implements the Gateway API carries it out, and tells in an entry of its own."""
+    kind = PolicyKind(GroupKind(group, "BackendTLSPolicy"), merges=False)
+    one = {**color("p", target(), **BLUE), "apiVersion": f"{group}/v1", "kind": kind.id.kind}
+    found = Ancestors(topology([gateway_class(), gateway(), one], API, kind))
+    (entry,) = found.of(Locator(f"backendtlspolicy.{group}:{NS}/p"))
+    assert [(c.type, c.status) for c in entry.conditions] == [("Accepted", "True")]
+    lost = topology([one], API, kind)
+    (entry,) = Ancestors(lost).of(Locator(f"backendtlspolicy.{group}:{NS}/p"))
+    assert [(c.type, c.reason) for c in entry.conditions] == [("Accepted", "TargetNotFound")]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from structlog.testing import capture_logs
 
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
+from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.machinery import Machinery
 from kube_sync.machinery.picture import LIMIT, NAME
+from kube_sync.machinery.plan import Planner
 from kube_sync.machinery.writer import Address
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.topology import GroupKind, Locator, Topology
@@ -44,6 +46,7 @@ from tests.fakes.topologies import (
     target,
     topology,
 )
+from tests.unit.async_tools import running
 
 POLICIES = GroupVersionResource("examples.kube-sync.io", "v1alpha1", "colorpolicies")
 GATEWAYS = GroupVersionResource(GROUP, "v1", "gateways")
@@ -74,12 +77,15 @@ class World:
         }
         self.seen: dict[Locator, Any] | None = None  # what was told, None: what is there
         self.clock = datetime(2026, 1, 1, tzinfo=UTC)
+        self.now = 1000.0  # seconds
+        self.unseen: list[GroupKind] = []
         self.machinery = self.started()
         for one in (gateway_class(), gateway(), route(), color("p", **BLUE)):
             self.put(one)
 
     def started(self) -> Machinery:
         """Return what a process begins with."""
+        self.looks = Looks(clock=lambda: self.now)
         return Machinery(
             self.client,
             self._held,
@@ -87,7 +93,10 @@ class World:
             lambda: self.left,
             "kube-sync",
             self.notes.append,
+            unseen=lambda: self.unseen,
+            looks=self.looks,
             now=lambda: self.clock,
+            clock=lambda: self.now,
         )
 
     def _held(self, name: Locator) -> Any:
@@ -232,7 +241,7 @@ async def test_the_trouble_of_one_object_is_told_and_holds_up_no_other(
 ) -> None:
     world.api.http.fault(patches(GATEWAYS), refusal(status))
     async with counted(outcome), counted("written", times=2):
-        with capture_logs() as logs, pytest.raises(Retriable, match=f"{GW}: {status} no"):
+        with capture_logs() as logs, suppress(Retriable):
             await world.reconcile()
     assert world.notes == [f"statuses not written: {GW}: {status} no"]
     assert [e["key"] for e in logs if e["event"] == "status_not_written"] == [f"{NS}/my-gateway"]
@@ -247,7 +256,7 @@ def refusal(status: int) -> Handler:
 @pytest.mark.parametrize("status", [409, 404, 503])
 async def test_what_may_go_well_later_is_tried_again(world: World, status: int) -> None:
     world.api.http.fault(patches(GATEWAYS), refusal(status))
-    with pytest.raises(Retriable) as caught:
+    with pytest.raises(Retriable, match=f"{GW}: {status} no") as caught:
         await world.reconcile()
     assert caught.value.retry_after == (7 if status == 503 else None)
     await world.reconcile()
@@ -256,29 +265,54 @@ async def test_what_may_go_well_later_is_tried_again(world: World, status: int) 
 
 
 @pytest.mark.parametrize("status", [422, 403])
-async def test_what_was_refused_is_not_sent_again_and_again(world: World, status: int) -> None:
+async def test_what_was_refused_is_told_and_not_sent_again_before_a_while(
+    world: World, status: int
+) -> None:
+    """No other object waits for it: nothing is raised."""
     fault = world.api.http.fault(patches(GATEWAYS), refusal(status), 2)
-    now = [0.0]
-    world.machinery._writer._clock = lambda: now[0]
     for _ in range(3):
-        with pytest.raises(Retriable, match="no"):
-            await world.reconcile()
-    assert fault.times == 1
-    now[0] += 60
-    with pytest.raises(Retriable):
         await world.reconcile()
-    assert fault.times == 0
-    now[0] += 60
+        assert world.notes[-1] == f"statuses not written: {GW}: {status} no"
+        assert world.looks.due == 1060.0
+    assert fault.times == 1
+    world.now = world.looks.due
+    await world.reconcile()
+    assert (fault.times, world.looks.due) == (0, 1120.0)
+    world.now = world.looks.due
     await world.reconcile()
     assert world.notes[-1] == "ok"
+    assert world.looks.due == 1120.0 + 300
+
+
+async def test_what_is_not_found_twice_is_not_asked_for_without_end(world: World) -> None:
+    """As of a kind without the subresource."""
+    fault = world.api.http.fault(patches(GATEWAYS), refusal(404), 100)
+    with pytest.raises(Retriable):
+        await world.reconcile()
+    for _ in range(3):
+        await world.reconcile()
+    assert fault.times == 98
+    assert world.notes[-1] == f"statuses not written: {GW}: 404 no"
+    world.put(gateway())
+    with pytest.raises(Retriable):
+        await world.reconcile()
+
+
+async def test_a_trouble_that_may_pass_is_asked_for_beside_one_that_does_not(world: World) -> None:
+    world.api.http.fault(patches(GATEWAYS), refusal(403))
+    world.api.http.fault(patches(POLICIES), refusal(409))
+    with pytest.raises(Retriable):
+        await world.reconcile()
+    await world.reconcile()
+    assert world.notes[-1] == f"statuses not written: {GW}: 403 no"
 
 
 async def test_a_refused_object_that_changes_is_tried_at_once(world: World) -> None:
     world.api.http.fault(patches(GATEWAYS), refusal(422))
-    with pytest.raises(Retriable):
-        await world.reconcile()
+    await world.reconcile()
     world.put(gateway())
     await world.reconcile()
+    assert world.notes[-1] == "ok"
 
 
 async def test_where_one_is_forbidden_the_others_are_not_asked_for(world: World) -> None:
@@ -286,9 +320,121 @@ async def test_where_one_is_forbidden_the_others_are_not_asked_for(world: World)
         world.put(color(f"p{number:02}", **BLUE))
     world.machinery._writer._at_once = 1
     fault = world.api.http.fault(patches(POLICIES), refusal(403), 100)
-    with pytest.raises(Retriable, match="and 18 more"):
-        await world.reconcile()
+    await world.reconcile()
+    assert "and 18 more" in world.notes[-1]
     assert fault.times == 99
+
+
+def put_back(world: World) -> None:
+    """Write `parents` whole, as a controller does that knows of its own entry alone."""
+    theirs = [{"controllerName": "example.com/theirs", "parentRef": {"name": "my-gateway"}}]
+    kept = {"spec": world.get(HTTP_ROUTES, "route")["spec"], "metadata": {"generation": 1}}
+    world.api.put(HTTP_ROUTES, ObjectKey(NS, "route"), **kept, status={"parents": theirs})
+
+
+async def test_who_undoes_it_each_time_is_let_be_for_a_while(world: World) -> None:
+    with capture_logs() as logs:
+        async with counted("left to a rival"):
+            for _ in range(10):
+                world.clock += timedelta(seconds=1)
+                world.now += 1
+                await world.reconcile()
+                put_back(world)
+    assert world.writes().count("route") == 3
+    name = f"httproute.{GROUP}:{NS}/route"
+    assert world.notes[-1].startswith(f"statuses not written: {name}: another one undid it 3 times")
+    assert [e["key"] for e in logs if e["event"] == "status_left_to_rival"] == [f"{NS}/route"]
+    world.now = world.looks.due  # within the ten minutes, as anything may have changed
+    await world.reconcile()
+    assert world.writes().count("route") == 3
+    world.now += 600
+    await world.reconcile()
+    assert world.writes().count("route") == 4
+    assert world.notes[-1] == "ok"
+
+
+async def test_what_is_to_be_said_anew_is_said_in_a_truce(world: World) -> None:
+    for _ in range(5):
+        await world.reconcile()
+        put_back(world)
+    world.put(color("q", **BLUE))
+    await world.reconcile()
+    assert world.writes().count("route") == 4
+
+
+async def test_a_picture_that_is_gone_is_drawn_at_the_next_look(world: World) -> None:
+    await world.reconcile()
+    key = ObjectKey("kube-sync", NAME)
+    world.api.delete(CONFIGMAPS, key)
+    looks, woken = Looks(every=0.01, least=0.0), asyncio.Event()
+    async with running(looks.run(woken.set)):
+        await woken.wait()
+    await world.reconcile()
+    assert world.api.get(CONFIGMAPS, key)["data"]
+
+
+async def test_what_is_said_of_a_kind_that_nobody_may_read_any_more_stays(world: World) -> None:
+    await world.reconcile()
+    world.api.delete(POLICIES, ObjectKey(NS, "p"))  # as far as this process knows
+    world.unseen = [COLOR_POLICY.id]
+    before = world.writes()
+    await world.reconcile()
+    assert world.writes() == [*before, NAME]
+    world.unseen = []
+    await world.reconcile()
+    assert sorted(world.writes()[len(before) :]) == [NAME, "my-gateway", "route"]
+    assert world.get(HTTP_ROUTES, "route")["status"]["parents"] == []
+
+
+async def test_a_kind_of_policies_that_cannot_hear_is_told(world: World) -> None:
+    world.addresses[COLOR_POLICY.id] = Address(POLICIES, lacking="nobody knows its schema")
+    await world.reconcile()
+    assert world.notes[-1] == (
+        f"ok but for: {COLOR_POLICY.id}: nothing is said of its policies: nobody knows its schema"
+    )
+
+
+@pytest.mark.parametrize("type_", [["x"], {}, 7, None])
+async def test_a_condition_of_whatever_type_holds_up_no_status(world: World, type_: Any) -> None:
+    await world.reconcile()
+    body = world.get(POLICIES, "p")
+    (entry,) = body["status"]["ancestors"]
+    spoiled = {**entry, "conditions": [{"type": type_}, *entry["conditions"]]}
+    kept = {"spec": body["spec"], "metadata": {"generation": 1}}
+    world.api.put(POLICIES, ObjectKey(NS, "p"), **kept, status={"ancestors": [spoiled]})
+    world.put(color("q", **BLUE))
+    await world.reconcile()
+    assert world.get(POLICIES, "q")["status"]["ancestors"]
+    assert world.notes[-1] == "ok"
+
+
+async def test_whatever_cannot_be_read_of_one_object_is_its_own_trouble(world: World) -> None:
+    def broken() -> Any:
+        raise TypeError
+
+    world.machinery._latest._held = lambda name: broken() if name == GW else world._held(name)
+    await world.reconcile()
+    assert sorted(world.writes()) == [NAME, "p", "route"]
+    assert world.notes[-1].startswith(f"ok but for: {GW}: its status is left as it is: cannot be r")
+
+
+async def test_others_run_while_a_topology_is_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_sync.machinery.targets._SLICE", 1)
+    monkeypatch.setattr("kube_sync.machinery.ancestors._SLICE", 1)
+    many = topology([*world.told().values(), *(route(f"r{n}") for n in range(20))])
+    planner, turns = Planner(many, lambda _: True, ""), 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with running(other()):
+        await planner.look()
+    assert turns > 40
 
 
 async def test_writes_are_made_side_by_side_but_not_all_at_once(world: World) -> None:

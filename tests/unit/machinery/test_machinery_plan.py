@@ -24,6 +24,7 @@ from tests.fakes.topologies import (
     GATEWAY,
     GROUP,
     NS,
+    WIDE,
     Object,
     color,
     gateway,
@@ -234,7 +235,9 @@ def test_a_namespace_has_no_generation_to_tell() -> None:
 
 def test_a_class_is_told_that_it_is_affected() -> None:
     above = color("p", target("GatewayClass", "my-gateway-class"), **BLUE)
-    assert CLASS in steps(stored([*BASE[:3], above]))
+    objects = stored([*BASE[:3], above])
+    plan = planner(objects, WIDE)
+    assert plan.step(plan.topology[CLASS], plan.topology[CLASS].body) is not None
 
 
 def test_what_is_on_its_way_out_is_left_alone() -> None:

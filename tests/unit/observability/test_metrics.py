@@ -1,10 +1,16 @@
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter as Tally
+from itertools import product
+from typing import get_args
 
+from prometheus_client import REGISTRY, Counter
 from prometheus_client.metrics import MetricWrapperBase
 
+from kube_sync.machinery import sending as machinery_sending
 from kube_sync.observability import metrics
+from kube_sync.policysync import sending as policysync_sending
+from kube_sync.remediator import writer
 
 ALL = {name: found for name, found in vars(metrics).items() if isinstance(found, MetricWrapperBase)}
 
@@ -14,7 +20,7 @@ def test_metrics_are_found_at_all() -> None:
 
 
 def test_every_name_is_unique_and_prefixed() -> None:
-    names = Counter(found._name for found in ALL.values())
+    names = Tally(found._name for found in ALL.values())
     assert all(name.startswith("kube_sync_") for name in names)
     assert names.most_common(1)[0][1] == 1
 
@@ -31,8 +37,37 @@ def test_no_label_names_an_object() -> None:
     assert labels.isdisjoint(forbidden)
     # Each of these takes its values from the configuration or the code, never from an object.
     known = {"resource", "reason", "type", "operation", "outcome", "lease", "server"}
-    assert labels <= known | {"system", "way", "kind"}
+    known |= {"system", "way", "kind", "version", "command", "method", "status"}
+    assert labels <= known
 
 
 def test_every_metric_is_explained() -> None:
     assert all(found._documentation.strip() for found in ALL.values())
+
+
+def test_faults_are_told_as_0_before_the_first() -> None:
+    """In a series that begins with 1 no alert sees a rise."""
+    for name, labels in (
+        ("kube_sync_topology_writes_total", {"operation": "status", "outcome": "forbidden"}),
+        ("kube_sync_policy_sync_writes_total", {"operation": "remove", "outcome": "failed"}),
+        ("kube_sync_admission_registration_writes_total", {"outcome": "failed"}),
+        ("kube_sync_remediations_total", {"outcome": "refused"}),
+    ):
+        assert REGISTRY.get_sample_value(name, labels) is not None
+
+
+def test_what_begins_at_0_is_what_there_can_be() -> None:
+    """A word that is added is added here, too."""
+
+    def children(counter: Counter) -> set[tuple[str, ...]]:
+        return set(metrics._AT_ZERO[counter])
+
+    assert children(metrics.remediations) == {
+        (word,) for word in (*get_args(writer.Word), "held", "dry-run")
+    }
+    for counter, module, success in (
+        (metrics.topology_writes, machinery_sending, "written"),
+        (metrics.policy_sync_writes, policysync_sending, "done"),
+    ):
+        outcomes = {word for _, word in module._WORDS} | {success, "failed", "fenced"}
+        assert children(counter) == set(product(get_args(module.What), outcomes))

@@ -57,3 +57,22 @@ async def test_metrics_are_served_as_prometheus_reads_them() -> None:
         text = await response.text()
     names = {family.name for family in text_string_to_metric_families(text)}
     assert {"kube_sync_pending_changes", "kube_sync_decision_changes"} <= names
+
+
+async def test_metrics_tell_what_readyz_tells() -> None:
+    """So that an alert needs no probe of its own."""
+    readiness = Readiness()
+    async with (
+        serving(observability_app(readiness), ("127.0.0.1", 0), grace=0.05) as port,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def ready() -> str:
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
+                lines = (await response.text()).splitlines()
+            return next(line for line in lines if line.startswith("kube_sync_ready "))
+
+        readiness.waiting("opa", "away")
+        assert await ready() == "kube_sync_ready 0.0"
+        readiness.met("opa")
+        assert await ready() == "kube_sync_ready 1.0"

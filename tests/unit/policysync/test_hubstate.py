@@ -195,6 +195,13 @@ def test_what_we_write_to_a_policy_concerns_nobody(world: World) -> None:
     assert world.concerned == [policy()]
 
 
+def test_a_number_that_becomes_true_concerns_the_copies(world: World) -> None:
+    world.add("login", metadata={"annotations": {}}, flag=1)
+    world.concerned.clear()
+    world.add("login", metadata={"annotations": {}}, flag=True)
+    assert world.concerned == [policy()]
+
+
 def test_a_deleted_policy_is_told_and_has_no_source(world: World) -> None:
     drop(world.state.policies(AUTH), ObjectKey("shop", "login"))
     assert world.concerned == [policy()]

@@ -4,6 +4,7 @@ import pytest
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.hubstate import HubState, Listeners
 from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.validation import targeting
 from tests.fakes.copies import AUTH, policy
@@ -23,6 +24,14 @@ def test_a_kind_that_is_synced_is_read_in_its_own_version_alone() -> None:
 def test_a_kind_that_left_the_list_keeps_what_is_read_of_it_while_there_are_copies() -> None:
     assert spoke_kinds({}, {AUTH: FIELDS}, [policy()], ()) == {AUTH: FIELDS}
     assert spoke_kinds({}, {AUTH: FIELDS}, (), ()) == {}
+
+
+def test_definitions_that_were_listed_are_told_of_though_no_kind_is_wanted() -> None:
+    """They may be the last that was listed, and there may be copies from before."""
+    told: list[str] = []
+    listeners = Listeners(lambda _policy: None, lambda _name: None, lambda: told.append("kinds"))
+    HubState(listeners).definitions.finish(known=True)
+    assert told == ["kinds"]
 
 
 def test_the_hub_knows_a_kind_with_targets_that_no_class_wants() -> None:

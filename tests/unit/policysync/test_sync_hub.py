@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,7 @@ async def test_what_clusters_say_is_told_on_the_hub_and_starts_no_round(rig: Rig
     await rig.settle()
     for cluster in ("east", "west"):
         rig.placer.say(CopyKey(LOGIN, cluster), enforcedStatus="True", enforcedReason="Enforced")
-    assert await rig.settle() == []
+    assert await rig.settle(1) == []
     said = rig.said(LOGIN)
     assert said["Enforced"][:2] == ("True", "Enforced")
     assert said[SYNCED][0] == "True"
@@ -55,6 +56,25 @@ async def test_what_clusters_say_is_told_on_the_hub_and_starts_no_round(rig: Rig
     assert rig.world.concerned == []
     assert await rig.later(5) == []
     assert len(rig.writes) == before
+
+
+async def test_answers_that_come_soon_after_each_other_are_told_together_and_the_last_one_is(
+    rig: Rig,
+) -> None:
+    await rig.settle()
+    await rig.later(5)
+    before = len(rig.writes)
+    for number in range(10):
+        said = {"enforcedStatus": "False", "enforcedReason": f"Try{number}"}
+        rig.placer.say(CopyKey(LOGIN, "east"), **said)
+        await rig.settle()
+    assert len(rig.writes) - before == 1
+    assert rig.said(LOGIN)["Enforced"][1] == "Try0"
+    rig.now += 0.1  # that of two clusters; nobody tells the hub of anything any more
+    async with asyncio.timeout(5):
+        while rig.said(LOGIN)["Enforced"][1] != "Try9":  # noqa: ASYNC110 - the queue's own time
+            await asyncio.sleep(0.01)
+    assert len(rig.writes) - before == 2
 
 
 async def test_nothing_is_done_before_everything_is_listed(rig: Rig) -> None:

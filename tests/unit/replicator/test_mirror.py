@@ -109,6 +109,18 @@ def test_lag_of_an_object_begins_with_the_first_event_that_opa_lacks() -> None:
     assert lag.seconds[2:] == [0.5]
 
 
+def test_age_of_what_is_pending_is_that_of_the_oldest_change_of_a_watch() -> None:
+    bench = loaded(item("a"))
+    Lag(bench.mirror)
+    listed(bench.mirror, listing(item("a", "2")))  # nobody knows when it changed
+    assert bench.mirror.pending_seconds == 0
+    bench.mirror.apply(arrived(item("b"), 90.0))
+    bench.mirror.apply(arrived(item("c"), 99.0))
+    assert bench.mirror.pending_seconds == 10.0
+    bench.flush()
+    assert bench.mirror.pending_seconds == 0
+
+
 def test_metric_of_what_is_pending_keeps_no_mirror_alive() -> None:
     """An epoch's Mirrors go with it; the metric stays."""
     mirror = Mirror("pending-things", ROOT, lambda: None)
@@ -118,6 +130,7 @@ def test_metric_of_what_is_pending_keeps_no_mirror_alive() -> None:
     del mirror
     gc.collect()
     assert REGISTRY.get_sample_value("kube_sync_pending_changes", labels) == 0
+    assert REGISTRY.get_sample_value("kube_sync_pending_seconds", labels) == 0
 
 
 def test_what_a_list_brought_has_no_lag() -> None:

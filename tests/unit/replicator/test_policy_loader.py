@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.analysis.reads import Reads
@@ -294,10 +295,12 @@ async def test_faulty_config_maps_are_told_until_they_are_mended(bench: Bench) -
         where = f"policy ConfigMap {NAMESPACE}/p: not in force as it is: {NAMESPACE}/p/a.rego:2: "
         assert str(bench.faults[-1]).startswith(where)
         assert str(bench.faults[-1]).endswith(" (and 1 more)")
+        assert REGISTRY.get_sample_value("kube_sync_policies_rejected") == 2
         for name in "pq":
             bench.put(name, **{"a.rego": "package a"})
         await bench.until_idle()
         assert bench.faults[-1] is None
+        assert REGISTRY.get_sample_value("kube_sync_policies_rejected") == 0
 
 
 async def test_several_rejected_modules_are_all_named(bench: Bench) -> None:
@@ -327,6 +330,7 @@ async def test_refused_module_delays_no_other_and_says_so(bench: Bench, opa: Fak
     async with bench.applied_once():
         assert bench.modules == {"good/a.rego": "package a"}
         assert error_of(bench, "bad")["code"] == "unauthorized"
+        assert REGISTRY.get_sample_value("kube_sync_policies_rejected") == 1
 
 
 async def test_last_good_version_is_put_into_a_restarted_opa(bench: Bench, opa: FakeOpa) -> None:

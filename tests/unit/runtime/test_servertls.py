@@ -311,4 +311,4 @@ async def test_an_expired_certificate_is_told(world: World) -> None:
         with capture_logs() as logs:
             await world.next_look()
         assert "cert.pem: expired on 2" in world.said
-        assert [log["event"] for log in logs] == ["certificate_not_good"]
+        assert [log["event"] for log in logs] == ["not_ready"]

@@ -172,6 +172,8 @@ items:
         (b"apiVersion: v1\nkind: A\nmetadata: B", "document 1: metadata.name: a Kubernetes object"),
         (b"apiVersion: v1\nkind: List\nitems: [1]", "document 1, item 1: expected an object"),
         (b"\xff", "objects.yaml: not UTF-8 at byte 0"),
+        (rb'a: [&a {b: "\ud800"}, *a]', "objects.yaml, document 1: not YAML: 'utf-8' codec"),
+        (rb'"\ud800": 1', "objects.yaml, document 1: not YAML: 'utf-8' codec"),
     ],
 )
 def test_what_cannot_be_read_is_said_by_file_and_document(

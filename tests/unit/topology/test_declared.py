@@ -103,3 +103,16 @@ def test_a_silent_schema_says_nothing_of_rules() -> None:
 def test_the_rules_of_color_policies_are_known() -> None:
     color = definition(COLOR_POLICY.id.kind, COLOR_POLICY.id.group, "v1", labels=POLICY)
     assert declared(color, KINDS) == COLOR_POLICY
+
+
+def test_a_definition_may_let_policies_target_what_lies_in_no_namespace() -> None:
+    def wide(**said: str) -> bool:
+        notes = {f"kube-sync.io/{name.replace('_', '-')}": value for name, value in said.items()}
+        body = definition("Shade", GROUP, "v1", labels=POLICY, annotations=notes)
+        return declared(body, KINDS).cluster_scoped_targets
+
+    assert not wide()
+    assert not wide(targets_cluster_scoped="false")
+    assert wide(targets_cluster_scoped="true")
+    with pytest.raises(Malformed, match='targets-cluster-scoped: "yes" is not true or false'):
+        wide(targets_cluster_scoped="yes")

@@ -14,6 +14,7 @@ from tests.fakes.topologies import (
     GATEWAY,
     GROUP,
     NS,
+    WIDE,
     Object,
     color,
     defaults,
@@ -139,7 +140,7 @@ def test_a_policy_of_a_namespace_is_less_specific_than_those_of_what_lies_in_it(
 def test_a_policy_of_the_class_is_less_specific_than_one_of_the_namespace() -> None:
     above = color("class", target("GatewayClass", "my-gateway-class"), rules=rules(sky="red"))
     space = color("space", target("Namespace", NS), rules=rules(sky="blue"))
-    found = topology([*BASE, namespace(NS), above, space])
+    found = topology([*BASE, namespace(NS), above, space], API, WIDE)
     assert _policies(all_of(found)[0]) == ["class", "space"]
 
 

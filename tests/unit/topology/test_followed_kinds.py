@@ -361,6 +361,21 @@ async def test_a_kind_that_may_not_be_listed_is_told_and_hinders_no_other(
         assert bench.note(GATEWAY) == "ok"
 
 
+async def test_another_version_of_what_was_never_seen_was_never_seen(
+    bench: Bench, later: Later
+) -> None:
+    install(bench.api, definition("Gateway", GROUP, "v1beta1"))
+    denied(bench.api, OLD_GATEWAYS)
+    denied(bench.api, GATEWAYS)
+    async with bench.following():
+        await until(lambda: later.seconds)
+        later.pass_time()
+        assert list(bench.kinds.unseen) == [GATEWAY]
+        install(bench.api, definition("Gateway", GROUP, "v1beta1", "v1"))
+        await until(lambda: bench.kinds.choices[GATEWAY].gvr == GATEWAYS)
+        assert list(bench.kinds.unseen) == [GATEWAY]
+
+
 async def test_a_kind_that_may_be_listed_at_last_is_seen(bench: Bench, later: Later) -> None:
     install(bench.api, SHADE_DEFINITION)
     bench.api.put(SHADES, key("p"))

@@ -222,7 +222,9 @@ def expression(key: str, operator: str, *values: str) -> Object:
         ({"from": "Same"}, False),
         ({"from": "None"}, False),
         ({"from": "All"}, True),
-        ({"from": "Selector"}, True),
+        ({"from": "Selector"}, False),
+        ({"from": "Selector", "selector": None}, False),
+        ({"from": "Selector", "selector": {}}, True),
         ({"from": "Selector", "selector": {"matchLabels": {"team": "a"}}}, True),
         ({"from": "Selector", "selector": {"matchLabels": {"team": "b"}}}, False),
         ({"from": "Selector", "selector": expression("team", "In", "a", "b")}, True),
@@ -397,3 +399,26 @@ def test_what_was_malformed_and_is_right_again_has_no_condition_any_more() -> No
     assert reasons(found) == [("Accepted", "Invalid")] * 2 + [("Accepted", "NoMatchingParent")]
     found.update([gateway(), route()])
     assert found.conditions() == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "taken"),
+    [
+        ([], ["HTTPRoute", "GRPCRoute"]),
+        ([{"kind": "GRPCRoute"}, {"kind": "TCPRoute"}], ["GRPCRoute"]),
+        ([{"kind": "TCPRoute"}], []),
+    ],
+)
+def test_the_kinds_of_a_listener_narrow_those_of_its_protocol(
+    kinds: list[Object], taken: list[str]
+) -> None:
+    one = gateway("my-gateway", listener(allowedRoutes={"kinds": kinds}))
+    for kind in ("HTTPRoute", "GRPCRoute", "TCPRoute"):
+        found = topology([one, route("route", kind)])
+        assert bool(found.all.children(Locator(f"{GATEWAY}#http"))) == (kind in taken)
+
+
+def test_a_protocol_of_ones_own_carries_the_kinds_that_are_said() -> None:
+    own = listener(protocol="example.com/own", allowedRoutes={"kinds": [{"kind": "TCPRoute"}]})
+    found = topology([gateway("my-gateway", own), route("route", "TCPRoute")])
+    assert found.all.children(Locator(f"{GATEWAY}#http"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.topology import Conflict, Locator, Topology
+from kube_sync.topology import Conflict, Locator, PolicyKind, Topology
 from kube_sync.topology.affected import affected
 from kube_sync.topology.colors import COLOR_POLICY
 from tests.fakes.topologies import (
@@ -15,6 +15,7 @@ from tests.fakes.topologies import (
     GATEWAY,
     GROUP,
     NS,
+    WIDE,
     Object,
     color,
     defaults,
@@ -362,3 +363,90 @@ def test_a_policy_of_a_namespace_affects_it_and_what_lies_in_it() -> None:
         f"httproute.{GROUP}",
         "namespace",
     ]
+
+
+ABOVE = target("GatewayClass", "my-gateway-class")
+
+
+def test_a_policy_of_a_namespace_has_no_say_above_all_namespaces() -> None:
+    evil = color("evil", ABOVE, namespace="evil", **overrides(sky="black"))
+    own = color("own", rules=rules(sky="blue"))
+    found = topology([gateway_class(), gateway(), route(), evil, own])
+    assert [set(one.spec["sky"].values()) for one in found.effective(COLOR_POLICY.id)] == [{"blue"}]
+    (said,) = [c for c in found.conditions() if c.locator.endswith("evil/evil")]
+    assert (said.type, said.status, said.reason) == ("Accepted", "False", "RefNotPermitted")
+    assert said.message.endswith("is cluster-scoped: not for a policy of a namespace")
+
+
+def test_one_that_has_other_targets_is_told_which_one_is_not_for_it() -> None:
+    both = color("both", [ABOVE, target()], rules=rules(sky="blue"))
+    said = topology([gateway_class(), gateway(), route(), both]).conditions()
+    assert [c.reason for c in said] == ["Accepted", "Programmed", "RefNotPermitted"]
+
+
+@pytest.mark.parametrize("kind", [WIDE, replace(COLOR_POLICY, across="free")])
+def test_a_kind_may_let_its_policies_target_what_lies_in_no_namespace(kind: PolicyKind) -> None:
+    found = topology([gateway_class(), gateway(), route(), color("p", ABOVE)], API, kind)
+    assert found.policy(Locator("colorpolicy.examples.kube-sync.io:my-namespace/p"))[1].targets
+
+
+def test_a_policy_of_a_cluster_may_target_what_lies_in_no_namespace() -> None:
+    wide = color("p", ABOVE, namespace=None)
+    found = topology([gateway_class(), gateway(), route(), wide])
+    assert found.policy(Locator("colorpolicy.examples.kube-sync.io:p"))[1].targets
+
+
+def test_only_the_one_that_prevails_is_in_conflict_with_all_others() -> None:
+    many = [color(f"p{n:03}", rules=rules(**{f"r{n}": "x"})) for n in range(100)]
+    found = topology([gateway_class(), gateway(), route(), *many])
+    conflicts = found.conflicts()
+    assert {conflict.other.rpartition("/")[2] for conflict in conflicts} == {"p099"}
+    assert len(conflicts) == 99
+
+
+def test_a_message_names_some_of_many() -> None:
+    refs = [target(name=f"none{n:02}") for n in range(20)]
+    (said,) = topology([color("p", refs)]).conditions()
+    assert "none15 and 4 more was not found" in said.message
+
+
+@pytest.mark.parametrize(
+    ("policies", "by"),
+    [
+        # wiped out by what is below
+        ([("gw", overrides("merge", a="1")), ("route", {"rules": rules(b="2")})], "rule"),
+        # by overrides above, with rules and without
+        ([("gw", overrides(a="1")), ("route", {"rules": rules(b="2")})], "gw"),
+        ([("gw", overrides()), ("route", {"rules": rules(b="2")})], "gw"),
+        # by a null
+        (
+            [
+                ("gw", {"overrides": {"strategy": "patch", "rules": {"b": None}}}),
+                ("route", defaults("merge", b="2")),
+            ],
+            "gw",
+        ),
+    ],
+)
+def test_the_policy_that_has_its_way_instead_is_named(
+    policies: list[tuple[str, Object]], by: str
+) -> None:
+    places = {"gw": target(), "route": target("HTTPRoute", "route")}
+    rule = color("rule", places["route"] | {"sectionName": "rule-1"}, rules=rules(c="3"))
+    found = topology(
+        [
+            *(gateway_class(), gateway(), route(), rule),
+            *(color(name, places[name], **spec) for name, spec in policies),
+        ]
+    )
+    said = {
+        c.locator.rpartition("/")[2]: c.message for c in found.conditions() if c.type != "Accepted"
+    }
+    assert said["route"] == f"ColorPolicy is overridden by [my-namespace/{by}]"
+
+
+def test_two_values_of_other_types_contradict_each_other() -> None:
+    first = color("a", rules={"x": 1}, age=2020)
+    second = color("b", rules={"x": True}, age=2021)
+    (conflict,) = topology([gateway_class(), gateway(), route(), first, second]).conflicts()
+    assert conflict.rules == ("x",)

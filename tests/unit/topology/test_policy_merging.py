@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube_sync.topology import STRATEGIES, Mode, Rules, Topology
 from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.merging import merge_patch
+from kube_sync.topology.sameness import same
 from tests.fakes.topologies import (
     API,
     NS,
@@ -252,3 +255,62 @@ def test_a_kind_whose_fields_are_its_rules_merges_these() -> None:
 def test_the_spec_of_a_kind_has_its_rules_where_policies_have_them() -> None:
     spec: Mapping[str, Any] = COLOR_POLICY.spec({"sky": B})
     assert spec == {"rules": {"sky": B}}
+
+
+NULLS = {"color": B, "inner": {"gone": None}, "gone": None}
+
+
+@pytest.mark.parametrize("below", [[], [color("low", ROUTE, rules=rules(b=R))]])
+def test_a_patch_leaves_no_null_where_nothing_is_below_it(below: list[Object]) -> None:
+    found = effective(topology([*BASE, color("high", overrides=patched(**NULLS)), *below]))[PATH]
+    assert found["a"] == {"color": B, "inner": {}}
+
+
+def test_a_default_that_is_patched_has_no_null_of_the_patch() -> None:
+    high = color("high", defaults=patched(color=G) | {"rules": {"c": {"color": G}}})
+    assert colors(high, color("low", ROUTE, rules={"a": NULLS})) == {
+        "a": {"color": B, "inner": {}},
+        "c": G,
+    }
+
+
+@pytest.mark.parametrize("between", [{}, {"y": 1}, {"x": 1}])
+def test_a_null_takes_away_what_two_levels_above_it_say(between: Object) -> None:
+    policies = (
+        color("gw", defaults=patched(x=1, z=1)),
+        color("route", ROUTE, defaults=patched(**between)),
+        color("rule", RULE, rules={"a": {"x": None, "w": 1}}),
+    )
+    assert colors(*policies)["a"] == {"z": 1, "w": 1} | {n: 1 for n in between if n != "x"}
+
+
+def test_nulls_of_rules_that_met_no_patch_stay() -> None:
+    below = color("low", ROUTE, rules={"b": {"x": None}})
+    assert colors(color("high", overrides=patched(x=1)), below)["b"] == {"x": None}
+
+
+VALUE: Any = st.recursive(
+    st.sampled_from([True, 1, "x"]), lambda inner: st.dictionaries(st.sampled_from("xy"), inner)
+)
+CHANGE: Any = st.recursive(
+    st.sampled_from([None, True, 1]), lambda inner: st.dictionaries(st.sampled_from("xy"), inner)
+)
+NAMED = st.sampled_from("abc")
+
+
+@given(
+    st.dictionaries(NAMED, VALUE),
+    st.dictionaries(NAMED, CHANGE, min_size=1),
+    st.dictionaries(NAMED, CHANGE, min_size=1),
+)
+def test_overrides_patch_as_rfc_7386_one_after_the_other(
+    lowest: Object, between: Object, highest: Object
+) -> None:
+    policies = (
+        color("gw", overrides={"strategy": "patch", "rules": highest}),
+        color("route", ROUTE, overrides={"strategy": "patch", "rules": between}),
+        color("rule", RULE, rules=lowest),
+    )
+    (one,) = built(*policies).effective(COLOR_POLICY.id)
+    assert same(dict(one.spec), merge_patch(merge_patch(lowest, between), highest))
+    assert one.sources.keys() == one.spec.keys()

@@ -16,7 +16,7 @@ from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.controller.world import World
-from kube_sync.topology.gateway import GATEWAY
+from kube_sync.topology.gateway import GATEWAY, ROUTES
 from kube_sync.topology.identity import Locator
 from tests.fakes.topologies import (
     API,
@@ -38,6 +38,19 @@ class Leader:
         self.held = True
 
 
+class Held(Waits):
+    """Waits that do not end, from so many seconds on."""
+
+    def __init__(self, from_: float = 0.0) -> None:
+        super().__init__()
+        self._from = from_
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        if seconds >= self._from:
+            await asyncio.Event().wait()
+
+
 class Bed:
     """A controller of one live topology, and all that goes into it and comes out of it."""
 
@@ -54,6 +67,7 @@ class Bed:
         self.calls: list[Reconciliation] = []
         self.failures: list[Exception] = []
         self.meanwhile: Callable[[], object] = lambda: None
+        self.withheld: list[str] = []
         self.heeds: Callable[[ResourceEvent], bool] = lambda event: event.meaning
         self.done = 0
 
@@ -66,6 +80,7 @@ class Bed:
             self.leader,
             self.notes.append,
             heeds=self.heeds,
+            withheld=lambda: self.withheld,
             backoff=self.waits.backoff(0.5),
             sleep=self.settling.sleep,
         )
@@ -98,6 +113,11 @@ class Bed:
         for _ in range(20):
             await asyncio.sleep(0)
         await until(lambda: not self.news.is_set())
+
+    async def settled_with_news(self) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert self.news.is_set()
 
     def names(self, call: int = -1) -> list[str]:
         return [f"{event.type} {event.name}" for event in self.calls[call].events]
@@ -136,6 +156,75 @@ async def test_nothing_is_reconciled_before_every_kind_was_listed(bed: Bed) -> N
         await bed.happened(1)
     assert bed.names() == ["create my-gateway"]
     assert bed.notes[-1] is None
+
+
+async def test_nothing_is_reconciled_while_something_is_withheld(bed: Bed) -> None:
+    """A kind that may not be listed counts as empty, and is not."""
+    bed.withheld = ["HTTPRoute (403 no)"]
+    bed.feed.load(gateway())
+    async with bed.run():
+        await until(
+            lambda: (
+                bed.notes[-1:] == ["nothing is written before this is known: HTTPRoute (403 no)"]
+            )
+        )
+        bed.feed.put(gateway("other"))
+        await bed.settled()
+        assert not bed.calls
+        bed.withheld = []
+        bed.feed.list(next(iter(ROUTES)))
+        await bed.happened(1)
+    assert bed.names() == ["create my-gateway", "create other"]
+    assert bed.notes[-1] is None
+
+
+async def test_what_is_withheld_later_ends_reconciles_until_it_is_known(bed: Bed) -> None:
+    bed.feed.load()
+    async with bed.run() as controller:
+        await bed.happened(1)
+        bed.withheld = ["HTTPRoute"]
+        controller.wake()
+        await until(lambda: "HTTPRoute" in str(bed.notes[-1]))
+        await bed.happened(1)
+        bed.withheld = []
+        bed.news.set()
+        await bed.happened(2)
+
+
+async def test_news_is_looked_at_soon_after_a_failure(bed: Bed) -> None:
+    """The trouble of one object delays no other by more than a second."""
+    bed.feed.load()
+    bed.failures = [SyncError("down")]
+    held = Held()
+    bed.waits = held
+    async with bed.run():
+        await until(lambda: held.seconds)
+        await bed.settled()
+        assert bed.done == 1
+        bed.feed.put(gateway())
+        await bed.happened(2)
+    assert bed.settling.seconds.count(1.0) == 1
+    assert bed.names() == ["create my-gateway"]
+
+
+async def test_after_a_failure_news_is_no_reason_to_come_back_at_once(bed: Bed) -> None:
+    bed.feed.load()
+    bed.failures = [Retriable("busy", 7.0)]
+    bed.waits, bed.settling = Held(), Held(from_=1.0)
+    async with bed.run():
+        await until(lambda: 7.0 in bed.settling.seconds)
+        bed.feed.put(gateway())
+        await bed.settled_with_news()
+        assert bed.done == 1
+
+
+async def test_the_error_within_a_group_is_told(bed: Bed) -> None:
+    bed.feed.load()
+    bed.failures = [ExceptionGroup("unhandled errors in a TaskGroup", [KeyError("spec")])]
+    with capture_logs() as logs:
+        async with bed.run():
+            await bed.happened(2)
+    assert [e["error"] for e in logs if e["event"] == "reconcile_failed"] == ["'spec'"]
 
 
 async def test_a_cluster_without_any_objects_is_reconciled_once(bed: Bed) -> None:

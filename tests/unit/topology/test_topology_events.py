@@ -87,3 +87,11 @@ def test_only_the_status_and_bookkeeping_mean_nothing(
     inside[path[-1]] = value
     assert means_the_same(BODY, changed) is same
     assert means_the_same(changed, BODY) is same
+
+
+def test_a_value_of_another_type_has_a_meaning() -> None:
+    old, new = gateway(), gateway()
+    old["spec"]["flag"], new["spec"]["flag"] = 1, True
+    assert not means_the_same(old, new)
+    old["spec"]["flag"] = True
+    assert means_the_same(old, new)

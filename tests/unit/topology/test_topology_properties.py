@@ -18,6 +18,7 @@ from tests.fakes.topologies import (
     API,
     GROUP,
     NS,
+    WIDE,
     Object,
     color,
     gateway,
@@ -41,7 +42,8 @@ PLACES = [
     target("Service", "service"),
     target(name="none"),
 ]
-COLORS = st.dictionaries(st.sampled_from("xyz"), st.sampled_from([None, "1", "2", {"c": "3"}]))
+VALUES = [None, "1", 1, True, 0, False, {"c": 1}, {"c": True, "d": None}, {"c": None}]
+COLORS = st.dictionaries(st.sampled_from("xyz"), st.sampled_from(VALUES))
 BLOCKS = st.one_of(
     st.builds(lambda rules: {"rules": rules}, COLORS),
     st.builds(
@@ -118,7 +120,7 @@ def key(one: Object) -> tuple[str, str, str]:
 
 
 # Of each target all of them in force, or the first alone.
-KINDS = st.sampled_from([COLOR_POLICY, replace(COLOR_POLICY, merges=False)])
+KINDS = st.sampled_from([WIDE, replace(COLOR_POLICY, merges=False)])
 
 
 def everything(found: Topology) -> bytes:

@@ -376,3 +376,17 @@ def test_differences_add_up_to_what_is_there(begin: list[Object], steps: Sequenc
         assert held == {where: encoded(record) for where, record in anew.all()}
         assert held == {where: encoded(record) for where, record in records.all()}
         msgspec.convert(data(records), Data)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (False, 0), ([1], [True]), (1, 1.0)])
+def test_a_value_of_another_type_is_another_value(before: object, after: object) -> None:
+    match = {"headers": before}
+    objects = [gateway_class(), gateway(), route(rules=[{"matches": [match]}])]
+    found, records = topology([*objects, color("p", rules={"a": {"n": before}})]), Records()
+    replaced(records, found)
+    other = color("p", rules={"a": {"n": after}})
+    (merged,) = follow(records, found, other).records.values()
+    assert json.loads(encoded(merged))["spec"] == {"rules": {"a": {"n": after}}}
+    assert f'"n":{json.dumps(after, separators=(",", ":"))}'.encode() in encoded(merged)
+    again = route(rules=[{"matches": [{"headers": after}]}])
+    assert [key for key, _ in sections(follow(records, found, again))] == ["effective"]

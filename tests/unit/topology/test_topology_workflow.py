@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -58,6 +59,29 @@ async def test_all_tasks_run_to_their_end_and_the_first_error_is_told(calls: Cal
         await Workflow(None, tasks, calls.step("after"))(NOTHING)
     assert calls.names == ["one", "two"]
     assert [(entry["event"], entry["error"]) for entry in logs] == [("task_failed_too", "second")]
+
+
+async def test_the_error_that_is_told_is_that_of_the_task_that_failed_first(calls: Calls) -> None:
+    early = calls.step("early", SyncError("early"))
+
+    async def late(_: Reconciliation) -> None:
+        for _turn in range(10):
+            await asyncio.sleep(0)
+        msg = "late"
+        raise SyncError(msg)
+
+    with capture_logs() as logs, pytest.raises(SyncError, match="early"):
+        await Workflow(tasks=[late, early])(NOTHING)
+    assert [entry["error"] for entry in logs] == ["late"]
+
+
+async def test_what_a_task_returns_is_nobodys_business(calls: Calls) -> None:
+    async def drawn(_: Reconciliation) -> bool:
+        return True
+
+    step = cast("Reconcile", drawn)
+    await Workflow(step, [step], calls.step("after"))(NOTHING)
+    assert calls.names == ["after"]
 
 
 async def test_a_task_that_fails_does_not_cut_its_siblings_off(calls: Calls) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kube_sync.remediator.rivals import WRITES, Rivals
+from kube_sync.safety.rivals import WRITES, Rivals
 
 
 def _wrote(*times: float, decision: object = "d") -> Rivals:
@@ -42,3 +42,11 @@ def test_an_object_that_is_gone_is_forgotten() -> None:
     rivals.forget("a")
     rivals.forget("never seen")
     assert rivals.truce("a", "d", 3) is None
+
+
+def test_what_counts_no_more_is_not_kept() -> None:
+    rivals = _wrote(0, 1, 2)
+    rivals.tidy(601)
+    assert rivals.truce("a", "d", 601) == 602
+    rivals.tidy(602)
+    assert not rivals._records

@@ -1,4 +1,4 @@
-"""Who else writes what a policy decides. Pure.
+"""Who else writes what we write. Pure.
 
 A manager that puts its own value back after each PATCH would be fought for ever. An object on which
 the same decision was carried out so often within a minute is left to the other one: until another
@@ -49,3 +49,9 @@ class Rivals:
     def forget(self, key: Hashable) -> None:
         """Forget an object that is gone."""
         self._records.pop(key, None)
+
+    def tidy(self, now: float) -> None:
+        """Forget what does not count any more, of objects that nobody asks for."""
+        old = [key for key, known in self._records.items() if known.at[-1] + _TRUCE <= now]
+        for key in old:
+            del self._records[key]

@@ -1,0 +1,1 @@
+"""The Secrets of an installation: made where they are missing, renewed before they are too old."""

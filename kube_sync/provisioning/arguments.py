@@ -1,0 +1,26 @@
+"""The command line of `kube-sync provision`."""
+
+from __future__ import annotations
+
+import argparse
+
+WHAT = "make the Secrets of an installation that are missing, and renew what gets old"
+
+_DESCRIPTION = """\
+Makes, in the namespace of the installation (coordination.namespace), certificates of an authority
+of its own, tokens, and what OPA knows of these, each where it is missing. What it made itself it
+renews: certificates a month before they end, tokens when their mark is set to 0, in steps half an
+hour apart at least, so that old and new are good at once. Secrets of somebody else it uses and
+never changes. Called again at once it changes nothing; call it every hour.
+"""
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description = _DESCRIPTION
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--tokens-only",
+        action="store_true",
+        help="leave certificates to somebody else, as cert-manager",
+    )

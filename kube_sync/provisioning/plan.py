@@ -1,0 +1,201 @@
+"""What Secrets are to hold, from what they hold now.
+
+Keeps true: what is good stays as it is; a Secret of somebody else is used and not changed; OPA is
+told of a token before anybody uses it (its Secret comes first), and a certificate is signed by an
+authority that was announced before. Planned again right away, nothing is left to do. Makes keys and
+tokens, and no requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from cryptography import x509
+
+from kube_sync.certificates import Authority, KeyPair, issue, make_authority
+from kube_sync.errors import Terminal
+from kube_sync.provisioning.rotation import Pace, Rotating, turned
+from kube_sync.provisioning.secrets import OPAQUE, TLS, Content
+from kube_sync.provisioning.wanted import (
+    ACCESS,
+    AUTHORITY,
+    DECISIONS,
+    OPA_TOKENS,
+    Certificate,
+    Wanted,
+)
+
+_DAY: Final = 86400.0
+# Longer than the kubelet needs until a volume holds what its Secret holds, by far.
+_OVERLAP: Final = 1800.0
+# In practice when somebody asks for it (the mark is set to 0): OPA notices the first replacement of
+# its volume and no second one, so its pod has to be started again between the steps.
+_TOKENS: Final = Pace(3650 * _DAY, _OVERLAP)
+_CERTIFICATE: Final = 90 * _DAY
+_AUTHORITY_LIFETIME: Final = 3 * 365 * _DAY
+_AUTHORITIES: Final = Pace(_AUTHORITY_LIFETIME / 2, _OVERLAP)
+
+Secrets = Mapping[str, Content]
+
+
+def planned(held: Secrets, wanted: Wanted, now: float) -> dict[str, Content]:
+    """Return the Secrets that are to be written, in this order. Raises Terminal."""
+    tokens = {name: _token(name, held, now) for name in (*OPA_TOKENS.values(), DECISIONS)}
+    plan = _access(held, wanted, tokens, now)
+    plan |= {name: content for name, content in tokens.items() if content != held.get(name)}
+    if wanted.certificates:
+        plan |= _certificates(held, wanted, now)
+    return plan
+
+
+def names(wanted: Wanted) -> tuple[str, ...]:
+    """Return the Secrets to read for a plan."""
+    certificates = [certificate.secret for certificate in wanted.certificates]
+    authority = [AUTHORITY] if certificates else []
+    return (ACCESS, *OPA_TOKENS.values(), DECISIONS, *authority, *certificates)
+
+
+def _token(name: str, held: Secrets, now: float) -> Content:
+    found = held.get(name)
+    if found is None:
+        return _token_content(Rotating(_new_token(), now))
+    if not found.data.get("token"):
+        if found.since is None:
+            msg = f"Secret {name} has no key token"
+            raise Terminal(msg)
+        return _token_content(Rotating(_new_token(), now))
+    if found.since is None:
+        return found
+    rotating = Rotating(
+        found.data["token"], found.since, found.data.get("next"), found.data.get("previous")
+    )
+    return _token_content(turned(rotating, _TOKENS, now, _new_token))
+
+
+def _new_token() -> bytes:
+    return secrets.token_urlsafe(32).encode()
+
+
+def _token_content(token: Rotating[bytes]) -> Content:
+    data = {"token": token.current, "next": token.following, "previous": token.previous}
+    return Content({k: v for k, v in data.items() if v is not None}, OPAQUE, token.since)
+
+
+def _access(held: Secrets, wanted: Wanted, tokens: Secrets, now: float) -> dict[str, Content]:
+    """Return what `system.authz` knows: digests of tokens by role, and what roles may touch."""
+    found = held.get(ACCESS)
+    if found is not None and found.since is None:
+        return {}
+    digests = {
+        hashlib.sha256(value.strip()).hexdigest(): role
+        for role, name in OPA_TOKENS.items()
+        for key in ("token", "next", "previous")
+        if (value := tokens[name].data.get(key))
+    }
+    access = {"tokens": digests, "roots": wanted.roots, "decisions": wanted.decisions}
+    document = msgspec.json.encode({"system": {"access": access}}, order="sorted")
+    if found is not None and found.data.get("data.json") == document:
+        return {}
+    return {ACCESS: Content({"data.json": document}, OPAQUE, now)}
+
+
+def _certificates(held: Secrets, wanted: Wanted, now: float) -> dict[str, Content]:
+    kept = held.get(AUTHORITY)
+    authorities = _authorities(kept, now)
+    content = _authority_content(authorities)
+    ours = kept is None or kept.since is not None
+    plan = {AUTHORITY: content} if ours and content != kept else {}
+    bundle = b"".join(authority.cert_pem for authority in authorities.good)
+    for certificate in wanted.certificates:
+        found = held.get(certificate.secret)
+        if found is not None and found.since is None:
+            continue
+        made = _server(certificate, found, authorities.current, bundle, now)
+        if made != found:
+            plan[certificate.secret] = made
+    return plan
+
+
+def _authorities(found: Content | None, now: float) -> Rotating[Authority]:
+    current = None if found is None else _authority(found.data, "tls")
+    if found is None or current is None:
+        if found is not None and found.since is None:
+            msg = f"Secret {AUTHORITY} has no tls.crt and tls.key"
+            raise Terminal(msg)
+        return Rotating(_new_authority(now), now)
+    held = Rotating(
+        current,
+        now if found.since is None else found.since,
+        _authority(found.data, "next"),
+        _authority(found.data, "previous"),
+    )
+    # One of somebody else is replaced by somebody else.
+    return (
+        held
+        if found.since is None
+        else turned(held, _AUTHORITIES, now, lambda: _new_authority(now))
+    )
+
+
+def _authority(data: Mapping[str, bytes], stem: str) -> Authority | None:
+    cert, key = data.get(f"{stem}.crt"), data.get(f"{stem}.key")
+    return Authority(cert, key) if cert and key else None
+
+
+def _new_authority(now: float) -> Authority:
+    lifetime = timedelta(seconds=_AUTHORITY_LIFETIME)
+    return make_authority("kube-sync authority", lifetime, datetime.fromtimestamp(now, UTC))
+
+
+def _authority_content(authorities: Rotating[Authority]) -> Content:
+    data: dict[str, bytes] = {}
+    pairs = (authorities.current, authorities.following, authorities.previous)
+    for stem, pair in zip(("tls", "next", "previous"), pairs, strict=True):
+        if pair is not None:
+            data |= {f"{stem}.crt": pair.cert_pem, f"{stem}.key": pair.key_pem}
+    return Content(data, TLS, authorities.since)
+
+
+def _server(
+    certificate: Certificate, found: Content | None, authority: Authority, bundle: bytes, now: float
+) -> Content:
+    data = {} if found is None else dict(found.data)
+    since = found.since if found is not None and found.since is not None else now
+    if not _is_good(data, certificate, authority, now):
+        pair = _issued(certificate, authority, now)
+        data |= {"tls.crt": pair.cert_pem, "tls.key": pair.key_pem}
+        since = now
+    return Content(data | {"ca.crt": bundle}, TLS, since)
+
+
+def _issued(certificate: Certificate, authority: Authority, now: float) -> KeyPair:
+    try:
+        lifetime = timedelta(seconds=_CERTIFICATE)
+        begin = datetime.fromtimestamp(now, UTC)
+        return issue(authority, certificate.hosts[0], certificate.hosts, lifetime, begin)
+    except (TypeError, ValueError):  # which may quote the key
+        msg = f"Secret {AUTHORITY}: tls.crt and tls.key are no authority with an elliptic curve key"
+        raise Terminal(msg) from None
+
+
+def _is_good(
+    data: Mapping[str, bytes], certificate: Certificate, authority: Authority, now: float
+) -> bool:
+    """Tell whether a certificate is by this authority, for these hosts, with a third to live."""
+    if not data.get("tls.key"):
+        return False
+    try:
+        found = x509.load_pem_x509_certificate(data.get("tls.crt", b""))
+        signer: Any = x509.load_pem_x509_certificate(authority.cert_pem)
+        found.verify_directly_issued_by(signer)
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is replaced
+        return False
+    hosts = {str(name.value) for name in names}
+    left = found.not_valid_after_utc.timestamp() - now
+    return left >= _CERTIFICATE / 3 and hosts == set(certificate.hosts)

@@ -1,0 +1,212 @@
+"""What the manifests say fits what the program does: files, names, ports, versions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_sync.cli import _parser
+from kube_sync.provisioning.plan import names
+from kube_sync.provisioning.wanted import wanted
+from kube_sync.settings import Settings, load_settings
+from kube_sync.settings.environment import ENV_PREFIX, fields
+from tests.fakes.manifests import OVERLAYS, Manifest, build, containers, of_kind
+from tools.servers.versions import tools
+
+PORTS = {"replicate": 9401, "remediate": 9402, "admit": 9403, "topology": 9405, "policy-sync": 9407}
+
+
+def ours(overlay: str) -> list[tuple[list[Manifest], Manifest, Manifest]]:
+    manifests = build(f"overlays/{overlay}")
+    return [
+        (manifests, pod, container)
+        for pod, container in containers(manifests)
+        if container["image"] == "kube-sync:dev"
+    ]
+
+
+def variables(manifests: list[Manifest], container: Manifest) -> dict[str, str]:
+    maps = {found["metadata"]["name"]: found for found in of_kind(manifests, "ConfigMap")}
+    found: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        found |= maps[source["configMapRef"]["name"]]["data"]
+    return found | {entry["name"]: entry["value"] for entry in container.get("env", ())}
+
+
+def settings(manifests: list[Manifest], container: Manifest, folder: Path) -> Settings:
+    [found] = [
+        found
+        for found in of_kind(manifests, "ConfigMap")
+        if found["metadata"]["name"] == "kube-sync"
+    ]
+    file = folder / "config.yaml"
+    file.write_text(found["data"]["config.yaml"], encoding="utf-8")
+    return load_settings(str(file), variables(manifests, container))
+
+
+def files_in(pod: Manifest, container: Manifest) -> Iterator[str]:
+    """Yield every file of a Secret or a bound token that the container finds."""
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for mount in container["volumeMounts"]:
+        place = PurePosixPath(mount["mountPath"])
+        secret = volumes[mount["name"]].get("secret")
+        if secret is None:
+            continue
+        items = [item["path"] for item in secret.get("items", ())]
+        for name in items or ("ca.crt", "tls.crt", "tls.key"):
+            yield str(place / name)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_variable_is_a_field_and_the_configuration_is_valid(
+    overlay: str, tmp_path: Path
+) -> None:
+    known = {field.variable for field in fields()}
+    for manifests, _, container in ours(overlay):
+        assert set(variables(manifests, container)) <= known
+        settings(manifests, container, tmp_path)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_command_line_is_understood(overlay: str) -> None:
+    for _, _, container in ours(overlay):
+        _parser().parse_args(container["args"])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_file_of_the_configuration_is_mounted_where_it_is_read(
+    overlay: str, tmp_path: Path
+) -> None:
+    needed = {
+        "replicate": ("opa.token_file", "opa.ca_file", "decisions.token_file"),
+        "remediate": ("decisions.token_file",),
+        "admit": (
+            "opa.token_file",
+            "opa.ca_file",
+            "admission.cert_file",
+            "admission.key_file",
+            "admission.registration.ca_file",
+        ),
+    }
+    seen = 0
+    for manifests, pod, container in ours(overlay):
+        values = {field.path: field for field in fields()}
+        found = settings(manifests, container, tmp_path)
+        for path in needed.get(container["args"][0], ()):
+            assert values[path].of(found) in set(files_in(pod, container))
+            seen += 1
+    assert seen == (0 if overlay == "spoke" else 9)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_probes_ask_the_port_where_the_command_serves(overlay: str) -> None:
+    for _, _, container in ours(overlay):
+        command = container["args"][0]
+        if command == "provision":
+            continue
+        port = {entry["name"]: entry["containerPort"] for entry in container["ports"]}
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            if (found := container.get(probe)) is not None:
+                assert port[found["httpGet"]["port"]] == PORTS[command]
+                assert found["httpGet"]["path"] in ("/livez", "/readyz")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_secret_and_configmap_that_a_pod_mounts_is_made_by_somebody(overlay: str) -> None:
+    manifests = build(f"overlays/{overlay}")
+    made = set(names(wanted(Settings()))) | {"kube-root-ca.crt"}
+    made |= {found["metadata"]["name"] for found in of_kind(manifests, "ConfigMap", "Secret")}
+    made |= {found["spec"]["secretName"] for found in of_kind(manifests, "Certificate")}
+    for pod, _ in containers(manifests):
+        assert set(_mounted(pod["volumes"])) <= made
+
+
+def _mounted(volumes: list[dict[str, Any]]) -> Iterator[str]:
+    for volume in volumes:
+        for source in (volume, *volume.get("projected", {}).get("sources", ())):
+            if "secret" in source:
+                yield source["secret"].get("secretName") or source["secret"]["name"]
+            if "configMap" in source:
+                yield source["configMap"]["name"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_service_speaks_in_the_name_of_the_configuration(overlay: str) -> None:
+    """A Service kube-sync-opa would be KUBE_SYNC_OPA_SERVICE_HOST in every pod."""
+    for pod, container in containers(build(f"overlays/{overlay}")):
+        assert pod["enableServiceLinks"] is False
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert {"requests", "limits"} <= set(container["resources"])
+    assert ENV_PREFIX == "KUBE_SYNC_"
+
+
+def test_the_webhook_has_time_to_answer_what_has_come(tmp_path: Path) -> None:
+    [(manifests, pod, container)] = [
+        found for found in ours("minimal") if found[2]["args"][0] == "admit"
+    ]
+    drain = settings(manifests, container, tmp_path).admission.drain_seconds
+    notice, late, grace = 3.0, 0.25, 1.0  # seconds: see kube_sync.runtime.draining
+    assert pod["terminationGracePeriodSeconds"] > notice + late + drain + grace
+
+
+def test_opa_is_of_the_version_that_everything_is_tested_with() -> None:
+    images = {container["image"] for _, container in containers(build("overlays/minimal"))}
+    assert images == {"kube-sync:dev", tools()["opa"].image}
+
+
+def test_opas_authorization_is_the_one_that_is_tested() -> None:
+    [found] = [
+        found
+        for found in of_kind(build("overlays/minimal"), "ConfigMap")
+        if "authz.rego" in found["data"]
+    ]
+    rules = Path(__file__).resolve().parents[2] / "rego/system"
+    assert found["data"]["authz.rego"] == (rules / "authz/authz.rego").read_text(encoding="utf-8")
+    assert found["data"][".manifest"] == (rules / ".manifest").read_text(encoding="utf-8")
+
+
+def test_the_job_may_touch_the_secrets_that_it_makes_and_no_others() -> None:
+    [role] = [
+        found
+        for found in of_kind(build("overlays/minimal"), "Role")
+        if found["metadata"]["name"] == "kube-sync-provision"
+    ]
+    [named, create] = role["rules"]
+    assert set(named["resourceNames"]) == set(names(wanted(Settings())))
+    assert (named["verbs"], create["verbs"]) == (["get", "update"], ["create"])
+
+
+def test_certificates_of_cert_manager_are_for_the_same_hosts() -> None:
+    found = {
+        certificate["spec"]["secretName"]: set(certificate["spec"].get("dnsNames", ()))
+        | set(certificate["spec"].get("ipAddresses", ()))
+        for certificate in of_kind(build("overlays/production"), "Certificate")
+        if not certificate["spec"].get("isCA")
+    }
+    made = {each.secret: set(each.hosts) for each in wanted(Settings()).certificates}
+    assert found == made
+
+
+def test_with_cert_manager_the_job_makes_tokens_only() -> None:
+    for overlay, expected in (("production", True), ("minimal", False)):
+        jobs = [c for _, c in containers(build(f"overlays/{overlay}")) if c["name"] == "provision"]
+        assert [("--tokens-only" in job["args"]) for job in jobs] == [expected, expected]
+
+
+def test_a_dry_run_changes_the_mode_and_nothing_else(tmp_path: Path) -> None:
+    folder = Path(__file__).resolve().parents[2] / "manifests/overlays"
+    kustomization = {
+        "resources": [os.path.relpath(folder / "minimal", tmp_path)],
+        "components": [os.path.relpath(folder.parent / "components/dry-run", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    dry, wet = build(str(tmp_path)), build("overlays/minimal")
+    for manifests, mode in ((dry, "dry-run"), (wet, "enforce")):
+        [container] = [c for _, c in containers(manifests) if c["name"] == "remediator"]
+        assert settings(manifests, container, tmp_path).remediate.mode == mode
+    assert len(dry) == len(wet)

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+
+from kube_sync.certificates import Authority, issue, make_authority
+from kube_sync.errors import Terminal
+from kube_sync.provisioning.plan import names, planned
+from kube_sync.provisioning.secrets import TLS, Content
+from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, DECISIONS, Certificate, wanted
+from kube_sync.settings import Settings
+
+WANTED = wanted(Settings())
+REPLICATOR, OPA_TLS = "kube-sync-opa-replicator", "kube-sync-opa-tls"
+DAY = 86400.0
+NOW = 2_000_000_000.0
+
+
+class World:
+    """The Secrets of a cluster; a run writes what is planned."""
+
+    def __init__(self, held: Mapping[str, Content] | None = None) -> None:
+        self.held = dict(held or {})
+        self.now = NOW
+
+    def run(self, after: float = 0.0) -> list[str]:
+        self.now += after
+        plan = planned(self.held, WANTED, self.now)
+        self.held |= plan
+        return list(plan)
+
+    def access(self) -> dict[str, str]:
+        document = json.loads(self.held[ACCESS].data["data.json"])
+        tokens: dict[str, str] = document["system"]["access"]["tokens"]
+        return tokens
+
+    def role(self, token: bytes) -> str | None:
+        return self.access().get(hashlib.sha256(token).hexdigest())
+
+
+def verified(secret: Content, host: str) -> bool:
+    """Tell whether a client that trusts its ca.crt is content with its certificate."""
+    leaf = x509.load_pem_x509_certificate(secret.data["tls.crt"])
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    for authority in x509.load_pem_x509_certificates(secret.data["ca.crt"]):
+        try:
+            leaf.verify_directly_issued_by(authority)
+        except Exception:  # noqa: BLE001, S112 - by another one
+            continue
+        return host in [str(name.value) for name in names]
+    return False
+
+
+def test_an_empty_namespace_gets_everything_and_opa_is_told_first() -> None:
+    world = World()
+    written = world.run()
+    assert written[0] == ACCESS
+    assert set(written) == set(names(WANTED))
+    assert verified(world.held[OPA_TLS], "kube-sync-opa.kube-sync.svc")
+    assert verified(world.held["kube-sync-admission-tls"], "kube-sync-admission.kube-sync.svc")
+    assert world.held[OPA_TLS].type == TLS
+    assert world.role(world.held[REPLICATOR].data["token"]) == "replicator"
+
+
+def test_planned_again_nothing_is_left_to_do() -> None:
+    world = World()
+    world.run()
+    assert world.run() == []
+    assert world.run(after=29 * DAY) == []
+
+
+def test_a_secret_that_was_deleted_is_made_again_and_no_other_changes() -> None:
+    world = World()
+    world.run()
+    del world.held[DECISIONS]
+    assert world.run() == [DECISIONS]
+    del world.held[REPLICATOR]
+    assert world.run() == [ACCESS, REPLICATOR]
+
+
+def test_tokens_change_in_steps_and_whoever_is_late_is_still_known() -> None:
+    world = World()
+    world.run()
+    old = world.held[REPLICATOR].data["token"]
+    world.run(after=3650 * DAY)
+    new = world.held[REPLICATOR].data["next"]
+    assert world.held[REPLICATOR].data["token"] == old
+    assert (world.role(old), world.role(new)) == ("replicator", "replicator")
+    assert world.run(after=1799) == []
+    world.run(after=1)
+    assert world.held[REPLICATOR].data["token"] == new
+    assert world.role(old) == "replicator"
+    world.run(after=1800)
+    assert (world.role(old), world.role(new)) == (None, "replicator")
+    assert set(world.held[REPLICATOR].data) == {"token"}
+    assert world.run() == []
+
+
+def test_a_certificate_is_renewed_a_month_before_it_ends() -> None:
+    world = World()
+    world.run()
+    before = world.held[OPA_TLS].data["tls.crt"]
+    world.run(after=59 * DAY)
+    assert world.held[OPA_TLS].data["tls.crt"] == before
+    world.run(after=2 * DAY)
+    assert world.held[OPA_TLS].data["tls.crt"] != before
+    assert verified(world.held[OPA_TLS], "localhost")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"tls.crt": b"", "tls.key": b"k"},
+        {"tls.crt": b"no certificate", "tls.key": b"k"},
+    ],
+)
+def test_a_certificate_of_ours_that_is_broken_is_made_again(broken: dict[str, bytes]) -> None:
+    world = World()
+    world.run()
+    world.held[OPA_TLS] = Content(broken, TLS, NOW)
+    assert world.run() == [OPA_TLS]
+    assert verified(world.held[OPA_TLS], "localhost")
+
+
+def test_a_certificate_of_another_authority_or_for_other_hosts_or_nearly_over_is_made_again() -> (
+    None
+):
+    world = World()
+    world.run()
+    good, authority = world.held[OPA_TLS], world.held[AUTHORITY].data
+    ours = Authority(authority["tls.crt"], authority["tls.key"])
+    hosts = WANTED.certificates[0].hosts
+    for pair in (
+        issue(make_authority("another"), "x", hosts, timedelta(days=36500)),
+        issue(ours, "x", ("elsewhere",), timedelta(days=36500)),
+        issue(ours, "x", hosts, timedelta(seconds=1)),
+    ):
+        changed = {"tls.crt": pair.cert_pem, "tls.key": pair.key_pem}
+        world.held[OPA_TLS] = Content(dict(good.data) | changed, TLS, NOW)
+        assert world.run() == [OPA_TLS]
+
+
+def test_an_authority_is_announced_before_it_signs_and_trusted_after_it_no_longer_does() -> None:
+    world = World()
+    world.run()
+    first = world.held[AUTHORITY].data["tls.crt"]
+    world.run(after=548 * DAY)
+    following = world.held[AUTHORITY].data["next.crt"]
+    secret = world.held[OPA_TLS]
+    assert secret.data["ca.crt"] == first + following
+    assert verified(secret, "localhost")
+    world.run(after=1800)
+    after = world.held[OPA_TLS]
+    assert after.data["tls.crt"] != secret.data["tls.crt"]
+    assert after.data["ca.crt"] == following + first
+    assert verified(after, "localhost")
+    world.run(after=1800)
+    assert world.held[OPA_TLS].data["ca.crt"] == following
+    assert world.run() == []
+
+
+def test_secrets_of_somebody_else_are_used_and_never_changed() -> None:
+    pair = make_authority("theirs")
+    theirs = {
+        REPLICATOR: Content({"token": b"by-hand\n"}),
+        OPA_TLS: Content({"tls.crt": b"theirs", "tls.key": b"theirs"}, TLS),
+        AUTHORITY: Content({"tls.crt": pair.cert_pem, "tls.key": pair.key_pem}, TLS),
+    }
+    world = World(theirs)
+    world.run()
+    world.run(after=4000 * DAY)
+    assert {name: world.held[name] for name in theirs} == theirs
+    assert world.role(b"by-hand") == "replicator"
+    assert world.held["kube-sync-admission-tls"].data["ca.crt"] == pair.cert_pem
+
+
+def test_what_opa_knows_may_be_somebody_elses_too() -> None:
+    world = World({ACCESS: Content({"data.json": b"{}"})})
+    world.run()
+    assert world.held[ACCESS] == Content({"data.json": b"{}"})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        (REPLICATOR, Content({}), f"Secret {REPLICATOR} has no key token"),
+        (AUTHORITY, Content({}, TLS), f"Secret {AUTHORITY} has no tls.crt and tls.key"),
+        (
+            AUTHORITY,
+            Content({"tls.crt": b"secret", "tls.key": b"secret"}, TLS),
+            f"Secret {AUTHORITY}: tls.crt and tls.key are no authority with an elliptic curve key",
+        ),
+    ],
+)
+def test_a_secret_of_somebody_else_that_is_of_no_use_is_named_and_not_quoted(
+    name: str, content: Content, complaint: str
+) -> None:
+    with pytest.raises(Terminal) as raised:
+        planned({name: content}, WANTED, NOW)
+    assert str(raised.value) == complaint
+
+
+def test_an_empty_secret_of_ours_is_filled_again() -> None:
+    held = {REPLICATOR: Content({}, since=NOW), AUTHORITY: Content({}, TLS, NOW)}
+    world = World(held)
+    world.run()
+    assert world.held[REPLICATOR].data["token"]
+    assert verified(world.held[OPA_TLS], "localhost")
+
+
+def test_without_certificates_only_tokens_are_made() -> None:
+    tokens = wanted(Settings(), certificates=False)
+    assert not tokens.certificates
+    plan = planned({}, tokens, NOW)
+    assert set(plan) == {name for name in names(WANTED) if "tls" not in name} - {AUTHORITY}
+
+
+def test_decisions_are_those_of_the_configuration() -> None:
+    settings = Settings(builtin=("scheduling", "metadata"))
+    found = wanted(settings)
+    assert found.decisions == (
+        "io/k8s/federation/admission",
+        "kube_sync/scheduling/decision",
+        "kube_sync/metadata/pipeline",
+        "kube_sync/metadata/checked",
+    )
+    assert found.roots == ("kubernetes", "kube_sync")
+    assert Certificate("kube-sync-opa-tls", found.certificates[0].hosts) in found.certificates

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kube_sync.errors import Terminal
+from kube_sync.provisioning.secrets import SINCE, Content, read_secret, write_secret
+
+
+def test_what_is_written_is_read_again() -> None:
+    content = Content({"token": b"\x00\xffbytes"}, "Opaque", 17.0)
+    body = write_secret("kube-sync", "s", content, "7")
+    assert read_secret("s", body) == (content, "7")
+
+
+def test_a_secret_without_our_mark_is_not_ours() -> None:
+    body = b'{"metadata": {"resourceVersion": "3"}, "data": {"token": "YQ=="}}'
+    assert read_secret("s", body) == (Content({"token": b"a"}), "3")
+
+
+def test_a_mark_that_says_no_time_is_as_old_as_can_be() -> None:
+    body = json.dumps({"metadata": {"annotations": {SINCE: "yesterday"}}}).encode()
+    assert read_secret("s", body)[0].since == 0.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b'{"data": {}}', b'{"metadata": {}, "data": {"token": "sekret"}}'],
+)
+def test_what_is_no_secret_is_named_and_not_quoted(body: bytes) -> None:
+    with pytest.raises(Terminal, match=r"^Secret s is not to be read as one$") as raised:
+        read_secret("s", body)
+    assert raised.value.__cause__ is None
+
+
+def test_no_content_is_printed() -> None:
+    assert "sekret" not in repr(Content({"token": b"sekret"}))

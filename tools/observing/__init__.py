@@ -1,0 +1,1 @@
+"""What is made of the metrics: Grafana dashboards, the PrometheusRule, the list of metrics."""

@@ -1,0 +1,66 @@
+"""docs/metrics.md, made of kube_sync/observability/metrics.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from kube_sync.observability import metrics
+
+_HEAD = """\
+# Metrics
+Written by `python -m tools.observing` from `kube_sync/observability/metrics.py`; do not edit.
+
+Every command serves them on its page `/metrics` (`observe.listen`), with those of the Python
+process (`process_*`, `python_*`). No label ever holds the name of an object, a namespace or a
+policy. Counters of faults begin at 0. What a process has no part in it tells as 0 or not at all.
+
+## Prometheus and Grafana
+- With the Prometheus operator: `kubectl apply -k manifests/prometheus`; the dashboards as a
+  ConfigMap for Grafana's sidecar: `kubectl apply -k manifests/dashboards`.
+- Plain Prometheus: `rule_files: [manifests/prometheus/rules.yaml]`; import
+  `manifests/dashboards/*.json` into Grafana.
+- With `make up`, Prometheus is at http://127.0.0.1:19090. Grafana comes beside it with
+  `docker-compose --project-name kube-sync --profile grafana up -d grafana`, at
+  http://127.0.0.1:13000.
+
+Jobs are to begin with `kube-sync`, the one of OPA too (a PodMonitor's namespace may come before).
+OPA shows its own metrics to the token of the role `metrics` only, and tells of its bundles where
+its configuration has `status: {prometheus: true}`; `tools/compose/prometheus.yaml` is an example.
+Each alert has a page in `docs/runbooks/` and a test in `manifests/prometheus/rules_test.yaml`.
+
+## All of them
+
+| metric | type | labels | tells |
+|---|---|---|---|
+"""
+
+
+def declared() -> Iterator[MetricWrapperBase]:
+    """Yield every metric of the project in the order of its declaration."""
+    yield from (found for found in vars(metrics).values() if isinstance(found, MetricWrapperBase))
+
+
+def names(metric: MetricWrapperBase) -> tuple[str, ...]:
+    """Return the names of the series that a scrape finds of it, the first as people call it."""
+    (told,) = metric.describe()
+    match told.type:
+        case "counter":
+            return (f"{told.name}_total",)
+        case "histogram":
+            return (told.name, *(f"{told.name}_{part}" for part in ("bucket", "count", "sum")))
+        case _:
+            return (told.name,)
+
+
+def rendered() -> str:
+    """Return the page."""
+    return _HEAD + "".join(f"{_row(metric)}\n" for metric in declared())
+
+
+def _row(metric: MetricWrapperBase) -> str:
+    (told,) = metric.describe()
+    labels = ", ".join(f"`{label}`" for label in metric._labelnames)  # noqa: SLF001 - told nowhere
+    tells = told.documentation.replace("|", "\\|")
+    return f"| `{names(metric)[0]}` | {told.type} | {labels} | {tells} |"
