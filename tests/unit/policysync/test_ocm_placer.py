@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from kube_sync.errors import Conflict, Refused, Retriable
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.copies import MANAGER, POLICY, PolicyId
+from kube_sync.policysync.copies import MANAGER, PolicyId
+from kube_sync.policysync.downstream import Downstream, copied
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.works import LEAVING, SELECTOR, WORKS, work_key, work_of
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of
-from tests.fakes.copies import copy, policy
+from tests.fakes.copies import copy, policy, source
 from tests.fakes.http import failing
 from tests.unit.async_tools import running, until
 
@@ -281,9 +283,12 @@ async def test_a_work_that_was_made_anew_meanwhile_is_left_for_the_watch(
 
 async def test_a_work_of_another_policy_is_not_taken_over(world: World, placer: OcmPlacer) -> None:
     await placer.apply(copy())
-    body = work_of(copy())
-    notes = {**body["metadata"]["annotations"], POLICY: "kuadrant.io/v1/authpolicies:x/login"}
-    world.change(WHERE, annotations=notes)
+    found = source()
+    other = replace(found, id=found.id._replace(namespace="x"))
+    body = work_of(copied(other, [0], [], ["east"], Downstream())["east"])
+    metadata = {**world.api.get(WORKS, WHERE)["metadata"], **body["metadata"], "name": WHERE.name}
+    metadata.pop("resourceVersion")
+    world.api.put(WORKS, WHERE, metadata=metadata, spec=body["spec"])
     await until(lambda: policy() not in placer.policies())
     with pytest.raises(Conflict, match="brings another policy"):
         await placer.apply(copy())
