@@ -44,6 +44,7 @@ from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.policysync.sending import Sending
+from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
 from kube_sync.policysync.telling import Telling
@@ -233,9 +234,10 @@ class _Parts:
         self.hub.add_all()
 
     def _follow_on_spokes(self, direct: DirectPlacer) -> None:
-        """Have the copies of kinds read that are synced, and of those that there are copies of."""
-        kept = {policy.gvr: self._read.get(policy.gvr, ()) for policy in direct.policies()}
-        self._read = kept | {gvr: self.state.fields(gvr) for gvr in self.state.valid}
+        """Have the copies read of all kinds that are synced, and of those that may have been."""
+        synced = {gvr: self.state.fields(gvr) for gvr in self.state.valid}
+        possible = self.state.targeting
+        self._read = spoke_kinds(synced, self._read, direct.policies(), possible)
         direct.follow(self._read)
 
     def _note_kind(self, gvr: str, reason: str | None) -> None:
