@@ -43,7 +43,7 @@ from kube_sync.policysync.permissions import Permissions
 from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.sending import Sending
+from kube_sync.policysync.sending import sending
 from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
@@ -79,15 +79,15 @@ class _Parts:
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = context.settings.coordination.namespace
         self.lease = Lease(kube, namespace, LEASE, identity, needed=True, news=self._lead)
-        sending = Sending(lambda: self.lease.remaining)
+        writing = sending(lambda: self.lease.remaining)
         self.state = HubState(Listeners(self._policy, self._class, self._kinds))
-        self.placers = Placers(sending)
+        self.placers = Placers(writing)
         self._read: dict[GroupVersionResource, Fields] = {}  # on spokes, by their kinds
         self.ocm: OcmPlacer | None = None
         self.direct: DirectPlacer | None = None
         for name in settings.placers:
             self._add(name)
-        telling = Telling(kube, sending)
+        telling = Telling(kube, writing)
         self.classes = Classes(self.state, telling, lambda: self.lease.held)
         self.permissions = Permissions(kube, self.state)
         self.followed = FollowedPolicies(
