@@ -43,7 +43,8 @@ from kube_sync.policysync.permissions import Permissions
 from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.sending import Sending
+from kube_sync.policysync.sending import sending
+from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
 from kube_sync.policysync.telling import Telling
@@ -78,15 +79,15 @@ class _Parts:
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = context.settings.coordination.namespace
         self.lease = Lease(kube, namespace, LEASE, identity, needed=True, news=self._lead)
-        sending = Sending(lambda: self.lease.remaining)
+        writing = sending(lambda: self.lease.remaining)
         self.state = HubState(Listeners(self._policy, self._class, self._kinds))
-        self.placers = Placers(sending)
+        self.placers = Placers(writing)
         self._read: dict[GroupVersionResource, Fields] = {}  # on spokes, by their kinds
         self.ocm: OcmPlacer | None = None
         self.direct: DirectPlacer | None = None
         for name in settings.placers:
             self._add(name)
-        telling = Telling(kube, sending)
+        telling = Telling(kube, writing)
         self.classes = Classes(self.state, telling, lambda: self.lease.held)
         self.permissions = Permissions(kube, self.state)
         self.followed = FollowedPolicies(
@@ -233,9 +234,10 @@ class _Parts:
         self.hub.add_all()
 
     def _follow_on_spokes(self, direct: DirectPlacer) -> None:
-        """Have the copies of kinds read that are synced, and of those that there are copies of."""
-        kept = {policy.gvr: self._read.get(policy.gvr, ()) for policy in direct.policies()}
-        self._read = kept | {gvr: self.state.fields(gvr) for gvr in self.state.valid}
+        """Have the copies read of all kinds that are synced, and of those that may have been."""
+        synced = {gvr: self.state.fields(gvr) for gvr in self.state.valid}
+        possible = self.state.targeting
+        self._read = spoke_kinds(synced, self._read, direct.policies(), possible)
         direct.follow(self._read)
 
     def _note_kind(self, gvr: str, reason: str | None) -> None:

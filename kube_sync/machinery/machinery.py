@@ -23,7 +23,7 @@ from kube_sync.machinery.latest import Latest
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.picture import Picture
 from kube_sync.machinery.plan import Planner, Step
-from kube_sync.machinery.sending import Sending
+from kube_sync.machinery.sending import sending
 from kube_sync.machinery.writer import Addresses, Trouble, Writer
 from kube_sync.topology import GroupKind, Locator, Node, Topology
 from kube_sync.topology.affected import condition_type
@@ -61,11 +61,11 @@ class Machinery:
         which kinds nobody knows the objects, `looks` is told when to look again,
         on the same clock.
         """
-        sending = Sending(fence)
+        writing = sending(fence)
         self._latest = Latest(held)
         self._addresses = addresses
-        self._writer = Writer(client, addresses, sending, self._latest, clock=clock)
-        self._picture = Picture(client, sending, namespace)
+        self._writer = Writer(client, addresses, writing, self._latest, clock=clock)
+        self._picture = Picture(client, writing, namespace)
         self._note = note
         self._unseen = unseen
         self._looks = looks or Looks(clock=clock)

@@ -13,7 +13,7 @@ import msgspec
 from kube_sync.errors import NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.configmaps import CONFIGMAPS
-from kube_sync.machinery.sending import Sending
+from kube_sync.kube.sending import Sending
 from kube_sync.machinery.writer import MANAGER
 from kube_sync.topology import Topology
 from kube_sync.topology.dot import dot

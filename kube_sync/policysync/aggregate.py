@@ -30,6 +30,7 @@ from kube_sync.policysync.fields import (
 SYNCED: Final = "kube-sync.io/Synced"
 _STATUSES: Final = ("True", "False", "Unknown")
 _WORD: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")  # meta/v1 Condition
+_TEXT: Final = 256  # characters of what one cluster says
 _SHOWN: Final = 20  # clusters that are named where they say the same
 
 
@@ -144,9 +145,15 @@ def _entries(answers: Mapping[str, _Answer]) -> list[str]:
     """Name the clusters, those together that say the same, by the first of each."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(answers.items()):
-        text = ": ".join(part for part in (one.reason, one.said) if part)
+        text = ": ".join(part for part in (_plain(one.reason), _plain(one.said)) if part)
         alike.setdefault(text, []).append(cluster)
     return [f"{_listed(clusters)}: {text}" for text, clusters in alike.items()]
+
+
+def _plain(said: str) -> str:
+    """Return what a cluster says so that it can say nothing in the name of another one."""
+    shown = "".join(c if c.isprintable() else " " for c in said[: 2 * _TEXT]).replace(";", ",")
+    return shown if len(shown) <= _TEXT else f"{shown[: _TEXT - 1]}…"
 
 
 def _listed(clusters: list[str]) -> str:

@@ -15,6 +15,7 @@ from kube_sync.policysync.copies import PLACED, STATUS, PolicyId
 from kube_sync.policysync.downstream import Downstream
 
 _MOST: Final = 64 * 1024  # bytes of the extra status fields; annotations have 256 KiB together
+_MOST_PLACED: Final = 96 * 1024  # bytes of the list of copies
 _TEXT: Final = 256  # characters of one of them
 
 _sorted = msgspec.json.Encoder(order="sorted")
@@ -38,9 +39,22 @@ def placed_annotations(
         for cluster in sorted(clusters)
     ]
     return {
-        PLACED: _sorted.encode(listed).decode() if listed else None,
+        PLACED: _placed(listed) if listed else None,
         STATUS: _bounded(values) if values else None,
     }
+
+
+def _placed(listed: Iterable[Mapping[str, str]]) -> str:
+    """Return as many copies as there is room for, in the order of their clusters."""
+    kept: list[str] = []
+    size = 2
+    for one in listed:
+        entry = _sorted.encode(one).decode()
+        size += len(entry.encode()) + 1
+        if size > _MOST_PLACED:
+            break
+        kept.append(entry)
+    return "[" + ",".join(kept) + "]"
 
 
 def _bounded(values: Mapping[str, Values]) -> str:

@@ -13,13 +13,13 @@ from typing import Final, NoReturn
 import structlog
 
 from kube_sync.errors import NotFound, SyncError
+from kube_sync.kube.sending import Fenced
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.classconditions import class_conditions
 from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES, HubState
 from kube_sync.policysync.parameters import Parameters
-from kube_sync.policysync.sending import Fenced
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
 from kube_sync.runtime.backoff import Backoff

@@ -41,6 +41,12 @@ class CopyKey(NamedTuple):
     policy: PolicyId
     cluster: str
 
+    @property
+    def origin(self) -> tuple[str, str, str, str]:
+        """What it is a copy of, whatever the version that it was read in."""
+        gvr, namespace, name = self.policy
+        return gvr.group, gvr.resource, namespace, name
+
 
 class FeedbackField(NamedTuple):
     """What is to be read of a spoke's object: one scalar."""

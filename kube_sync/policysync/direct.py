@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import structlog
 
@@ -23,6 +24,8 @@ from kube_sync.policysync.placer import News
 from kube_sync.policysync.spoke import Manners, Spoke
 from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import Fields
+
+_START_SECONDS: Final = 30.0  # for which spokes that do not answer are waited for
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -37,8 +40,12 @@ class DirectPlacer:
         *,
         manners: Manners | None = None,
         schemes: tuple[str, ...] = ("https",),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`came` is told of a cluster that answers, for the first time or again."""
+        self._clock = clock
+        self._since: float | None = None  # when the Secrets were first known
+        self._begun = False
         self._news = news
         self._came = came
         self._manners = manners or Manners(MANAGER)
@@ -55,8 +62,17 @@ class DirectPlacer:
 
     @property
     def ready(self) -> bool:
-        """Whether every spoke was listed that can be."""
-        return self._secrets.listed and all(one.asked for one in self._spokes.values())
+        """Whether every spoke was listed at the start, or has had its time to answer.
+
+        One that comes later holds nobody up: what it holds is not known, so nothing of it is taken.
+        """
+        if not self._secrets.listed:
+            return False
+        if self._since is None:
+            self._since = self._clock()
+        over = self._clock() - self._since >= _START_SECONDS
+        self._begun = self._begun or over or all(one.asked for one in self._spokes.values())
+        return self._begun
 
     @property
     def clusters(self) -> frozenset[str]:

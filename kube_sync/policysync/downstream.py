@@ -43,10 +43,12 @@ _TOOLS: Final = (
     "kustomize.toolkit.fluxcd.io/",
     "helm.toolkit.fluxcd.io/",
     "kube-sync.io/",
+    "objectset.rio.cattle.io/",
 )
 _MARKS: Final = frozenset(
     [
         "app.kubernetes.io/managed-by",
+        "app.kubernetes.io/instance",  # by which Argo CD knows its own, unless told otherwise
         SYNCED,
         ORIGIN_CREATION,
         PLACED,

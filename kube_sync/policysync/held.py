@@ -6,7 +6,9 @@ than what was written here is passed over; a LIST that fails, or a kind that is 
 
 A copy whose spec was changed by somebody else still carries the digest of what was applied. It is
 recognised by its generation, which only a change of the spec moves (API conventions, "Metadata"):
-its digest then counts as unknown, and whoever compares digests writes it again.
+its digest then counts as unknown, and whoever compares digests writes it again. One that is seen
+for the first time may have been changed before: unless it was never changed at all, its digest
+counts only when its spec was compared with what is wanted.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class Found:
     deleting: bool
     managers: frozenset[str] = frozenset()  # those that have applied it
     drifted: bool = False
+    spec: object = None  # as it was found, for who compares it with what is wanted
 
     @property
     def told(self) -> Placed:
@@ -64,6 +67,11 @@ class HeldCopies:
         self._policies: dict[PolicyId, dict[ObjectKey, Found]] = {}
         self._listing: dict[ObjectKey, Found] = {}
 
+    def inherit(self, known: HeldCopies) -> None:
+        """Hold what another one held, until the first LIST of this one has ended."""
+        for where, found in known._objects.items():
+            self.wrote(where, found)
+
     def policies(self) -> Iterable[PolicyId]:
         """Return the policies that there are copies of."""
         return list(self._policies)
@@ -82,6 +90,13 @@ class HeldCopies:
         foreign = found is not None and self._manager not in (None, *found.managers)
         return None if foreign else found
 
+    def compared(self, found: Found) -> Found:
+        """Hold that what was found is what it was applied as."""
+        right = replace(found, drifted=False, spec=None)
+        if self._objects.get(found.where) is found:
+            self.wrote(found.where, right)
+        return right
+
     def wrote(self, where: ObjectKey, found: Found | None) -> None:
         """Hold what a write of ours has left at a place; that is no news to anybody."""
         if (before := self._objects.pop(where, None)) is not None:
@@ -90,6 +105,7 @@ class HeldCopies:
             if not self._policies[policy]:
                 del self._policies[policy]
         if found is not None:
+            found = found if found.drifted else replace(found, spec=None)
             self._objects[where] = found
             self._policies.setdefault(found.placed.key.policy, {})[where] = found
 
@@ -134,6 +150,9 @@ class HeldCopies:
             # What was on its way out before is so still.
             deleting = before.deleting or found.deleting
             found = replace(found, drifted=drifted, deleting=deleting)
+        elif found is not None and self._manager is not None and found.generation > 1:
+            # Nobody saw how it came to be so: it counts only when it was compared.
+            found = replace(found, drifted=True)
         self.wrote(where, found)
         for policy in _concerned(before, found):
             self._news(policy)
@@ -170,6 +189,7 @@ def found_in(body: bytes, read: Read) -> Found | None:
             generation if isinstance(generation, int) else 0,
             "deletionTimestamp" in metadata,
             frozenset(_appliers(metadata)),
+            spec=decoded.get("spec"),
         )
     except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
         log.warning("copy_left_out", error=type(error).__name__)

@@ -20,6 +20,7 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from kube_sync.errors import Retriable, SyncError
+from kube_sync.kube.sending import Fenced
 from kube_sync.observability import metrics
 from kube_sync.policysync.brakes import Brakes
 from kube_sync.policysync.braking import Braked, braked, standings
@@ -30,7 +31,6 @@ from kube_sync.policysync.pacing import Pace
 from kube_sync.policysync.placers import Placers, Subject, subject_of
 from kube_sync.policysync.plan import Plan, Remove, Step, plan
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.sending import Fenced
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.workqueue import WorkQueue
 from kube_sync.safety import Held, Stale

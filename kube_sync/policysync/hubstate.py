@@ -34,7 +34,7 @@ from kube_sync.policysync.parameters import (
 from kube_sync.policysync.placement import PLACEMENT, Placement, placement
 from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
-from kube_sync.policysync.validation import Valid, Verdict, validated
+from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
 from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import UNREADABLE, text
 
@@ -118,6 +118,12 @@ class HubState:
         """The kinds that are to be followed."""
         kinds = self._together.kinds
         return frozenset(gvr for gvr in kinds if isinstance(self.verdict(gvr), Valid))
+
+    @property
+    def targeting(self) -> Iterable[GroupVersionResource]:
+        """The kinds that could be synced, wanted or not, each in one version."""
+        found = (targeting(body) for body in self.definitions.objects.values())
+        return [gvr for gvr in found if gvr is not None]
 
     @property
     def held(self) -> frozenset[GroupVersionResource]:
@@ -310,6 +316,7 @@ class HubState:
     def _kinds_changed(self) -> None:
         for gvr in [*self._together.kinds]:
             self._kind_changed(gvr)
+        self._tell.kinds()  # also where none is wanted: there may be copies from before
 
     def _kind_changed(self, gvr: GroupVersionResource) -> None:
         for name in sorted(self._together.kinds.get(gvr, {})):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from kube_sync.errors import NotFound, Retriable
+from kube_sync.errors import Conflict, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.reflector import Store
 from kube_sync.kube.wholeobjects import apply_object, delete_object, mark_object
@@ -52,9 +52,12 @@ class OcmPlacer:
         return single(one for one in self._held.of(policy) if not one.deleting)
 
     async def apply(self, copy: Copy) -> None:
-        """Make a work as wanted, and let it stay. Raises SyncError."""
+        """Make a work as wanted, and let it stay. Raises SyncError; Conflict: it is another's."""
         where, body = work_key(copy), work_of(copy)
         found = self._held.at(where)
+        if found is not None and found.placed.key.origin != copy.key.origin:
+            msg = f"ManifestWork {where} brings another policy, and is left as it is"
+            raise Conflict(msg)
         if found is not None and found.deleting:
             msg = f"ManifestWork {where} is being deleted: its agent is waited for"
             raise Retriable(msg)

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kube_sync.errors import Retriable
+from kube_sync.kube.sending import Fenced, Sending
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.placer import Placer
 from kube_sync.policysync.plan import Apply, Leave, Step
-from kube_sync.policysync.sending import Fenced, Sending
 
 AT_ONCE: Final = 16  # steps under way through one placer
 _SLOW: Final = 5.0  # seconds; a step that failed after so long was to a spoke that hangs

@@ -60,13 +60,19 @@ class PolicyStatus:
         )
         store, key = self._state.policies(gvr), ObjectKey(found.policy.namespace, found.policy.name)
         try:
-            body = await self._telling.annotate(gvr, body, notes)
-            store.wrote(key, body)
+            failed: Refused | Terminal | None = None
+            try:
+                body = await self._telling.annotate(gvr, body, notes)
+                store.wrote(key, body)
+            except (Refused, Terminal) as error:
+                failed = error  # how it stands is told all the same
             if kind.conditions:
                 body = await self._telling.conditions(gvr, body, said, kind=kind.kind)
             elif kind.ancestors:
                 body = await self._telling.ancestors(gvr, body, found.gateways, said)
             store.wrote(key, body)
+            if failed is not None:
+                raise failed
         except NotFound:
             return False  # gone, which the watch will tell
         return body is not found.body

@@ -12,7 +12,8 @@ from typing import Final
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import PolicyId
 
-_DIGITS: Final = 8
+_DIGITS: Final = 16
+_CUT: Final = re.compile(rf".*-[0-9a-f]{{{_DIGITS}}}")
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
@@ -30,9 +31,10 @@ def is_subdomain(name: str) -> bool:
 def cut(name: str, most: int, *, always: str = "") -> str:
     """Return a name of at most `most` characters.
 
-    It ends with a digest where it would be longer, or of `always`, where that is given.
+    It ends with a digest where it would be longer, or could be taken for one that was; with one of
+    `always`, where that is given.
     """
-    if len(name) <= most and not always:
+    if len(name) <= most and not always and _CUT.fullmatch(name) is None:
         return name
     tail = hashlib.sha256((always or name).encode()).hexdigest()[:_DIGITS]
     return f"{name[: most - _DIGITS - 1].rstrip('-.')}-{tail}"

@@ -8,9 +8,10 @@ cannot be reached.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NoReturn
 
@@ -25,6 +26,7 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGED, Copy, PolicyId
 from kube_sync.policysync.held import Found, HeldCopies
 from kube_sync.policysync.placer import News
+from kube_sync.policysync.rivals import Rivals
 from kube_sync.policysync.spokesteps import Fields, There, copy_in
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -39,6 +41,7 @@ class Manners:
     manager: str  # of fields
     patience: float = 15.0  # seconds for one step
     at_once: int = 4  # steps
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(eq=False)
@@ -51,6 +54,7 @@ class _Collection:
     reason: str | None = None
     away: bool = False  # the API server did not answer
     asked: bool = False  # listed, or it is known why not
+    rivals: Rivals = field(default_factory=Rivals)
 
     @property
     def same(self) -> tuple[str, str]:
@@ -84,7 +88,9 @@ class Spoke:
         """What is wrong with this spoke, in words, or None."""
         if isinstance(self._access, Misconfigured):
             return str(self._access)
-        reasons = (one.reason for one in self._collections.values() if one.reason)
+        reasons = [one.reason for one in self._collections.values() if one.reason]
+        if not all(one.asked for one in self._collections.values()):
+            reasons.append("not everything is listed there yet")
         return "; ".join(sorted(set(reasons))) or None
 
     @property
@@ -100,12 +106,16 @@ class Spoke:
             self._changed.set()
 
     def follow(self, resources: Mapping[GroupVersionResource, Fields]) -> None:
-        """Hold the copies of exactly these resources from now on, and read these fields of them."""
-        for gvr in [*self._collections]:
-            if resources.get(gvr) != self._collections[gvr].fields:
-                del self._collections[gvr], self._feeds[gvr]
-        for gvr in resources.keys() - self._collections.keys():
-            self._collections[gvr], self._feeds[gvr] = self._begin(gvr, resources[gvr])
+        """Hold the copies of exactly these resources from now on, and read these fields of them.
+
+        Of one whose fields change, what is known stays until the LIST that reads the new ones ends.
+        """
+        for gvr in self._collections.keys() - resources.keys():
+            del self._collections[gvr], self._feeds[gvr]
+        for gvr, fields in resources.items():
+            known = self._collections.get(gvr)
+            if known is None or known.fields != fields:
+                self._collections[gvr], self._feeds[gvr] = self._begin(gvr, fields, known)
         if self._following is not None:
             self._following.want(self._feeds)
 
@@ -190,15 +200,21 @@ class Spoke:
                 self._idle.set()
 
     def _there(self, client: KubeClient, found: _Collection) -> There:
-        return There(self._cluster, client, found.gvr, found.held, self._manners.manager)
+        manager, clock = self._manners.manager, self._manners.clock
+        return There(self._cluster, client, found.gvr, found.held, manager, found.rivals, clock)
 
-    def _begin(self, gvr: GroupVersionResource, fields: Fields) -> tuple[_Collection, Feed]:
+    def _begin(
+        self, gvr: GroupVersionResource, fields: Fields, known: _Collection | None
+    ) -> tuple[_Collection, Feed]:
         held = HeldCopies(
             partial(copy_in, cluster=self._cluster, fields=fields),
             self._news,
             self._manners.manager,
         )
         found = _Collection(gvr, fields, held)
+        if known is not None:
+            held.inherit(known.held)
+            found.away, found.rivals = known.away, known.rivals
 
         def report(reason: str | None) -> None:
             back = reason is None and (found.away or not found.asked)

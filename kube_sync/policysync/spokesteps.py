@@ -7,8 +7,9 @@ is told. What was written is held at once, so that its echo in the watch is no n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,7 @@ from kube_sync.policysync.copies import (
     PolicyId,
 )
 from kube_sync.policysync.held import Found, HeldCopies, found_in
+from kube_sync.policysync.rivals import Rivals
 from kube_sync.policysync.scalars import read as scalars_of
 from kube_sync.policysync.spelling import keys_of, policy_of
 from kube_sync.policysync.works import LEAVING
@@ -56,6 +58,8 @@ class There:
     gvr: GroupVersionResource
     held: HeldCopies
     manager: str  # of fields
+    rivals: Rivals = field(default_factory=Rivals)
+    clock: Callable[[], float] = time.monotonic
 
     def of(self, policy: PolicyId) -> list[Found]:
         """Return what is held of a policy, without what is on its way out."""
@@ -65,11 +69,19 @@ class There:
         """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
         where = _where(copy)
         found = self.held.at(where) or await self._look(copy, where)
+        if found is not None:
+            self._check(found, copy)
         if found is not None and found.deleting:
             msg = f"cluster {self.cluster}: {where} is being deleted, which is waited for"
             raise Retriable(msg)
+        if found is not None and _is_right(found, copy):
+            found = self.held.compared(found)
         if found is None or found.told.digest != copy.digest:
+            self._yield_to_rivals(where, copy)
+            again = found is not None and found.placed.digest == copy.digest
             found = await self._write(copy, where, found)
+            if again:
+                self.rivals.wrote(where, copy.digest, self.clock())
         if found is not None and found.placed.leaving is not None:
             await self.mark(found, None)
         for other in self.of(copy.key.policy):
@@ -92,6 +104,7 @@ class There:
         """Delete a copy. Raises SyncError."""
         await delete_object(self.client, self.gvr, found.where, found.uid)
         self.held.leaves(found)
+        self.rivals.forget(found.where)
         self._log("copy_deleted", found.where)
 
     async def _look(self, copy: Copy, where: ObjectKey) -> Found | None:
@@ -102,11 +115,31 @@ class There:
         # Without its label it is still the copy that its annotation tells of.
         read = partial(copy_in, cluster=self.cluster, fields=copy.feedback, labelled=False)
         found = found_in(body, read)
-        if found is None or _origin(found.placed.key) != _origin(copy.key):
-            msg = f"cluster {self.cluster}: {self.gvr} {where} is not ours, and is left as it is"
-            raise Conflict(msg)
+        if found is None:
+            raise self._foreign(where)
+        self._check(found, copy)
         # What the watch would not show as ours, whatever its digest, has to be written.
-        return self.held.read(body) or replace(found, drifted=True)
+        known = self.held.read(body)
+        if known is None:
+            return replace(found, drifted=True, spec=None)
+        return replace(known, drifted=known.generation > 1)
+
+    def _yield_to_rivals(self, where: ObjectKey, copy: Copy) -> None:
+        now = self.clock()
+        if (until := self.rivals.truce(where, copy.digest, now)) is not None:
+            msg = (
+                f"cluster {self.cluster}: somebody else changes {self.gvr} {where} again and again,"
+                " it is left to him for up to ten minutes"
+            )
+            raise Retriable(msg, until - now)
+
+    def _check(self, found: Found, copy: Copy) -> None:
+        if found.placed.key.origin != copy.key.origin:
+            raise self._foreign(found.where)
+
+    def _foreign(self, where: ObjectKey) -> Conflict:
+        msg = f"cluster {self.cluster}: {self.gvr} {where} is not ours, and is left as it is"
+        return Conflict(msg)
 
     async def _write(self, copy: Copy, where: ObjectKey, found: Found | None) -> Found | None:
         try:
@@ -135,10 +168,34 @@ class There:
         log.info(event, cluster=self.cluster, gvr=str(self.gvr), key=str(where))
 
 
-def _origin(key: CopyKey) -> tuple[str, str, str, str]:
-    """Return what a copy is of, whatever the version it was read in."""
-    gvr, namespace, name = key.policy
-    return gvr.group, gvr.resource, namespace, name
+def _is_right(found: Found, copy: Copy) -> bool:
+    """Tell whether what was not compared yet is as it was applied, whatever else is in it."""
+    told = found.drifted and found.spec is not None and found.placed.digest == copy.digest
+    return told and carries(found.spec, copy.body.get("spec"))
+
+
+def carries(there: object, wanted: object) -> bool:
+    """Tell whether all that is wanted is there; defaults of the API server may be there too."""
+    if isinstance(wanted, Mapping):
+        return isinstance(there, Mapping) and all(
+            carries(there.get(key), value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(there, list)
+            and len(there) == len(wanted)
+            and all(map(carries, there, wanted))
+        )
+    return (type(there) is type(wanted) and there == wanted) or _number(there, wanted)
+
+
+def _number(there: object, wanted: object) -> bool:
+    """Tell whether two are the same number: 1.0 is 1 behind an API server, and true is none."""
+    plain = (int, float)
+    numbers = isinstance(there, plain) and isinstance(wanted, plain)
+    return (
+        numbers and not isinstance(there, bool) and not isinstance(wanted, bool) and there == wanted
+    )
 
 
 def copy_in(

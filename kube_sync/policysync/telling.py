@@ -16,13 +16,14 @@ import structlog
 
 from kube_sync.errors import Retriable
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.sending import Sending
 from kube_sync.kube.statuses import apply_shared, replace_lists
 from kube_sync.kube.wholeobjects import mark_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.policysync.sending import Sending, What
+from kube_sync.policysync.sending import What
 from kube_sync.policysync.statuses import conditions, entries
 from kube_sync.topology.shapes import UNREADABLE, mapping, reason, text
 

@@ -71,6 +71,20 @@ def validated(
     return found
 
 
+def targeting(crd: Mapping[str, Any]) -> GroupVersionResource | None:
+    """Return a kind that could be synced, whether it is or not, in one version; None: it cannot."""
+    try:
+        group, resource = text(crd, "spec", "group"), text(crd, "spec", "names", "plural")
+        versions = sorted(items(crd, "spec", "versions"), key=lambda one: not one.get("storage"))
+        for version in versions:
+            gvr = GroupVersionResource(group, text(version, "name"), resource)
+            if isinstance(_defined(gvr, crd), Valid):
+                return gvr
+    except UNREADABLE:
+        return None
+    return None
+
+
 def _defined(gvr: GroupVersionResource, crd: Mapping[str, Any]) -> Valid | Faulty:
     names = mapping(crd, "spec", "names")
     if (text(crd, "spec", "group"), text(names, "plural")) != (gvr.group, gvr.resource):

@@ -329,6 +329,16 @@ class PolicySync(Section, frozen=True):
     spokes: Spokes = Spokes()
     brakes: SyncBrakes = SyncBrakes()
 
+    def __post_init__(self) -> None:
+        """Refuse what has a work agent take a hub's own policy for its copy.
+
+        A hub may be its own spoke. `direct` looks first at what has the name of a copy; an agent
+        takes a part in whatever has it, and removes it with its work.
+        """
+        if not self.namespace_prefix and "ocm" in self.placers:
+            msg = "namespace_prefix may be empty for the placer direct alone"
+            raise ValueError(msg)
+
 
 class EnforceSchedulingPolicy(Section, frozen=True):
     """The design's own configuration of its admission controller, taken as it is.

@@ -20,7 +20,7 @@ from kube_sync.policysync.letthrough import approved_in
 from kube_sync.policysync.looking import Look, look
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.sending import Sending
+from kube_sync.policysync.sending import sending
 from kube_sync.policysync.telling import Telling
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.safety import Stale
@@ -54,7 +54,7 @@ class Rig:
         self.leader = Leader()
         self.notes: dict[str, str] = {}
         self.stale: list[Stale] = []
-        self.sending = Sending(lambda: 10.0 if self.leader.held else 0.0)
+        self.sending = sending(lambda: 10.0 if self.leader.held else 0.0)
         self.placers = Placers(self.sending, lambda: self.now)
         self.placer = MemoryPlacer(lambda policy: self.hub.heard(policy))  # noqa: PLW0108 - later
         self.placers.add(Way(self.placer))

@@ -7,6 +7,7 @@ from typing import get_args
 from prometheus_client import REGISTRY, Counter
 from prometheus_client.metrics import MetricWrapperBase
 
+from kube_sync.kube import sending
 from kube_sync.machinery import sending as machinery_sending
 from kube_sync.observability import metrics
 from kube_sync.policysync import sending as policysync_sending
@@ -69,5 +70,5 @@ def test_what_begins_at_0_is_what_there_can_be() -> None:
         (metrics.topology_writes, machinery_sending, "written"),
         (metrics.policy_sync_writes, policysync_sending, "done"),
     ):
-        outcomes = {word for _, word in module._WORDS} | {success, "failed", "fenced"}
+        outcomes = {word for _, word in sending.WORDS} | {success, "failed", "fenced"}
         assert children(counter) == set(product(get_args(module.What), outcomes))

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from kube_sync.policysync.direct import DirectPlacer
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.spoke import Manners
+from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.works import LEAVING
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches
 from tests.fakes.clients import SECRETS, kube_of
@@ -402,8 +404,8 @@ async def test_a_spoke_that_is_away_is_told_and_asked_again(fleet: Fleet) -> Non
     server = fleet.east.http
     server.fault(lists(AUTH), failing(503, "starting"), times=2)
     async with fleet.placing() as placer:
-        await until(lambda: "east" in placer.troubles)
-        assert placer.ready
+        await until(lambda: "503" in placer.troubles.get("east", ""))
+        await until(lambda: placer.ready)
         assert "503 starting" in placer.troubles["east"]
         with pytest.raises(Retriable, match="cluster east: 503"):
             await placer.apply(copy())
@@ -495,3 +497,118 @@ async def test_nothing_is_ready_before_every_spoke_was_asked(fleet: Fleet) -> No
         assert not placer.ready
         gate.set()
         await until(lambda: placer.ready)
+
+
+async def test_a_copy_of_another_policy_that_is_held_is_not_taken_over(fleet: Fleet) -> None:
+    """Two namespaces of a hub may lead to one of a spoke, by whatever spelling."""
+    other = copy()
+    key = other.key._replace(policy=other.key.policy._replace(namespace="hop"))
+    async with fleet.placed() as placer:
+        await placer.apply(other)
+        with pytest.raises(Conflict, match="is not ours"):
+            await placer.apply(replace(other, key=key, digest="another"))
+        assert fleet.writes() == ["PATCH"]
+
+
+async def test_a_copy_that_was_edited_while_nobody_looked_is_put_right(fleet: Fleet) -> None:
+    async with fleet.placed() as placer:
+        await placer.apply(copy(rules=["a"]))
+    fleet.change(spec={**copy().body["spec"], "rules": ["b"]}, generation=2)
+    fleet.came.clear()
+    async with fleet.placed() as placer:
+        assert placer.placed(policy())["east"].digest == ""
+        await placer.apply(copy(rules=["a"]))
+        assert placer.placed(policy())["east"].digest == copy(rules=["a"]).digest
+    assert fleet.east.get(AUTH, PLACE)["spec"]["rules"] == ["a"]
+    assert fleet.writes() == ["PATCH", "PATCH"]
+
+
+async def test_what_has_only_more_than_was_wanted_is_not_written_after_a_restart(
+    fleet: Fleet,
+) -> None:
+    """Defaults are put to it, and ours is what we said."""
+    wanted = copy(rules=[{"a": 1.0}])
+    async with fleet.placed() as placer:
+        await placer.apply(wanted)
+    target = {**wanted.body["spec"]["targetRef"], "weight": 1}
+    fleet.change(spec={"targetRef": target, "rules": [{"a": 1, "b": 2}]}, generation=2)
+    fleet.came.clear()
+    async with fleet.placed() as placer:
+        await placer.apply(wanted)
+        assert placer.placed(policy())["east"].digest == wanted.digest
+    assert fleet.writes() == ["PATCH"]
+
+
+async def test_whoever_changes_a_copy_again_and_again_is_left_alone_for_a_while(
+    fleet: Fleet,
+) -> None:
+    now = 0.0
+    async with fleet.placed(clock=lambda: now) as placer:
+        await placer.apply(copy())
+
+        async def edit(generation: int) -> None:
+            fleet.change(spec={"rules": [generation]}, generation=generation)
+            await until(lambda: placer.placed(policy())["east"].digest == "")
+
+        for generation in (10, 20, 30):
+            await edit(generation)
+            await placer.apply(copy())
+        await edit(40)
+        with pytest.raises(Retriable, match="east: somebody else changes") as found:
+            await placer.apply(copy())
+        assert found.value.retry_after == 600
+        assert fleet.writes() == ["PATCH"] * 4
+        now = 600.0
+        await placer.apply(copy())
+        assert fleet.writes() == ["PATCH"] * 5
+
+
+async def test_a_spoke_that_comes_later_and_does_not_answer_holds_nobody_up(fleet: Fleet) -> None:
+    async with fleet.placed() as placer:
+        fleet.east.http.fault(lists(AUTH), hang(), times=9)
+        content = kubeconfig(fleet.east.http.url, {"token": "t"})
+        fleet.put_secret("north", content)
+        await until(lambda: "north" in placer.clusters)
+        assert placer.ready
+        assert "not everything is listed" in placer.troubles["north"]
+
+
+async def test_a_spoke_that_does_not_answer_at_the_start_is_waited_for_a_while(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    now = 0.0
+    placer = DirectPlacer(fleet.news.append, clock=lambda: now, schemes=("http",))
+    placer.follow({AUTH: FIELDS})
+    assert not placer.ready
+    async with kube_of(fleet.hub, tmp_path) as client:
+        source = KubeCollection(client, SECRETS, namespace="spokes")
+        reflector = Reflector("spokes", source, placer.store, lambda _reason: None)
+        async with running(reflector.run()):  # and nobody speaks to a spoke
+            await fleet.hub.watched(SECRETS)
+            assert not placer.ready
+            now = 29.0
+            assert not placer.ready
+            now = 30.0
+            assert placer.ready
+
+
+async def test_what_is_known_of_a_kind_stays_while_other_fields_of_it_are_read(
+    fleet: Fleet,
+) -> None:
+    async with fleet.placed() as placer:
+        await placer.apply(copy())
+        placer.follow({AUTH: FIELDS[:1]})
+        assert placer.placed(policy())["east"].digest == copy().digest
+        assert placer.ready
+
+
+async def test_a_copy_of_a_kind_that_left_the_list_is_found_after_a_restart(fleet: Fleet) -> None:
+    async with fleet.placed() as placer:
+        await placer.apply(copy())
+    fleet.came.clear()
+    async with fleet.placed() as placer:
+        placer.follow({})
+        placer.follow(spoke_kinds({}, {}, placer.policies(), [AUTH]))
+        await until(lambda: placer.policies() == {policy()})
+        await placer.remove(copy().key)
+    assert fleet.east.objects(AUTH) == {}

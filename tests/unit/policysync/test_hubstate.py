@@ -478,3 +478,15 @@ def test_of_clusters_that_are_told_late_none_is_gone(world: World) -> None:
     assert world.state.gone(["east", "west"]) == frozenset()
     world.now += 6.0
     assert world.state.gone(["east", "west"]) == {"west"}
+
+
+def test_a_policy_that_no_reader_can_read_is_there_and_says_nothing(world: World) -> None:
+    deep = b'{"a":' * 5000 + b"1" + b"}" * 5000
+    content = b'{"metadata": {"name": "login", "namespace": "shop"}, "spec": ' + deep + b"}"
+    one = Item(ObjectKey("shop", "login"), "u", ResourceVersion("2"), content)
+    world.state.policies(AUTH).apply(Event("MODIFIED", ResourceVersion("2"), one))
+    found = world.state.source(policy())
+    assert found is not None
+    assert found.body["metadata"]["uid"] == "u"
+    problem = world.state.targets(found.id, found.kind, found.body).problem
+    assert problem == "the policy cannot be read: spec: nested too deeply"

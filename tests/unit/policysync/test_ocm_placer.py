@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER, PolicyId
+from kube_sync.policysync.downstream import Downstream, copied
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.works import LEAVING, SELECTOR, WORKS, work_key, work_of
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import kube_of
-from tests.fakes.copies import copy, policy
+from tests.fakes.copies import copy, policy, source
 from tests.fakes.http import failing
 from tests.unit.async_tools import running, until
 
@@ -300,3 +303,23 @@ async def test_a_work_whose_annotations_somebody_edited_stays_that_policys_and_i
     await placer.apply(copy())
     assert world.api.get(WORKS, WHERE)["metadata"]["annotations"] == wanted
     assert placer.placed(policy())["east"].digest == copy().digest
+
+
+async def test_a_work_of_another_policy_is_not_taken_over(world: World, placer: OcmPlacer) -> None:
+    await placer.apply(copy())
+    found = source()
+    other = replace(found, id=found.id._replace(namespace="x"))
+    body = work_of(copied(other, [0], [], ["east"], Downstream())["east"])
+    metadata = {**world.api.get(WORKS, WHERE)["metadata"], **body["metadata"], "name": WHERE.name}
+    metadata.pop("resourceVersion")
+    world.api.put(WORKS, WHERE, metadata=metadata, spec=body["spec"])
+    await until(lambda: policy() not in placer.policies())
+    with pytest.raises(Conflict, match="brings another policy"):
+        await placer.apply(copy())
+    assert world.writes == ["PATCH"]
+
+
+def test_the_name_of_a_work_has_sixteen_digits_and_fits_a_label() -> None:
+    name = work_key(copy(name="a" * 80)).name
+    assert len(name) == 63
+    assert re.fullmatch(r".*-[0-9a-f]{16}", name)

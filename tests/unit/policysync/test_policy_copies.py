@@ -69,7 +69,11 @@ def test_a_copy_has_nothing_that_only_the_hub_knows() -> None:
             "argocd.argoproj.io/tracking-id": "x",
             "odd": None,
         },
-        labels={"app.kubernetes.io/managed-by": "Helm"},
+        labels={
+            "app.kubernetes.io/managed-by": "Helm",
+            "app.kubernetes.io/instance": "hub",
+            "objectset.rio.cattle.io/hash": "x",
+        },
     )
     assert body({**full, "status": {"conditions": []}}) == body()
 
@@ -175,7 +179,7 @@ def test_a_name_that_is_long_ends_with_a_digest_of_all_of_it() -> None:
     assert cut(long, 63) != cut(long + "b", 63)
     assert cut("ab", 63) == "ab"
     assert cut("ab", 63, always="x") != cut("ab", 63, always="y")
-    assert cut("a." * 40, 11)[:3] == "a-" + cut("a." * 40, 11)[2]
+    assert cut("a." * 40, 19)[:3] == "a-" + cut("a." * 40, 19)[2]
 
 
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,9}[a-z0-9])?", fullmatch=True)
@@ -216,3 +220,17 @@ def test_gateways_are_read_as_they_were_spelt_or_not_at_all() -> None:
 def test_where_a_policy_lies_is_in_its_identity() -> None:
     assert PolicyId(AUTH, NS, "p") == POLICY
     assert ObjectKey(NS, "my-gateway") == GATEWAY
+
+
+@given(st.from_regex(r"[a-z]{1,70}(-[0-9a-f]{16})?", fullmatch=True), st.integers(24, 63))
+def test_no_name_is_that_of_another_that_was_cut(name: str, most: int) -> None:
+    short = cut(name, most)
+    assert len(short) <= most
+    assert cut(short, most) != short or short == name
+
+
+def test_a_namespace_that_looks_cut_is_not_that_of_one_that_was() -> None:
+    below = Downstream()
+    long = below.namespace("a" * 63)
+    assert below.namespace(long.removeprefix("kuadrant-")) != long
+    assert below.namespace("shop-20261122") == "kuadrant-shop-20261122"

@@ -260,3 +260,25 @@ def test_what_spokes_say_is_bounded() -> None:
     assert 0 < len(found) < len(NAMES)
     assert list(found) == NAMES[: len(found)]
     assert found["c000"]["x0"] == "é" * 256
+
+
+def test_the_list_of_copies_is_bounded_as_annotations_are() -> None:
+    names = [f"{n:04d}-{'c' * 58}" for n in range(2000)]
+    text = placed_annotations(POLICY, names, {}, Downstream())[PLACED]
+    assert text is not None
+    found = [one["cluster"] for one in json.loads(text)]
+    assert len(text.encode()) <= 96 * 1024
+    assert found == names[: len(found)]
+    assert 0 < len(found) < len(names)
+
+
+def test_a_cluster_says_nothing_in_the_name_of_another() -> None:
+    lie = ACCEPTED | {"acceptedMessage": "no\nway\x1b[2J; c2: Accepted: fine"}
+    told = together({"c1": lie})["Accepted"][2]
+    assert told == "c1: Accepted: no way [2J, c2: Accepted: fine"
+
+
+def test_a_cluster_that_says_much_leaves_room_for_others() -> None:
+    much = ACCEPTED | {"acceptedMessage": "x" * 40_000}
+    told = together({"c1": much, "c2": ACCEPTED})["Accepted"][2]
+    assert told == f"c1: Accepted: {'x' * 255}…; c2: Accepted: fine"

@@ -10,7 +10,7 @@ import pytest
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
-from kube_sync.policysync.sending import Sending
+from kube_sync.policysync.sending import sending
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
 from kube_sync.runtime.backoff import Backoff
@@ -61,7 +61,7 @@ class Rig:
 async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         api.define(GATEWAY_CLASSES, "GatewayClass", builtin=False, namespaced=False)
-        found = Rig(api, Telling(client, Sending(lambda: 10.0)))
+        found = Rig(api, Telling(client, sending(lambda: 10.0)))
         async with running(found.classes.run()):
             yield found
 

@@ -110,3 +110,15 @@ async def test_a_server_that_fails_amid_the_cleaning_has_it_begun_again(rig: Rig
     await rig.settle()
     assert rig.placer.there == {}
     assert NOTE not in rig.policy(LOGIN)["metadata"]["annotations"]
+
+
+async def test_how_it_stands_is_told_although_annotations_are_refused(rig: Rig) -> None:
+    rig.api.http.fault(
+        lambda r: r.method == "PATCH" and r.path.endswith("/login"),
+        failing(422, "too long"),
+        times=99,
+    )
+    await rig.settle()
+    assert "kube-sync.io/Synced" in rig.said(LOGIN)
+    assert NOTE not in rig.policy(LOGIN)["metadata"].get("annotations", {})
+    assert rig.hub._failing  # and it is tried again

@@ -7,7 +7,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
-from kube_sync.policysync.sending import Fenced, Sending
+from kube_sync.kube.sending import Fenced
+from kube_sync.policysync.sending import sending
 
 
 def counted(outcome: str) -> float:
@@ -22,19 +23,19 @@ async def answer() -> str:
 @pytest.mark.parametrize("left", [5.0, math.inf])
 async def test_who_may_write_does(left: float) -> None:
     before = counted("done")
-    assert await Sending(lambda: left).send("apply", answer) == "done"
+    assert await sending(lambda: left).send("apply", answer) == "done"
     assert counted("done") == before + 1
 
 
 async def test_who_may_not_does_not_begin() -> None:
     with pytest.raises(Fenced, match="another one"):
-        await Sending(lambda: 0.0).send("apply", _never)
+        await sending(lambda: 0.0).send("apply", _never)
 
 
 async def test_what_is_under_way_ends_with_the_permission() -> None:
     before = counted("fenced")
     with pytest.raises(Fenced, match="while this one may write"):
-        await Sending(lambda: 0.01).send("apply", lambda: asyncio.sleep(60))
+        await sending(lambda: 0.01).send("apply", lambda: asyncio.sleep(60))
     assert counted("fenced") == before + 1
 
 
@@ -54,7 +55,7 @@ async def test_what_fails_is_counted_by_why(error: SyncError, word: str) -> None
 
     before = counted(word)
     with pytest.raises(type(error)):
-        await Sending(lambda: 5.0).send("apply", fail)
+        await sending(lambda: 5.0).send("apply", fail)
     assert counted(word) == before + 1
 
 

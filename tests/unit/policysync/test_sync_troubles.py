@@ -223,3 +223,17 @@ async def test_a_cluster_that_leaves_has_its_copy_removed_at_once(tmp_path: Path
         assert await rig.settle() == BOTH
         drop(rig.state.clusters, ObjectKey("", "east"))
         assert await rig.later(2) == ["remove login east"]
+
+
+async def test_one_that_loses_the_lease_amid_the_cleaning_leaves_the_rest_to_the_next(
+    rig: Rig,
+) -> None:
+    rig.world.decide("d1", "east")
+    await rig.settle()
+    rig.world.listen()
+    rig.state.forget(AUTH)
+    rig.sending._fence = lambda: 0.0
+    assert await rig.later(2) == []
+    rig.sending._fence = lambda: 10.0
+    assert await rig.later(2) == ["remove login east"]
+    assert "kuadrant.io/policies-synced" not in rig.policy(LOGIN)["metadata"]["annotations"]

@@ -589,8 +589,17 @@ def test_an_empty_variable_takes_an_optional_namespace_back(file: Path, text: st
 
 
 def test_the_prefix_of_namespaces_may_be_empty(file: Path) -> None:
-    settings = _load(file, "", KUBE_SYNC_POLICY_SYNC_NAMESPACE_PREFIX="")
+    document = "policy_sync: {placers: [direct]}"
+    settings = _load(file, document, KUBE_SYNC_POLICY_SYNC_NAMESPACE_PREFIX="")
     assert settings.policy_sync.namespace_prefix == ""
+
+
+def test_the_prefix_of_namespaces_may_not_be_empty_where_an_agent_writes(file: Path) -> None:
+    """On a hub that is its own spoke it would take the policy for its copy, and remove it."""
+    with pytest.raises(Misconfigured, match="namespace_prefix may be empty for the placer direct"):
+        _load(
+            file, "policy_sync: {placers: [direct, ocm]}", KUBE_SYNC_POLICY_SYNC_NAMESPACE_PREFIX=""
+        )
 
 
 def test_a_section_that_is_null_in_the_file_can_be_overridden(file: Path) -> None:
