@@ -83,6 +83,7 @@ EXPLAINED: dict[str, set[Grant]] = {
     },
     "targets like the others, at which no policy of this run takes effect": {
         Grant("topology", "", "namespaces/status", "patch"),
+        Grant("topology", GATEWAY, "gatewayclasses/status", "patch"),
         Grant("topology", "", "services/status", "patch"),
         Grant("topology", GATEWAY, "backendtlspolicies/status", "patch"),
     },
