@@ -223,7 +223,8 @@ def test_cluster_and_its_files_say_the_same(
     monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(stack.kubeconfigs["admin"]))
     stack.install_kinds(ROOT / "manifests/crds")
     arguments = policies(REJECTING, policy("p", rule({}, updatedLabels={"a": "b"})))
-    stack.kubectl("create", "namespace", "shop")
+    shop = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+    stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(shop))
     stack.kubectl("apply", "--server-side", "--namespace=shop", "-f", arguments[1])
     try:
         for objects in ([config_map()], [config_map({"bad": "yes"})]):
