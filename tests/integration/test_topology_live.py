@@ -142,14 +142,15 @@ async def test_an_unchanged_world_is_not_written_while_it_runs_nor_by_the_next_p
         await asyncio.sleep(3.0)  # nothing is to happen: there is nothing to await
         assert live.writes() == before
         # What is nothing to us: a label of a ConfigMap, a heartbeat of somebody else's status.
-        for number in range(5):
+        # Who does so again and again is let be: not that here.
+        for number in range(2):
             said = [condition("Accepted", f"still {number}")]
             live.say(space, "gateways", "my-gateway", {"conditions": said} | listeners("none"))
             await asyncio.sleep(1.0)
     left = live.writes()
     # The others' status was replaced whole, our conditions with it: they are put back, once each.
     assert {ask.name for ask in left[len(before) :]} == {"my-gateway"}
-    assert len(left) - len(before) <= 2 * 5  # by an apply, or by one on what had changed again
+    assert len(left) - len(before) <= 2 * 2  # by an apply, or by one on what had changed again
     with live.running() as process:
         await eventually(lambda: readiness(process)["statuses"], "ok")
         await asyncio.sleep(2.0)
