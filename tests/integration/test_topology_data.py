@@ -42,7 +42,7 @@ from tools.servers.stack import RunningStack
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "rego/examples/colored_routes/colored_routes.rego"
 _POLICY = "examples/colored/colored_routes.rego"
-CLASS = gateway_class() | {"spec": {"controllerName": "example.com/controller"}}
+CLASS = gateway_class() | {"spec": {"controllerName": "example.com/gateway"}}
 LISTENERS = (listener("a", port=80), listener("b", port=81))
 
 
