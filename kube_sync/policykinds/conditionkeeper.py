@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final, NoReturn, Protocol
+from typing import Final, Literal, NoReturn, Protocol, get_args
 
 import structlog
 
@@ -30,6 +30,8 @@ from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+Outcome = Literal["unchanged", "written", "failed"]
 
 _LONGEST: Final = 5.0  # seconds between two tries: OPA loads meanwhile, or the API server is away
 _UNDECIDED: Final = 60.0  # seconds: asking again gives the same until somebody changes something
@@ -80,6 +82,8 @@ class ConditionKeeper:
         self._backoffs: dict[ObjectKey, Backoff] = {}
         self._troubles: dict[ObjectKey, str] = {}
         self.store = HeldPolicies(self._told)
+        for outcome in get_args(Outcome):  # an alert sees no rise in a series that begins with 1
+            metrics.policy_conditions.labels(kind.kind, outcome)
 
     def wake(self) -> None:
         """Look at every policy again: the Lease is held now, or the Rego is another."""
@@ -199,7 +203,7 @@ class ConditionKeeper:
         key = min(self._troubles, default=None)
         self._note("ok" if key is None else f"{_named(key)}: {self._troubles[key]}")
 
-    def _counted(self, outcome: str) -> None:
+    def _counted(self, outcome: Outcome) -> None:
         metrics.policy_conditions.labels(self._kind.kind, outcome).inc()
 
 

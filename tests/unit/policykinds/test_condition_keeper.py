@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.kube.collection import Event, Item, KubeCollection, ResourceVersion
@@ -338,3 +339,12 @@ def test_deleted_policy_is_gone_however_often_that_is_told() -> None:
     store.apply(Event("DELETED", ResourceVersion("3"), item("b")))
     assert list(store) == []
     assert len(told) == 5
+
+
+async def test_faults_are_told_as_0_before_the_first(world: World) -> None:
+    """In a series that begins with 1 no alert sees a rise."""
+    world.kind = replace(SCHEDULING, kind="NeverFailed")
+    async with kube_of(world.api, world.folder) as client:
+        ConditionKeeper(world.kind, client, world, world, world.told.append)
+    labels = {"kind": "NeverFailed", "outcome": "failed"}
+    assert REGISTRY.get_sample_value("kube_sync_policy_conditions_total", labels) == 0
