@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 STACK ?= processes
+# So many test files at a time, each on servers of its own: most of their time is waiting.
+WORKERS ?= 2
 # Code whose every line and branch is tested.
 WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_sync/remediator/plan.py,kube_sync/admission/review.py,kube_sync/analysis/*.py,kube_sync/safety/*.py
 # Each of these is a world of its own: examples share a package name.
@@ -42,7 +44,7 @@ down: ## Remove what demos and up left running
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m tools.demo down
 
 test: setup ## Run every test: unit, component, integration and end-to-end on real servers, Rego
-	@$(BIN)/pytest --cov --cov-report= $(PYTEST)
+	@$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --cov --cov-report= $(PYTEST)
 	$(BIN)/coverage report --fail-under=95
 	$(BIN)/coverage report --fail-under=100 --include=$(WHOLE)
 	opa=$$($(BIN)/python -m tools.servers path opa)

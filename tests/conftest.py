@@ -2,7 +2,8 @@
 
 Keeps true: containers wherever an engine can be had, and where not, the same fixtures start the
 same versions as processes and the summary says so. Preparing (engine, images, programs) comes
-before the first test, so that no test's time limit pays for a build.
+before the first test, so that no test's time limit pays for a build. Tests may run side by side
+(pytest-xdist, a file at a time): every worker has its own servers, on ports of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,8 @@ SPOKES = ("spoke-1", "spoke-2")
 REQUIRE_CONTAINERS = "KUBE_SYNC_REQUIRE_CONTAINERS"
 _LAUNCHER = pytest.StashKey[Launcher]()
 _NO_ENGINE = pytest.StashKey[str]()
+_STARTED_BY_WORKERS = pytest.StashKey[int]()
+_WORKER_OUTPUT = "workeroutput"  # what pytest-xdist gives a worker's configuration
 # What tests put into a namespace; a cluster without controllers never empties one by itself.
 _LEFT_BEHIND = "replicasets,configmaps,clusterprofiles,events"
 
@@ -41,12 +45,30 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Prepare the servers when a collected test asks for one."""
     config = session.config
     asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    if "launcher" not in asked or config.option.collectonly:
-        return
+    if "launcher" in asked and not config.option.collectonly:
+        _prepare_all(config, with_project_image="project_image" in asked)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Prepare the servers where it can be watched; the workers, who collect, then find them."""
+    if not all("unit" in Path(path).parts for path in config.args):
+        _prepare_all(config, with_project_image=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Count what a worker started that has ended."""
+    output = getattr(node, _WORKER_OUTPUT, {})  # a worker that crashed has none
+    started = node.config.stash.get(_STARTED_BY_WORKERS, 0)
+    node.config.stash[_STARTED_BY_WORKERS] = started + output.get("containers", 0)
+
+
+def _prepare_all(config: pytest.Config, *, with_project_image: bool) -> None:
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         try:
             config.stash[_LAUNCHER] = launcher = _prepare(config)
-            if "project_image" in asked and launcher.form == "containers":
+            if with_project_image and launcher.form == "containers":
                 ensure_project_image()
         except ToolError as error:
             pytest.exit(f"the servers for the tests are not to be had: {error}", returncode=1)
@@ -85,14 +107,19 @@ def _processes() -> Launcher:
 
 
 def _containers_started(config: pytest.Config) -> int:
-    return len(getattr(config.stash.get(_LAUNCHER, None), "started", ()))
+    own = len(getattr(config.stash.get(_LAUNCHER, None), "started", ()))
+    return own + config.stash.get(_STARTED_BY_WORKERS, 0)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a session that had to use containers, asked for servers, and started none."""
+    started = _containers_started(session.config)
+    if (output := getattr(session.config, _WORKER_OUTPUT, None)) is not None:
+        output["containers"] = started
+        return
     required = os.environ.get(REQUIRE_CONTAINERS) == "1"
     asked = session.config.stash.get(_LAUNCHER, None) is not None
-    if required and asked and not _containers_started(session.config):
+    if required and asked and not started:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
