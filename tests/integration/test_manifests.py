@@ -159,17 +159,6 @@ def test_opa_is_of_the_version_that_everything_is_tested_with() -> None:
     assert images == {"kube-sync:dev", tools()["opa"].image}
 
 
-def test_opas_authorization_is_the_one_that_is_tested() -> None:
-    [found] = [
-        found
-        for found in of_kind(build("overlays/minimal"), "ConfigMap")
-        if "authz.rego" in found["data"]
-    ]
-    rules = Path(__file__).resolve().parents[2] / "rego/system"
-    assert found["data"]["authz.rego"] == (rules / "authz/authz.rego").read_text(encoding="utf-8")
-    assert found["data"][".manifest"] == (rules / ".manifest").read_text(encoding="utf-8")
-
-
 def test_the_job_may_touch_the_secrets_that_it_makes_and_no_others() -> None:
     [role] = [
         found

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -157,11 +158,11 @@ async def test_tokens_are_rotated_again_and_again_and_what_opa_holds_stays(pod: 
     for _ in range(3):
         pod.turn(REPLICATOR)
         old, new = pod.token(), pod.token("next")
-        await eventually(lambda old=old, new=new: pod.knows(old, new), [True, True])
+        await eventually(partial(pod.knows, old, new), [True, True])
         assert pod.run(1800) == [REPLICATOR]
         assert pod.token() == new
         assert pod.run(1800) == [ACCESS, REPLICATOR]
-        await eventually(lambda old=old, new=new: pod.knows(old, new), [False, True])
+        await eventually(partial(pod.knows, old, new), [False, True])
     assert json.loads(pod.ask("/v1/data/kubernetes/clusters", pod.token()).body)["result"] == (
         json.loads(held)
     )
