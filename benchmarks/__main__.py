@@ -11,11 +11,13 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
 from benchmarks import admission, decisions, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
+from benchmarks.kubemgmt import measure_kube_mgmt
 from benchmarks.metadata import measure_metadata
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.policies import MODULES, measure_policies
@@ -63,6 +65,16 @@ async def measure_only_remediation(objects: int, runs: int) -> dict[str, float]:
                 await world.create_replica_sets(bare, objects)
             with step(f"moving half of them, {2 * runs} times, and by hand"):
                 return await measure_remediation(stack, bare, objects, runs)
+
+
+async def measure_beside_kube_mgmt(program: Path, objects: int) -> dict[str, float]:
+    """Measure the replicator beside kube-mgmt, on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"creating {objects} ReplicaSets"):
+                await world.create_replica_sets(bare, objects)
+            with step("kube-mgmt, and the replicator"):
+                return await measure_kube_mgmt(stack, bare, program, objects)
 
 
 async def measure_only_decisions(objects: int, runs: int) -> dict[str, float]:
@@ -215,6 +227,43 @@ def _quantile(values: list[float], share: float) -> float:
 
 def main() -> None:
     """Run the benchmarks, print a table and write it as JSON."""
+    chosen = _parser().parse_args()
+    found = _measured(chosen)
+    for name, value in found.items():
+        print(f"{name:55} {value:10.3f}")
+    RESULTS.parent.mkdir(exist_ok=True)
+    content = {"objects": chosen.objects, "results": found}
+    RESULTS.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    print(f"written to {RESULTS}")
+
+
+def _measured(chosen: argparse.Namespace) -> dict[str, float]:
+    """Return what the first of the options that choose a part asks for, or the replicator's."""
+    runs, objects = chosen.runs, chosen.objects
+    parts: tuple[tuple[object, Callable[[], dict[str, float]]], ...] = (
+        (
+            chosen.admission,
+            lambda: asyncio.run(measure_only_admission(runs, chosen.requests)),
+        ),
+        (chosen.pods, lambda: asyncio.run(pods.measure_pods(runs))),
+        (chosen.scheduling, lambda: measure_scheduling(runs)),
+        (chosen.metadata, lambda: measure_metadata(runs)),
+        (chosen.topology, lambda: measure_topology(runs)),
+        (chosen.policy_sync, lambda: asyncio.run(measure_policy_sync(runs, chosen.seconds))),
+        (
+            chosen.kube_mgmt,
+            lambda: asyncio.run(measure_beside_kube_mgmt(chosen.kube_mgmt, objects)),
+        ),
+        (chosen.remediation, lambda: asyncio.run(measure_only_remediation(objects, runs))),
+        (chosen.decisions, lambda: asyncio.run(measure_only_decisions(objects, runs))),
+    )
+    for asked, measured in parts:
+        if asked:
+            return measured()
+    return asyncio.run(measure(objects, runs, chosen.events))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("benchmarks", description=__doc__)
     parser.add_argument("--objects", type=int, default=2000, help="default: %(default)s")
     parser.add_argument("--runs", type=int, default=5, help="default: %(default)s")
@@ -234,37 +283,15 @@ def main() -> None:
     parser.add_argument("--topology", action="store_true", help="measure topologies alone")
     parser.add_argument("--policy-sync", action="store_true", help="measure policy sync alone")
     parser.add_argument(
+        "--kube-mgmt", type=Path, metavar="PROGRAM", help="measure beside this kube-mgmt alone"
+    )
+    parser.add_argument(
         "--seconds", type=float, default=20.0, help="in which nothing happens: %(default)s"
     )
     parser.add_argument(
         "--requests", type=int, default=100_000, help="for the webhook's memory: %(default)s"
     )
-    chosen = parser.parse_args()
-    if chosen.admission:
-        found = asyncio.run(measure_only_admission(chosen.runs, chosen.requests))
-    elif chosen.pods:
-        found = asyncio.run(pods.measure_pods(chosen.runs))
-    elif chosen.scheduling:
-        found = measure_scheduling(chosen.runs)
-    elif chosen.metadata:
-        with step(f"an object against many policies and few, {chosen.runs} times"):
-            found = measure_metadata(chosen.runs)
-    elif chosen.topology:
-        found = measure_topology(chosen.runs)
-    elif chosen.policy_sync:
-        found = asyncio.run(measure_policy_sync(chosen.runs, chosen.seconds))
-    elif chosen.remediation:
-        found = asyncio.run(measure_only_remediation(chosen.objects, chosen.runs))
-    elif chosen.decisions:
-        found = asyncio.run(measure_only_decisions(chosen.objects, chosen.runs))
-    else:
-        found = asyncio.run(measure(chosen.objects, chosen.runs, chosen.events))
-    for name, value in found.items():
-        print(f"{name:55} {value:10.3f}")
-    RESULTS.parent.mkdir(exist_ok=True)
-    content = {"objects": chosen.objects, "results": found}
-    RESULTS.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    print(f"written to {RESULTS}")
+    return parser
 
 
 if __name__ == "__main__":
