@@ -109,7 +109,7 @@ class Opa(Section, frozen=True):
     """The OPA that this process feeds or asks."""
 
     url: Url = "http://127.0.0.1:8181"
-    """Where OPA is."""
+    """Where the API of OPA is, without `/v1`."""
     token_file: File | None = None
     """Holds the token that is sent to OPA; with one, an OPA that answers whoever has none makes
     the process unready. null: none."""

@@ -52,20 +52,20 @@ kube-sync config --explain remediate.guard  # what this page says, of a section 
 ```
 
 YAML's only booleans are here `true` and `false`, so `off` is a word. A mistake ends a command with
-status 2 and one line, which begins with the key and names the file or the variable. A key that does
-not exist is a mistake, too:
+status 2 and one line, which begins with the key; of a value that is of the wrong kind it names the
+file or the variable. A key that does not exist is a mistake, too:
 
 ```text
 kube-sync: remediate.mode: invalid enum value 'of'; known: off, dry-run, manual, enforce (in FILE)
 ```
 
 ## While it runs
-`replicate` and `run` look at their file again every second; keys that are *live* are put in force at
-once. Any other key that changes asks for a restart, by name, on the page `/readyz` (line
+`replicate` and `run` look at their file again every second; keys that are *live* are put in force
+at once. Any other key that changes asks for a restart, by name, on the page `/readyz` (line
 `configuration`) and in the log; a file that is wrong or gone changes nothing, and
-`kube_sync_config_valid` is 0. All other commands read their file once, at the start, and nobody reads
-the environment again. Files that keys name (tokens, certificates, kubeconfigs) are read again when
-they change.
+`kube_sync_config_valid` is 0. All other commands read their file once, at the start, and nobody
+reads the environment again. Files that keys name (tokens, certificates, kubeconfigs) are read again
+when they change.
 
 ## All keys
 Under *read by* are the commands that may look at the key, as found in the code.

@@ -64,7 +64,7 @@ _NOBODY = tuple(
 )
 # Nothing else is read of a section by a command that does not read what switches it on.
 _SWITCHES = {"policies.labelled.": "policies.labelled.namespaces"}
-Read = tuple[str, str]  # the full name of a section's class, and a field of it
+_Read = tuple[str, str]  # the full name of a section's class, and a field of it
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class _Unit:
     """A function, a class or a constant: what it names, and what it reads."""
 
     names: set[str] = field(default_factory=set)
-    reads: set[Read] = field(default_factory=set)
+    reads: set[_Read] = field(default_factory=set)
 
 
 def readers() -> Mapping[str, Sequence[str]]:
@@ -109,7 +109,7 @@ def derived() -> Mapping[str, Sequence[str]]:
     return found
 
 
-def _reads(units: Mapping[str, _Unit], begins: list[str]) -> set[Read]:
+def _reads(units: Mapping[str, _Unit], begins: list[str]) -> set[_Read]:
     names, seen = list(begins), set[str]()
     while names:
         name = names.pop()
