@@ -65,6 +65,7 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 	$$opa check --strict kube_sync/opa/inspect.rego
 	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac manifests/components/prometheus-rules manifests/components/grafana-dashboards manifests/overlays/minimal manifests/overlays/production manifests/overlays/hub manifests/overlays/spoke; do $$kustomize build "$$folder" >/dev/null; done
 	$(BIN)/python -m tools.observing --check || { echo "make check: run $(BIN)/python -m tools.observing" >&2; exit 1; }
+	$(BIN)/python -m tools.documenting --check || { echo "make check: run $(BIN)/python -m tools.documenting" >&2; exit 1; }
 	if promtool=$$($(BIN)/python -m tools.servers path promtool); then
 		$$promtool check rules manifests/prometheus/rules.yaml >/dev/null
 		$$promtool test rules manifests/prometheus/rules_test.yaml >/dev/null
