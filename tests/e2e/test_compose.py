@@ -18,7 +18,10 @@ from tools.servers.scraping import instant
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROJECT = "kube-sync-test"
-_PORTS = ("APISERVER", "OPA", "REPLICATOR", "REMEDIATOR", "ADMISSION", "PROMETHEUS")
+_PORTS = (
+    *("APISERVER", "OPA", "REPLICATOR", "REMEDIATOR", "ADMISSION", "PROMETHEUS"),
+    *("DECISIONS", "REMEDIATION"),
+)
 
 
 def left_behind(client: docker.DockerClient) -> list[str]:
