@@ -165,7 +165,7 @@ def _down() -> None:
 
 def _end_earlier(folder: Path) -> None:
     if ended := stop_recorded(folder):
-        say(f"ended {ended} processes of an earlier demo")
+        say(f"ended {ended} processes of an earlier stack")
 
 
 def _where_to_look(stack: RunningStack) -> None:
