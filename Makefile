@@ -7,7 +7,6 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-STACK ?= processes
 # So many test files at a time, each on servers of its own: most of their time is waiting.
 WORKERS ?= 2
 # Code whose every line and branch is tested.
@@ -32,13 +31,13 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	touch $@
 
 demo: setup ## Tell the story on a real API server and OPA (STACK=compose: in containers)
-	@$(BIN)/python -m tools.demo up --stack $(STACK)
+	@$(BIN)/python -m tools.demo up --stack $(or $(STACK),processes)
 
 demo-policy-sync: setup ## Tell how policies come from a hub to its spokes, on three real API servers
 	@$(BIN)/python -m tools.demo policy-sync
 
-up: setup ## Start the docker-compose stack
-	@$(BIN)/python -m tools.servers compose up
+up: setup ## Start the docker-compose stack (STACK=processes: without containers)
+	@$(BIN)/python -m tools.demo start --stack $(or $(STACK),compose)
 
 down: ## Remove what demos and up left running
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m tools.demo down
