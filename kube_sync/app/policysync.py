@@ -15,9 +15,12 @@ from typing import Final, NoReturn
 
 from kube_sync.app.context import Context
 from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
+from kube_sync.observability import metrics
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
@@ -38,6 +41,7 @@ from kube_sync.policysync.hubstate import (
 )
 from kube_sync.policysync.letthrough import approved_in
 from kube_sync.policysync.looking import Look, look
+from kube_sync.policysync.news import News
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.permissions import Permissions
 from kube_sync.policysync.placement import PLACEMENT_DECISIONS
@@ -47,6 +51,7 @@ from kube_sync.policysync.sending import sending
 from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
+from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
 from kube_sync.policysync.works import SELECTOR, WORKS
 from kube_sync.runtime.services import Service
@@ -60,7 +65,7 @@ def policy_sync(context: Context) -> list[Service]:
     parts = _Parts(context)
     services = parts.followed_of_hub()
     services += [parts.followed.run, parts.permissions.run, parts.classes.run]
-    services += [parts.lease.run, parts.hub.look, *[parts.hub.work] * WORKERS]
+    services += [parts.recorder.run, parts.lease.run, parts.hub.look, *[parts.hub.work] * WORKERS]
     if parts.direct is not None:
         services += parts.followed_of_spokes(parts.direct)
     context.readiness.met("start")
@@ -88,7 +93,10 @@ class _Parts:
         for name in settings.placers:
             self._add(name)
         telling = Telling(kube, writing)
-        self.classes = Classes(self.state, telling, lambda: self.lease.held)
+        reporter = Reporter(CONTROLLER, socket.gethostname())
+        self.recorder = EventRecorder(kube, reporter, metrics.policy_sync_events)
+        news = News(self.recorder.occurred, self.state.kind)
+        self.classes = Classes(self.state, telling, lambda: self.lease.held, news)
         self.permissions = Permissions(kube, self.state)
         self.followed = FollowedPolicies(
             self.state, partial(KubeCollection, kube), self._note_kind, self.permissions.heard
@@ -101,6 +109,7 @@ class _Parts:
             self.lease,
             Facts(self._look, self._currency.stale, self._approved),
             context.readiness.noted,
+            news=news,
             grace=settings.grace_seconds,
             clock=self._clock,
         )

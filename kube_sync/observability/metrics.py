@@ -265,6 +265,12 @@ policy_sync_writes = Counter(
     " by outcome",
     ["operation", "outcome"],
 )
+policy_sync_events = Counter(
+    "kube_sync_policy_sync_events_total",
+    "Events of removals that are held and of kinds that are refused, by what became of them: as"
+    " kube_sync_admission_events_total",
+    ["outcome"],
+)
 policy_sync_reconcile_seconds = Histogram(
     "kube_sync_policy_sync_reconcile_seconds",
     "Time that it took to bring the copies and the status of one policy up to date",

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from kube_sync.policysync.copies import CopyKey, PolicyId
-from kube_sync.safety import Fleet, Held, Holding, Limits, Stale
+from kube_sync.safety import Held, Holding, Limits, Stale
 from kube_sync.safety.approvals import Approvals, Step
-from kube_sync.safety.assessment import allowed, judge_fleet
+from kube_sync.safety.assessment import allowed
 from kube_sync.settings import PolicySync
 
 _LOOKS_SECONDS = 1.0
@@ -156,6 +156,11 @@ class Brakes:
         at = begun if standing.at_once else min(begun + self._grace, standing.leaving or inf)
         return float(at)
 
+    def approval(self, key: CopyKey) -> str:
+        """Return the approved name that lets a removal through, "" where there is none."""
+        step = self._weighed.get(key)
+        return (self._approvals.of(key, step) or "") if step else ""
+
     def _hold(self, key: CopyKey, held: Held, now: float) -> Held:
         since = self._held[key].since if key in self._held else now
         self._held[key] = Holding(held, since)
@@ -228,5 +233,8 @@ def _not_current(stale: Iterable[Stale], limits: Limits) -> Held | None:
     if worst.age == inf:
         reason = f"{worst.source}: not known yet: {worst.reason}"
         return Held("fleet", reason, f"{worst.source}: known")
-    # How many clusters there are is told by the sources, and not to be judged here.
-    return judge_fleet(Fleet(0, 1, 1, epoch_matches=True, stale=worst), limits)
+    if limits.stale is None or worst.age <= limits.stale:
+        return None
+    # Without its age: what is told of it stays as it is, and is written once.
+    reason = f"{worst.source}: not current for more than {limits.stale:.0f} s: {worst.reason}"
+    return Held("fleet", reason, f"{worst.source}: current again")

@@ -28,6 +28,10 @@ class Takes(Protocol):
         """Return from when on a copy may be removed (Unix seconds), or what it waits for."""
         ...
 
+    def approval(self, key: CopyKey) -> str:
+        """Return the name that lets its removal through, "" where none has to."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Braked:
@@ -35,6 +39,7 @@ class Braked:
 
     plan: Plan
     held: Mapping[str, Held]  # by cluster
+    approved: Mapping[str, str]  # likewise, the name that lets a removal through
 
 
 def standings(
@@ -66,11 +71,14 @@ def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float)
     steps: list[Step] = []
     times = [] if found.again is None else [found.again]
     held: dict[str, Held] = {}
+    approved: dict[str, str] = {}
     for step in found.steps:
         if isinstance(step, Apply):
             steps.append(step)
             continue
-        said = brakes.take(step.key, now)
+        said, name = brakes.take(step.key, now), brakes.approval(step.key)
+        if name:
+            approved[step.key.cluster] = name
         if isinstance(said, Held):
             held[step.key.cluster] = said
         elif said <= now:
@@ -79,7 +87,7 @@ def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float)
             times.append(said)
             steps += _marked(placed[step.key.cluster], said)
     times += [one.until for one in held.values() if one.until is not None]
-    return Braked(Plan(tuple(steps), min(times, default=None)), held)
+    return Braked(Plan(tuple(steps), min(times, default=None)), held, approved)
 
 
 def _marked(one: Placed, at: float) -> Iterator[Leave]:

@@ -107,6 +107,11 @@ class HubState:
         definition, allowed = self.definitions.get(name), self._allowed.get(gvr)
         return validated(gvr, definition, allowed, listed=self.definitions.listed)
 
+    def kind(self, gvr: GroupVersionResource) -> str:
+        """Return what objects of a resource are called, "" where that is not defined."""
+        name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
+        return _said(self.definitions.get(name), "spec", "names", "kind")
+
     def allow(self, gvr: GroupVersionResource, verbs: Collection[str]) -> None:
         """Take in which verbs of a kind we are allowed, as the API server says."""
         if self._allowed.get(gvr) != (found := frozenset(verbs)):
