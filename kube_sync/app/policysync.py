@@ -21,6 +21,7 @@ from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
+from kube_sync.policysync import window
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
@@ -53,6 +54,7 @@ from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
 from kube_sync.runtime.services import Service
 
@@ -83,7 +85,10 @@ class _Parts:
         self._downstream = Downstream(settings.namespace_prefix)
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = context.settings.coordination.namespace
-        self.lease = Lease(kube, namespace, LEASE, identity, needed=True, news=self._lead)
+        self.lease = Lease(
+            kube, namespace, LEASE, identity, needed=True, news=self._lead, notes=self._notes
+        )
+        self._brakes = brakes_of(settings)
         writing = sending(lambda: self.lease.remaining)
         self.state = HubState(Listeners(self._policy, self._class, self._kinds))
         self.placers = Placers(writing)
@@ -104,7 +109,7 @@ class _Parts:
         self.hub = Hub(
             self.state,
             self.placers,
-            brakes_of(settings),
+            self._brakes,
             PolicyStatus(kube, self.state, telling, self._downstream),
             self.lease,
             Facts(self._look, self._currency.stale, self._approved),
@@ -220,8 +225,14 @@ class _Parts:
         return approved_in(self.state, self._clock())
 
     def _lead(self) -> None:
+        # Before it weighs anything, and before the Lease is written again.
+        said = self.lease.annotations.get(WINDOW, "")
+        self._brakes.recall(window.read(said, self._clock()))
         self.hub.wake()
         self.classes.look_at_all()
+
+    def _notes(self) -> dict[str, str]:
+        return {WINDOW: window.written(self._brakes.let_go)}
 
     def _policy(self, policy: PolicyId) -> None:
         self.hub.add(policy)

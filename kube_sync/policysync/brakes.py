@@ -12,7 +12,9 @@ How it is used, by a reconciler that takes one policy at a time:
 
 What waits, waits until it is fewer, or until it is approved and has been unwanted for the grace:
 time alone makes nothing of it. The time that a copy is marked with is since when it is not wanted
-plus the grace, so that after a restart an approval still names the same removals.
+plus the grace, so that after a restart an approval still names the same removals. What went within
+the window is told by `let_go`, and to the brakes of the next process by `recall`: it is one removal
+whoever does it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from kube_sync.policysync.copies import CopyKey, PolicyId
+from kube_sync.policysync.window import LetGo
 from kube_sync.safety import Held, Holding, Limits, Stale
 from kube_sync.safety.approvals import Approvals, Step
 from kube_sync.safety.assessment import allowed
@@ -114,6 +117,17 @@ class Brakes:
             elif key not in self._since:
                 begun = now if one.leaving is None else one.leaving - self._grace
                 self._since[key] = int(min(begun, now))
+
+    @property
+    def let_go(self) -> LetGo:
+        """What was let go within the window without an approval, when, and what it stood on."""
+        return self._let
+
+    def recall(self, let: LetGo) -> None:
+        """Take in what other processes let go: it counts as what this one did."""
+        for key, one in let.items():
+            if key not in self._let or self._let[key][0] < one[0]:
+                self._let[key] = one
 
     def weigh(self, stale: Iterable[Stale], approved: Collection[str], now: float) -> Weighed:
         """Weigh all that is not wanted together.
