@@ -18,6 +18,8 @@ from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.plan import Apply, Leave, Plan, Remove, Step
 from kube_sync.safety import Held
 
+# What says that a cluster is there: of many that are gone at once, it may be that which is wrong.
+_CLUSTERS: Final = frozenset(["ManagedClusters"])
 _NAMELESS: Final = frozenset(["copies that name no Gateway"])
 
 
@@ -47,10 +49,12 @@ def standings(
     placed: Mapping[str, Placed],
     *,
     gone: AbstractSet[str] = frozenset(),
+    managed: AbstractSet[str] = frozenset(),
     vanished: str = "",
 ) -> dict[str, Standing]:
     """Return how each copy of a policy stands, for what `plan` is given.
 
+    `managed`: clusters that the hub tells of, those that are gone included.
     `vanished`: what went so that there is no policy any more, as its kind; empty: it was deleted.
     """
     found = {}
@@ -58,6 +62,8 @@ def standings(
         kept = wanted is not None and cluster in (wanted.copies.keys() | wanted.uncertain) - gone
         abandoned = wanted is not None and cluster in wanted.abandoned
         sources = frozenset(f"Gateway {gateway}" for gateway in one.gateways) or _NAMELESS
+        if cluster in managed and (kept or cluster in gone):
+            sources |= _CLUSTERS
         if not kept and (wanted is None or abandoned):
             sources = frozenset([vanished]) if vanished else frozenset()
         deleted = wanted is None and not vanished

@@ -316,7 +316,13 @@ class Hub:
 
     def _stand(self, subject: Subject, found: Look) -> None:
         """Tell the brakes how the copies of a policy stand, each in the version it has."""
-        stands = standings(found.wanted, found.placed, gone=found.gone, vanished=found.vanished)
+        stands = standings(
+            found.wanted,
+            found.placed,
+            gone=found.gone,
+            managed=found.managed,
+            vanished=found.vanished,
+        )
         ids = frozenset(one.key.policy for one in found.placed.values())
         for policy in ids | self._told.get(subject, frozenset()):
             own = {c: s for c, s in stands.items() if found.placed[c].key.policy == policy}

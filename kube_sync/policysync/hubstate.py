@@ -206,6 +206,11 @@ class HubState:
         there = self.clusters.objects
         return frozenset(name for name in clusters if ObjectKey("", name) not in there)
 
+    def managed(self, clusters: Iterable[str]) -> frozenset[str]:
+        """Return which of these clusters the hub has."""
+        there = self.clusters.objects
+        return frozenset(name for name in clusters if ObjectKey("", name) in there)
+
     def _body(self, policy: PolicyId) -> Body | None:
         found = self._policies.get(policy.gvr)
         return found.get(ObjectKey(policy.namespace, policy.name)) if found else None

@@ -14,7 +14,7 @@ from kube_sync.app.context import Context
 from kube_sync.app.policysync import policy_sync
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
-from kube_sync.policysync.hubstate import MANAGED_CLUSTERS
+from kube_sync.policysync.hubstate import GATEWAYS, MANAGED_CLUSTERS
 from kube_sync.policysync.placement import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.services import Service
@@ -22,8 +22,10 @@ from kube_sync.settings import Settings
 from tests.component.test_policy_sync_refused import hub, placed
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
+from tests.fakes.copies import AUTH, source
 from tests.unit.async_tools import running, until
 
+LOGIN = ObjectKey("shop", "login")
 CLUSTERS = [f"c{number}" for number in range(10)]
 
 
@@ -85,3 +87,41 @@ async def test_clusters_that_leave_by_turns_of_two_processes_are_held_as_by_one(
     async with syncing(api, tmp_path) as readiness:
         await until(lambda: "5 of 10 clusters are left" in held(readiness))
         assert placed(api) == at(CLUSTERS[3:])
+
+
+def spread(api: FakeApiServer, number: int) -> set[str]:
+    """Have so many Gateways of one policy and one cluster each, and no other; return the copies."""
+    api.delete(AUTH, LOGIN)
+    for cluster in CLUSTERS[:number]:
+        spec = {"gatewayClassName": "multi"}
+        api.put(
+            GATEWAYS,
+            ObjectKey("shop", cluster),
+            metadata={"labels": {PLACEMENT: cluster}},
+            spec=spec,
+        )
+        decide(api, [cluster], of=cluster)
+        target = {**source().body["spec"]["targetRef"], "name": cluster}
+        api.put(AUTH, ObjectKey("shop", f"p{cluster}"), spec={"targetRef": target})
+    return {f"{cluster} p{cluster}" for cluster in CLUSTERS[:number]}
+
+
+async def test_clusters_that_vanished_while_nobody_looked_are_held_as_those_that_vanish_seen(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    """Each is the only one of its Gateway, and all are few: only together they are many."""
+    copies = spread(api, 6)
+    async with syncing(api, tmp_path):
+        await until(lambda: placed(api) == copies)
+    for key in [*api.objects(MANAGED_CLUSTERS)]:
+        api.delete(MANAGED_CLUSTERS, key)
+    async with syncing(api, tmp_path) as readiness:
+        await until(lambda: "ManagedClusters: 0 of 6 clusters are left" in held(readiness))
+        assert placed(api) == copies
+        for cluster in CLUSTERS[:5]:
+            api.put(MANAGED_CLUSTERS, ObjectKey("", cluster))
+        await until(lambda: placed(api) == copies - {"c5 pc5"})
+        for cluster in CLUSTERS[:3]:
+            api.delete(MANAGED_CLUSTERS, ObjectKey("", cluster))
+        await until(lambda: "ManagedClusters: 2 of 6 clusters are left" in held(readiness))
+        assert placed(api) == copies - {"c5 pc5"}
