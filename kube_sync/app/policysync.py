@@ -171,7 +171,7 @@ class _Parts:
             self.placers.add(Way(self.ocm, self._is_managed))
         else:
             self.direct = DirectPlacer(self._heard, self._came)
-            self.placers.add(Way(self.direct, self._has_secret))
+            self.placers.add(Way(self.direct, self._has_secret, apart=True))
 
     def _reflected(
         self,
