@@ -22,6 +22,7 @@ from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.policysync import window
+from kube_sync.policysync.bodies import Bodies
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
@@ -104,7 +105,10 @@ class _Parts:
         self.classes = Classes(self.state, telling, lambda: self.lease.held, news)
         self.permissions = Permissions(kube, self.state)
         self.followed = FollowedPolicies(
-            self.state, partial(KubeCollection, kube), self._note_kind, self.permissions.heard
+            self.state,
+            partial(KubeCollection, kube, deep=True),
+            self._note_kind,
+            self.permissions.heard,
         )
         self.hub = Hub(
             self.state,
@@ -196,7 +200,12 @@ class _Parts:
                 readiness.waiting(name, reason)
 
         source = KubeCollection(
-            self._context.kube, gvr, namespace=namespace, label_selector=selector
+            self._context.kube,
+            gvr,
+            namespace=namespace,
+            label_selector=selector,
+            # What is there and cannot be read is held as such: nobody takes it for one gone.
+            deep=isinstance(store, Bodies),
         )
         return Reflector(name, source, store, report, behind=current).run
 

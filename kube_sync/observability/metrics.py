@@ -29,6 +29,11 @@ reflector_events = Counter(
 reflector_failures = Counter(
     "kube_sync_reflector_failures_total", "LISTs and WATCHes that failed", ["resource"]
 )
+objects_left_out = Counter(
+    "kube_sync_objects_left_out_total",
+    "Objects that could not be read, each time that they came: malformed, or nested too deeply",
+    ["resource", "reason"],
+)
 config_valid = Gauge(
     "kube_sync_config_valid", "1 while the configuration file is in force as it is, else 0"
 )

@@ -2,8 +2,8 @@
 
 Keeps true: a copy that is placed stays with the placer that has it; a new one goes to the first
 that knows the cluster. A kind that is synced in another version than before keeps its copies: all
-versions of a policy are one subject. A spoke that does not answer keeps no other waiting: it has its
-own turns, what waits for one gives up soon, and after its rest one step alone asks it again.
+versions of a policy are one subject. A spoke that does not answer keeps no other waiting: it has
+its own turns, what waits for one gives up soon, and after its rest one step alone asks it again.
 """
 
 from __future__ import annotations
