@@ -22,7 +22,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient, Silent, Status, failure
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -234,7 +234,7 @@ class KubeCollection:
     def _readable(self, raw: msgspec.Raw, prefix: bytes = b"") -> Item | None:
         try:
             return _item(raw, prefix)
-        except msgspec.DecodeError as error:
+        except NO_JSON as error:
             log.warning("object_left_out", path=self._path, error=str(error))
             return None
 
@@ -248,7 +248,7 @@ def outside_of(namespaces: Iterable[str], field_selector: str | None = None) -> 
 def _decode_page(body: bytes) -> _Page:
     try:
         return _pages.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"a LIST answer is not a list: {error}"
         raise Retriable(msg) from error
 
@@ -281,7 +281,7 @@ def _event(line: bytes) -> _WatchEvent:
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             raise failure(status.code, bytes(event.object))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"a WATCH line is not an event: {error}"
         raise Retriable(msg) from error
     return event

@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from kube_sync.errors import NO_JSON
 from kube_sync.remediator.arguments import APPLY, STATUS
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.reconciler import Reconciler
@@ -88,7 +89,7 @@ async def _asked(request: web.Request) -> Applying:
     except TimeoutError as error:
         msg = f"the body did not arrive within {BODY_SECONDS:.0f} s\n"
         raise web.HTTPRequestTimeout(text=msg) from error
-    except msgspec.DecodeError as error:
+    except NO_JSON as error:
         raise web.HTTPBadRequest(text="the body is not what apply takes\n") from error
 
 

@@ -7,7 +7,7 @@ JSON, in its lines), then sometimes in its bytes too, so that both halves of a p
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ _ODD: Final = (
     ),
 )
 _DEEP: Final = (10, 100, 500, 2000, 20_000)
+_ROOT: Final = 30  # one change of so many is of the whole
 _NESTED: Final = 200  # brackets of JSON that is taken to pieces
 _BYTES: Final = (b"\0", b"\xff", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\xaf", b"\xef\xbb\xbf")
 _BYTES_OF_TEXT: Final = (
@@ -83,18 +84,24 @@ def _parsed(text: bytes) -> Any:
 
 
 def _changed(random: Random, document: Any) -> Any:
-    """Change a document at one place, chosen by chance."""
-    if not isinstance(document, dict | list) or not document or random.random() < 0.05:
+    """Change a document at one place; all places are as likely, however deep."""
+    places = [*_places(document)]
+    if not places or random.randrange(_ROOT) == 0:
         return _value(random, document)
-    places = list(document) if isinstance(document, dict) else list(range(len(document)))
-    place = random.choice(places)
-    if random.random() < 0.75:
-        document[place] = _changed(random, document[place])
-    elif isinstance(document, list):
-        _change_list(random, document, int(place))
+    container, place = random.choice(places)
+    if isinstance(container, list):
+        _change_list(random, container, place)
     else:
-        _change_mapping(random, document, place)
+        _change_mapping(random, container, place)
     return document
+
+
+def _places(document: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(document, dict | list):
+        named = document.items() if isinstance(document, dict) else enumerate(document)
+        for place, below in named:
+            yield document, place
+            yield from _places(below)
 
 
 def _change_list(random: Random, listed: list[Any], place: int) -> None:

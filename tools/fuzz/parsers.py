@@ -29,13 +29,14 @@ from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.board import Board
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.requested import as_asked
-from kube_sync.errors import Undecided
+from kube_sync.errors import NO_JSON, Misconfigured, Undecided
 from kube_sync.kube import collection
 from kube_sync.kube.approvals import approvals, approved
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, Item, KubeCollection
 from kube_sync.kube.inline import inline_credentials
 from kube_sync.kube.policymaps import PolicyMaps
+from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.packages import plain_package
@@ -71,8 +72,12 @@ class Engine:
         """Put the question into words, and read the answer."""
         msgspec.json.decode(self._dialect.ask(review, resource), type=msgspec.Raw)
         if (found := self._dialect.read(self._answer)) is None:
-            raise Evaluation("undefined", OpaError())
+            msg = "undefined"
+            raise Evaluation(msg, OpaError())
         return found
+
+    async def probe(self) -> None:
+        """Be there."""
 
     async def query(self, _path: str, _body: bytes) -> bytes | None:
         """Answer as OPA does."""
@@ -150,7 +155,7 @@ def failure(answer: bytes) -> None:
     """Explain what OPA says of a failure."""
     try:
         error = msgspec.json.decode(answer, type=OpaError)
-    except (msgspec.DecodeError, RecursionError) as failed:
+    except NO_JSON as failed:
         raise Undecided from failed
     told(error, Gate().modules())
 
@@ -159,7 +164,7 @@ def budget(document: bytes) -> None:
     """Tighten limits by what a policy says."""
     try:
         found = msgspec.json.decode(document)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         raise Undecided from error
     by = parse_tightening(found)
     Limits().tightened(by.stricter(by))
@@ -215,7 +220,10 @@ def environment(content: bytes) -> None:
     # As os.environ has it.
     text = content.replace(b"\0", b"").decode("utf-8", "surrogateescape")
     for name in ("REPLICATE_RESOURCES", "REMEDIATE_MODE", "DECISIONS_LISTEN", "OPA_URL"):
-        effective(Source(None, {f"KUBE_SYNC_{name}": text}).load(b"")).encode()
+        try:
+            effective(Source(None, {f"KUBE_SYNC_{name}": text}).load(b"")).encode()
+        except Misconfigured:
+            continue  # one may be what another is not
 
 
 def watched(line: bytes) -> None:
@@ -242,9 +250,8 @@ def _taken(item: Item) -> None:
     event = Event("ADDED", item.version, item)
     labelled = Labelled(namespaces=("*",))
     policies = PolicyMaps("*", _nothing, labelled)
-    stores = [Targets(lambda _key: None), policies, *approvals(["shop"], _nothing)]
-    for store in stores:
-        store.apply(event)
+    for store in (Targets(lambda _key: None), policies, *approvals(["shop"], _nothing)):
+        cast("Store", store).apply(event)
     for policy in policies:
         for source in policy.modules.values():
             plain_package(source)
@@ -271,7 +278,7 @@ def sync_status(body: bytes) -> None:
     """Read what the agent of a spoke says, and the parameters that such an object refers to."""
     try:
         document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         raise Undecided from error
     if isinstance(document, dict):
         feedback_of(document)
@@ -293,7 +300,7 @@ _OBJECTS: Final = (samples.REPLICASET, samples.POD, samples.CONFIGMAP)
 PARSERS: Final = (
     Parser("review", _ENCODED(*samples.REVIEWS), review, 6),
     Parser("configuration", samples.CONFIGURATIONS, configuration, 4),
-    Parser("environment", samples.CONFIGURATIONS, environment, 1),
+    Parser("environment", samples.variables(), environment, 1),
     Parser("decision", _ENCODED(*samples.ANSWERS), decision, 4),
     Parser("decisions on many", _ENCODED(samples.BATCH), batch, 2),
     Parser("failure of OPA", _ENCODED(samples.ERROR), failure, 1),

@@ -6,6 +6,8 @@ import base64
 import json
 from typing import Any, Final
 
+from kube_sync.certificates import make_authority
+
 Json = dict[str, Any]
 
 _PREFERENCES: Final = json.dumps(
@@ -124,7 +126,7 @@ DECISION: Final[Json] = {
     "reasons": {"eu-1": ["cheap", "near"], "us-1": "far"},
     "evict": False,
 }
-ANSWERS: Final = (
+ANSWERS: Final[tuple[Json, ...]] = (
     {"result": DECISION, "decision_id": "d1", "provenance": {"bundles": {"b": {"revision": "7"}}}},
     {"result": DECISION | {"errors": ["no"], "evict": True}},
     {"result": {"allowed": True, "reasons": [], "patch": [], "policies": ["p"]}},
@@ -280,7 +282,9 @@ KUBECONFIG: Final[Json] = {
             "name": "k",
             "cluster": {
                 "server": "https://spoke.example.com:6443",
-                "certificate-authority-data": base64.b64encode(b"no certificate").decode(),
+                "certificate-authority-data": base64.b64encode(
+                    make_authority("spoke").cert_pem
+                ).decode(),
                 "tls-server-name": "spoke",
             },
         }
@@ -302,10 +306,7 @@ CONFIGURATION: Final[Json] = {
     "policies": {"namespaces": ["policies"], "labelled": {"namespaces": ["*"]}},
     "decisions": {"listen": "127.0.0.1:9400", "url": "http://127.0.0.1:9400/v1/decisions"},
     "remediate": {"mode": "enforce", "namespaces": {"shop": "dry-run"}, "guard": _GUARD},
-    "admission": {
-        "listen": "[::1]:8443",
-        "engine": {"url": "http://e:8181/v1/data/x", "attempts": 3},
-    },
+    "admission": {"listen": "[::1]:8443", "engine": {"attempts": 3}},
     "observe": {"listen": ":9401"},
     "EnforceSchedulingPolicy": {"url": "http://e/v0/data/x", "token": "t"},
 }
@@ -347,3 +348,9 @@ def listing(objects: Any) -> Json:
     """Return objects as a page of a LIST."""
     metadata = {"resourceVersion": "18", "continue": "next"}
     return {"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": list(objects)}
+
+
+def variables() -> tuple[bytes, ...]:
+    """Return values of environment variables."""
+    resources = encoded(CONFIGURATION["replicate"]["resources"])
+    return (*resources, b"enforce", b"[::1]:9400", b"https://opa.example.com:8181/prefix")
