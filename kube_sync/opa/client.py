@@ -44,8 +44,10 @@ class OpaError(msgspec.Struct):
         first = self.errors[0] if self.errors else None
         if not isinstance(first, dict):
             return self.message
-        location = first.get("location") or {}
-        where = f"{location['file']}:{location.get('row', '?')}: " if location.get("file") else ""
+        location = first.get("location")
+        where = ""
+        if isinstance(location, dict) and location.get("file"):
+            where = f"{location['file']}:{location.get('row', '?')}: "
         return f"{where}{first.get('message', self.message)}"
 
 

@@ -27,7 +27,7 @@ _Yaml.yaml_implicit_resolvers = {
 _Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|false)$"), list("tf"))
 
 
-_BRACKETS = re.compile(r"(?:[\[{]\s*){100}")
+_BRACKETS = re.compile(r"(?:[\[{][^][{}]*){100}")  # so many that are open at once
 
 
 def read_bytes(file: str) -> bytes:

@@ -63,11 +63,11 @@ def mutated(random: Random, samples: Sequence[bytes]) -> bytes:
     sample = random.choice(samples)
     document = _parsed(sample)
     content = sample
-    if document is not None and random.random() < 0.8:
+    if document is not None and random.randrange(5):
         for _ in range(random.choice((1, 1, 1, 2, 3, 8))):
             document = _changed(random, document)
         content = _written(document).encode("utf-8", "surrogatepass")
-    if content is sample or random.random() < 0.2:
+    if content is sample or not random.randrange(5):
         for _ in range(random.choice((1, 1, 2, 5))):
             content = random.choice(_IN_BYTES)(random, content)
     return content
@@ -166,7 +166,7 @@ def _odd(random: Random) -> str:
 def _deep(random: Random, inside: str) -> str:
     depth = random.choice(_DEEP)
     before, after = random.choice((("[", "]"), ('{"a":', "}"), ('{"metadata":', "}")))
-    return before * depth + inside + (after * depth if random.random() < 0.8 else "")
+    return before * depth + inside + after * random.choice((0, depth, depth, depth, depth))
 
 
 def _written(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Runs input through parsers: what comes out is a valid answer or one of our own errors, in time."""
+"""Runs input through parsers, out of which comes a valid answer or an error of ours, in time."""
 
 from __future__ import annotations
 
