@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kube_sync.admission.conflicts import told
 from kube_sync.admission.review import Malformed, parse_review
 from kube_sync.admission.ruling import parse_ruling
 from kube_sync.decisions.decision import parse_decision
@@ -132,3 +133,9 @@ def test_a_port_of_thousands_of_digits_is_misconfigured() -> None:
 def test_a_failure_of_opa_with_an_odd_place_is_told_without_it(location: bytes) -> None:
     raw = b'{"message":"m","errors":[{"message":"why","location":' + location + b"}]}"
     assert str(msgspec.json.decode(raw, type=OpaError)) == "why"
+
+
+def test_a_row_of_thousands_of_digits_is_no_place() -> None:
+    message = "conflict:\n at a.rego:" + "9" * 5000
+    cause = {"code": "eval_conflict_error", "message": message}
+    assert "OPA does not say where" in told(OpaError(errors=[cause]), {})
