@@ -262,6 +262,7 @@ def _type_prefix(page: _Page) -> bytes:
 def _item(raw: msgspec.Raw, prefix: bytes) -> Item:
     decoded = _objects.decode(raw)
     body = bytes(raw)
+    body.decode()  # all of it, or somebody fails on it who reads another part
     if prefix and not decoded.kind:
         body = prefix + body[1:]
     metadata = decoded.metadata

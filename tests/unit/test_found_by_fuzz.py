@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from kube_sync.admission.conflicts import told
 from kube_sync.admission.review import Malformed, parse_review
@@ -101,6 +102,12 @@ def test_an_object_that_is_none_leaves_what_is_known_of_it(metadata: bytes) -> N
 def test_a_line_of_a_watch_that_is_no_event_is_retriable(line: bytes) -> None:
     with pytest.raises(SyncError):
         watched(line)
+
+
+def test_an_object_with_a_field_that_is_no_text_is_left_out() -> None:
+    with capture_logs() as logs:
+        watched(b'{"type":"ADDED","object":{"metadata":{"name":"a","man\xffaged":1}}}')
+    assert [log["event"] for log in logs] == ["object_left_out"]
 
 
 @pytest.mark.parametrize("said", ["\ud800", '{"policiesToSync": "\ud800"}', _DEEP.decode()])

@@ -266,7 +266,7 @@ def _nothing() -> None:
 
 def sync_parameters(text: bytes) -> None:
     """Read what a GatewayClass wants synced, and read these fields of an object."""
-    said = text.decode("utf-8", "surrogatepass" if b"\xed" in text else "replace")
+    said = text.decode("utf-8", "surrogateescape")  # what is no text is half a character
     found = parameters(samples.GATEWAY_CLASS, lambda _key: {"data": {"params": said}})
     if isinstance(found, Parameters):
         together({"hub": found})
