@@ -14,7 +14,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up test check sbom bench clean
+.PHONY: help setup demo demo-policy-sync down up test check sbom fuzz bench clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -77,6 +77,12 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 
 sbom: setup ## Write what the image holds to build/sbom.cdx.json (CycloneDX)
 	@$(BIN)/python -m tools.supply sbom
+
+# How many odd inputs `make fuzz` makes; SEED=… repeats a run.
+N ?= 100000
+
+fuzz: setup ## Give every parser odd input (N=100000 SEED=…); what does harm is shown, made small
+	@$(BIN)/python -m tools.fuzz --inputs $(N) --seed "$(SEED)"
 
 bench: setup ## Run the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python -m benchmarks

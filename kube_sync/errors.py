@@ -14,6 +14,14 @@ SyncError
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
+# What msgspec raises for what is no JSON, or none that is meant: a text that is no UTF-8 and what
+# is nested too deeply are no DecodeError. Foreign, it stops where it is decoded.
+NO_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+
 
 class SyncError(Exception):
     """Base of every error kube_sync raises on purpose."""

@@ -11,6 +11,8 @@ import asyncio
 
 from aiohttp import web
 
+_KIND = 80  # characters of another content type that are told
+
 
 async def read_body(request: web.Request, limit: int, seconds: float) -> bytes:
     """Return the JSON of a request, of at most `limit` bytes, arriving within `seconds`.
@@ -19,7 +21,8 @@ async def read_body(request: web.Request, limit: int, seconds: float) -> bytes:
     """
     kind = request.headers.get("Content-Type", "")
     if kind.partition(";")[0].strip().lower() != "application/json":
-        msg = f"the content type is {kind or 'missing'}, not application/json\n"
+        said = ascii(kind)[1:-1][:_KIND] or "missing"  # it may be no text
+        msg = f"the content type is {said}, not application/json\n"
         raise web.HTTPUnsupportedMediaType(text=msg)
     if (request.content_length or 0) > limit:
         raise _too_large(limit)

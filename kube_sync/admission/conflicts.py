@@ -18,7 +18,7 @@ from kube_sync.opa.packages import plain_package
 
 _CONFLICT = "eval_conflict_error"
 _RULE = re.compile(r"\A(?P<rule>(?:rule|function) .+?) produced conflicting values")
-_PLACE = re.compile(r" at (?P<file>\S+):(?P<row>\d+)$", re.MULTILINE)
+_PLACE = re.compile(r" at (?P<file>\S+):(?P<row>[0-9]{1,9})$", re.MULTILINE)
 _HEAD = re.compile(r"(?:default\s+)?(?P<name>[A-Za-z_]\w*)")
 
 

@@ -21,6 +21,7 @@ import msgspec
 from kube_sync.admission.asking import old_view
 from kube_sync.admission.failures import Failed
 from kube_sync.admission.review import Review
+from kube_sync.errors import NO_JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def _read_annotations(body: bytes) -> Answer | None:
 def _decode(body: bytes) -> _Envelope:
     try:
         return _envelopes.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f'the answer is not {{"result": …}}: {error}'
         raise Failed(msg, "malformed") from error
 
@@ -117,7 +118,7 @@ def _decode(body: bytes) -> _Envelope:
 def _revisions(provenance: msgspec.Raw) -> str:
     try:
         bundles = _provenances.decode(provenance).bundles if bytes(provenance) else None
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         return ""  # of another engine: nothing that decides depends on it
     named = sorted((bundles or {}).items())
     return ",".join(f"{name}={bundle.revision}" for name, bundle in named if bundle.revision)

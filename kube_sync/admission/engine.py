@@ -18,7 +18,7 @@ from kube_sync.admission.dialects import Answer
 from kube_sync.admission.failures import Evaluation, Failed, NoAnswer, Passing
 from kube_sync.admission.review import Review
 from kube_sync.admission.target import Target
-from kube_sync.errors import Misconfigured, Retriable
+from kube_sync.errors import NO_JSON, Misconfigured, Retriable
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaError
 from kube_sync.runtime.clienttls import Tls, client_tls
@@ -161,7 +161,7 @@ def _authorization(target: Target) -> Callable[[], dict[str, str]]:
 def _account(body: bytes) -> OpaError:
     try:
         return msgspec.json.decode(body, type=OpaError)
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         told = " ".join(body[: 4 * _TOLD].decode("utf-8", "replace").split())
         return OpaError(message=told[:_TOLD])
 

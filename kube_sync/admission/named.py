@@ -15,6 +15,7 @@ import msgspec
 
 from kube_sync.admission.review import Review
 from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.errors import NO_JSON
 
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -68,14 +69,14 @@ def _applied(annotations: Mapping[str, str]) -> dict[str, str]:
         return {}
     try:
         return _manifests.decode(text).metadata.annotations or {}
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         return {}
 
 
 def _owned(body: msgspec.Raw) -> set[str]:
     try:
         entries = _objects.decode(body).metadata.managed_fields
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         return set()
     return {
         key.removeprefix("f:")

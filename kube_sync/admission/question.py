@@ -16,6 +16,7 @@ import msgspec
 
 from kube_sync.admission.review import Review
 from kube_sync.admission.ruling import Operation
+from kube_sync.errors import NO_JSON
 
 # As `kube_sync.scheduling.pods` reads them.
 READ: Final = (
@@ -58,7 +59,7 @@ def question(
         spec = request.object.spec
         for operation in patch:
             _apply(spec, operation)
-    except (msgspec.DecodeError, RecursionError, LookupError, TypeError, ValueError):
+    except (*NO_JSON, LookupError, TypeError, ValueError):
         return None
     fields = (*READ, *RESOLVED) if resolved else READ
     read = {name: spec[name] for name in fields if name in spec}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from kube_sync.admission.review import Review
+from kube_sync.errors import NO_JSON
 from kube_sync.kube.events import Occurrence, Reference, cut
 
 _NAMESPACE = ("v1", "Namespace")
@@ -86,7 +87,7 @@ def _inside(review: Review) -> str:
 def _metadata(review: Review) -> _Metadata:
     try:
         return msgspec.json.decode(review.object, type=_Object).metadata
-    except msgspec.DecodeError:  # a policy may refuse what is no object of Kubernetes, too
+    except NO_JSON:  # a policy may refuse what is no object of Kubernetes, too
         return _Metadata()
 
 

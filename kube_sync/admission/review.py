@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from kube_sync.errors import NO_JSON
+
 API_VERSION: Final = "admission.k8s.io/v1"
 
 
@@ -104,13 +106,15 @@ class Review(msgspec.Struct, frozen=True):
 def parse_review(body: bytes) -> Review:
     """Read an AdmissionReview. Raises Malformed."""
     try:
+        # All of it: what is only handed on (Raw) is not looked at, until somebody else fails on it.
+        body.decode()
         review = msgspec.json.decode(body, type=_Review)
         if (review.apiVersion, review.kind) != (API_VERSION, "AdmissionReview"):
             msg = f"expected {API_VERSION} AdmissionReview, found {review.apiVersion} {review.kind}"
             raise Malformed(msg)
         request = msgspec.json.decode(review.request, type=_Request)
         metadata, old = _metadata(request.object), _metadata(request.old_object)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"not an AdmissionReview: {error}"
         raise Malformed(msg) from error
     return Review(

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from kube_sync.errors import Undecided
+from kube_sync.errors import NO_JSON, Undecided
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,7 +40,7 @@ def parse_ruling(body: bytes, *, explains: bool = False) -> Ruling:
     """Read a decision; whoever `explains` may give reasons where it admits. Raises Undecided."""
     try:
         ruling = _rulings.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"the decision is malformed: {error}"
         raise Undecided(msg) from error
     if ruling.allowed == bool(ruling.reasons) and not (explains and ruling.allowed):

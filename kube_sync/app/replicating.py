@@ -53,7 +53,10 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         services.append(found.follow)
     address = parse_listen("decisions.listen", decisions.listen)
     served = stream_app(hub, token, shelf.routes(), settings.placement.path)
-    await context.stack.enter_async_context(serving(served, address, tls, _STREAM_GRACE))
+    await context.stack.enter_async_context(
+        # Nothing is written here: what waits for news need not wait for somebody who has gone.
+        serving(served, address, tls, _STREAM_GRACE, abandon=True)
+    )
     context.readiness.met("start")
     if source.file is not None:
         watched = ConfigFile(source, settings, context.readiness)

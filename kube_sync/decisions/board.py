@@ -22,6 +22,7 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.decisions.subscription import SENDING
+from kube_sync.errors import NO_JSON
 
 _SHORT = 6  # characters of a policy digest
 _LONGEST = 60  # characters of an annotation's value
@@ -161,7 +162,7 @@ def _clusters(preferences: str | None) -> str | None:
     try:
         clusters = msgspec.json.decode(preferences)["clusters"]
         weights = {name: entry.get("weight", 1) for name, entry in clusters.items()}
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
+    except (*NO_JSON, KeyError, TypeError, AttributeError):
         return _text(preferences, _LONGEST)
     alike = len(set(map(str, weights.values()))) <= 1
     names = [name if alike else f"{name}={weight}" for name, weight in sorted(weights.items())]

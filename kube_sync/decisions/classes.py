@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
-
 from kube_sync.analysis.reads import Reads
+from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
 
 Classify = Callable[[bytes], bytes]
@@ -76,7 +75,7 @@ class Members:
             return None
         try:
             return Member(self._classify(body), uid, self._edition)
-        except (msgspec.DecodeError, RecursionError):
+        except NO_JSON:
             return None
 
     def note(self, key: ObjectKey, member: Member | None) -> None:

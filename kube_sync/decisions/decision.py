@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import Undecided
+from kube_sync.errors import NO_JSON, Undecided
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,7 +73,7 @@ def compact(value: object) -> str:
 def _decode(result: bytes) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(result)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"the policy's answer is not JSON: {error}"
         raise Undecided(msg) from error
     if not isinstance(document, dict):

@@ -21,7 +21,7 @@ import msgspec
 
 from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
 from kube_sync.decisions.pace import Pace
-from kube_sync.errors import Retriable, Undecided
+from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 
@@ -91,9 +91,9 @@ class Evaluator:
             for key in keys:
                 outcomes |= await self._slice(collection, [key])
             return outcomes
-        return {keys[int(index)]: _outcome(answer) for index, answer in answers.items()}
+        return {keys[index]: _outcome(answer) for index, answer in answers.items()}
 
-    async def _ask(self, collection: str, keys: Sequence[ObjectKey]) -> dict[str, _Answer]:
+    async def _ask(self, collection: str, keys: Sequence[ObjectKey]) -> dict[int, _Answer]:
         items = [[key.namespace, key.name] for key in keys]
         body = msgspec.json.encode(
             {"input": {"epoch": self._epoch, "collection": collection, "items": items}}
@@ -106,7 +106,7 @@ class Evaluator:
         if answer is None:
             msg = "OPA does not hold all that this replicator loaded"
             raise Retriable(msg)
-        return msgspec.json.decode(answer, type=dict[str, _Answer])
+        return _answers(answer, len(keys))
 
 
 def batch_module(root: str, path: str) -> str:
@@ -173,6 +173,19 @@ _objects[index] := {data}[input.collection][name] if {{
 	some index, ["", name] in input.items
 }}
 """
+
+
+def _answers(answer: bytes, number: int) -> dict[int, _Answer]:
+    """Return what was said, by the number of its object. Raises Undecided."""
+    try:
+        found = msgspec.json.decode(answer, type=dict[int, _Answer])
+    except NO_JSON as error:
+        msg = f"OPA's decisions cannot be read: {error}"
+        raise Undecided(msg) from error
+    if not all(0 <= index < number for index in found):
+        msg = "OPA decided on something else than was asked"
+        raise Undecided(msg)
+    return found
 
 
 def _outcome(answer: _Answer) -> Outcome:

@@ -21,7 +21,7 @@ import structlog
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import DecisionApi
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.errors import Retriable, SyncError, Undecided
+from kube_sync.errors import NO_JSON, Retriable, SyncError, Undecided
 from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -217,6 +217,6 @@ class Limiting:
 def _decoded(raw: bytes, type_: Any) -> Any:  # noqa: ANN401 - whatever a policy says
     try:
         return msgspec.json.decode(raw, type=type_)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"data.{BUDGET} cannot be read: {error}"
         raise Undecided(msg) from error

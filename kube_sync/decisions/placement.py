@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kube_sync.errors import NO_JSON
+
 PLACEMENT = "federation.kubernetes.io/replica-set-preferences"
 
 
@@ -30,7 +32,7 @@ def is_empty_placement(preferences: str) -> bool:
     try:
         clusters = msgspec.json.decode(preferences)["clusters"]
         entries = list(clusters.values())
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError):
+    except (*NO_JSON, KeyError, TypeError, AttributeError):
         return False  # not the shape that says where to run: nothing can be concluded
     return not any(_has_weight(entry) for entry in entries)
 

@@ -21,6 +21,7 @@ import msgspec
 from kube_sync.analysis.paths import EACH, Path, covers, minimal
 from kube_sync.analysis.reads import Ask, FieldRead, Reads, order
 from kube_sync.decisions.decision import REQUESTED, compact
+from kube_sync.errors import NO_JSON
 
 FIELD_MANAGER: Final = "kube-sync-remediator"  # in whose name decisions are written
 
@@ -49,7 +50,7 @@ def requests(annotations: Mapping[str, str]) -> dict[str, str | None]:
         return {}
     try:
         found = _requests.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         return {}
     found.pop(REQUESTED, None)
     return found

@@ -12,12 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
-import msgspec
 import structlog
 
 from kube_sync.decisions.records import BookmarkRecord, Record, decode
 from kube_sync.decisions.stream import RESUMED, SILENCE_SECONDS
-from kube_sync.errors import Expired, Refused, Retriable, SyncError
+from kube_sync.errors import NO_JSON, Expired, Refused, Retriable, SyncError
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.clienttls import Tls, client_tls, in_the_clear
 from kube_sync.runtime.httperrors import retriable
@@ -113,7 +112,7 @@ async def _records(content: aiohttp.StreamReader) -> AsyncIterator[Record]:
             return  # torn: the stream ended in the middle of it
         try:
             yield decode(line)
-        except msgspec.DecodeError as error:
+        except NO_JSON as error:
             msg = f"a line of the decision stream is not a record that is known here: {error}"
             raise Retriable(msg) from error
 

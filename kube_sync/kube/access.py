@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 
@@ -46,6 +46,6 @@ async def _may(client: KubeClient, gvr: GroupVersionResource, verb: str) -> bool
     answer = await client.request("POST", REVIEWS.path(), body=msgspec.json.encode(body))
     try:
         return msgspec.json.decode(answer, type=_Review).status.allowed
-    except msgspec.DecodeError as error:
+    except NO_JSON as error:
         msg = f"what answers is no SelfSubjectAccessReview: {error}"
         raise Retriable(msg) from error

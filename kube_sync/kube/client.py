@@ -16,7 +16,16 @@ import aiohttp
 import msgspec
 
 from kube_sync import __version__
-from kube_sync.errors import Conflict, Expired, NotFound, Refused, Retriable, SyncError, Terminal
+from kube_sync.errors import (
+    NO_JSON,
+    Conflict,
+    Expired,
+    NotFound,
+    Refused,
+    Retriable,
+    SyncError,
+    Terminal,
+)
 from kube_sync.kube.credentials import Credentials
 from kube_sync.observability import metrics
 from kube_sync.runtime.httperrors import retriable
@@ -187,7 +196,7 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> SyncError
     """Return the error that an HTTP status and its body stand for."""
     try:
         status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except NO_JSON:
         status = Status(message=body[:200].decode("utf-8", "replace").strip())
     message = f"{code} {status.message or status.reason or 'no message'}"
     match code:

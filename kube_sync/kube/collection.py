@@ -23,7 +23,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient, Silent, Status, failure
 from kube_sync.kube.nesting import is_cut, shallow
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -251,7 +251,7 @@ class KubeCollection:
         try:
             if not (cut and is_cut(bytes(raw))):
                 return _item(raw, prefix)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeError) as error:
             self._left_out("malformed", error=str(error))
             return None
         except RecursionError:
@@ -261,7 +261,7 @@ class KubeCollection:
     def _nested(self, raw: msgspec.Raw, *, gone: bool) -> Item | None:
         try:
             item = _stub(shallow(bytes(raw)))
-        except msgspec.DecodeError as error:
+        except NO_JSON as error:
             self._left_out("malformed", error=str(error))
             return None
         if not gone:
@@ -285,7 +285,7 @@ def _decode_page(body: bytes) -> _Page:
             return _pages.decode(body)
         page = _pages.decode(shallow(body))
         page.cut = True
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"a LIST answer is not a list: {error}"
         raise Retriable(msg) from error
     return page
@@ -300,6 +300,7 @@ def _type_prefix(page: _Page) -> bytes:
 def _item(raw: msgspec.Raw, prefix: bytes) -> Item:
     decoded = _objects.decode(raw)
     body = bytes(raw)
+    body.decode()  # all of it, or somebody fails on it who reads another part
     if prefix and not decoded.kind:
         body = prefix + body[1:]
     metadata = decoded.metadata
@@ -328,7 +329,7 @@ def _event(line: bytes) -> _WatchEvent:
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             raise failure(status.code, bytes(event.object))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"a WATCH line is not an event: {error}"
         raise Retriable(msg) from error
     return event

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -53,8 +54,15 @@ _objects = msgspec.json.Decoder(_Object)
 
 
 def read_configmap(item: Item) -> ConfigMap:
-    """Return what a ConfigMap says."""
-    decoded = _objects.decode(item.body)
+    """Return what a ConfigMap says.
+
+    Raises Retriable for one that is none: it may be policy, so that what is known stands.
+    """
+    try:
+        decoded = _objects.decode(item.body)
+    except NO_JSON as error:
+        msg = f"ConfigMap {item.key} cannot be read: {error}"
+        raise Retriable(msg) from error
     metadata = decoded.metadata
     status = (metadata.annotations or {}).get(STATUS)
     return ConfigMap(

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from kube_sync.errors import Terminal
+from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.served import preference
 from kube_sync.objects import GroupVersionResource
@@ -210,7 +210,7 @@ class Definitions:
     def _read(self, item: Item) -> Definition | None:
         try:
             definition = definition_of(msgspec.json.decode(item.body))
-        except (msgspec.DecodeError, RecursionError, Terminal) as error:
+        except (*NO_JSON, Terminal) as error:
             log.warning("definition_not_read", key=str(item.key), error=str(error))
             return self._held.get(item.key.name)  # what it was is nearer to the truth than nothing
         return definition if self._matters(definition) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kube_sync.errors import NotFound, Retriable, Terminal
+from kube_sync.errors import NO_JSON, NotFound, Retriable, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 
@@ -48,7 +48,7 @@ async def _discover(client: KubeClient, gvr: GroupVersionResource) -> _ResourceI
     body = await client.request("GET", root)
     try:
         known = msgspec.json.decode(body, type=_ResourceList).resources
-    except msgspec.DecodeError as error:
+    except NO_JSON as error:
         msg = f"{root} of the API server is not a list of resources: {error}"
         raise Retriable(msg) from error
     return next((info for info in known if info.name == gvr.resource), None)

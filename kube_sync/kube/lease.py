@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from kube_sync.errors import NotFound, Refused, Retriable, SyncError
+from kube_sync.errors import NO_JSON, NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
@@ -183,7 +183,7 @@ class Lease:
             return None
         try:
             found = msgspec.json.decode(body, type=_Lease)
-        except msgspec.DecodeError as error:
+        except NO_JSON as error:
             msg = f"what answers is no Lease: {error}"
             raise Retriable(msg) from error
         self._annotations = found.metadata.annotations or {}

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import Conflict, NotFound, Retriable
+from kube_sync.errors import NO_JSON, Conflict, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item
 from kube_sync.kube.discovery import kind_of
@@ -131,7 +131,7 @@ def published(body: bytes) -> Published | None:
     """Read a PlacementDecision; None for one that is not ours, or of a shape not known here."""
     try:
         found = _objects.decode(body)
-    except msgspec.DecodeError:
+    except NO_JSON:
         return None
     metadata = found.metadata
     labels, placed = metadata.labels or {}, (metadata.annotations or {}).get(_PLACED)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kube_sync.errors import NotFound, Retriable
+from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 
@@ -115,6 +115,6 @@ def _resources(group: str, version: str, answer: _Resources) -> Iterator[Resourc
 def _read(path: str, body: bytes, shape: type[_Shape]) -> _Shape:
     try:
         return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"{path} of the API server is not what discovery says: {error}"
         raise Retriable(msg) from error

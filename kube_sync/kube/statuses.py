@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.patch import changed_if_untrue, gone_if_another
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -97,6 +97,6 @@ async def _patch(
     )
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"what answers is no object: {error}"
         raise Retriable(msg) from error

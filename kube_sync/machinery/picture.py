@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import NotFound, Retriable
+from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.sending import Sending
@@ -59,7 +59,7 @@ class Picture:
             there = msgspec.json.decode(found, type=_ConfigMap)
         except NotFound:
             return False
-        except msgspec.DecodeError as error:
+        except NO_JSON as error:
             msg = f"{self._path} of the API server is no ConfigMap: {error}"
             raise Retriable(msg) from error
         labels = there.metadata.labels or {}

@@ -155,6 +155,11 @@ remediations = Counter(
 admission_seconds = Histogram(
     "kube_sync_admission_seconds", "Time to answer a review", ["outcome"], buckets=_LATENCY
 )
+connections_refused = Counter(
+    "kube_sync_connections_refused_total",
+    "Connections that were closed at once since so many were open at that port already",
+    ["port"],
+)
 certificate_expiry_timestamp_seconds = Gauge(
     "kube_sync_certificate_expiry_timestamp_seconds",
     "When the certificate that a server uses expires, in seconds since 1970",

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from kube_sync.errors import EpochLost, NotFound, Refused, Retriable, SyncError, Undecided
+from kube_sync.errors import NO_JSON, EpochLost, NotFound, Refused, Retriable, SyncError, Undecided
 from kube_sync.observability import metrics
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
@@ -44,8 +44,10 @@ class OpaError(msgspec.Struct):
         first = self.errors[0] if self.errors else None
         if not isinstance(first, dict):
             return self.message
-        location = first.get("location") or {}
-        where = f"{location['file']}:{location.get('row', '?')}: " if location.get("file") else ""
+        location = first.get("location")
+        where = ""
+        if isinstance(location, dict) and location.get("file"):
+            where = f"{location['file']}:{location.get('row', '?')}: "
         return f"{where}{first.get('message', self.message)}"
 
 
@@ -258,7 +260,7 @@ class OpaClient:
     def _failure(self, status: int, body: bytes, headers: Mapping[str, str]) -> SyncError:
         try:
             error = msgspec.json.decode(body, type=OpaError)
-        except msgspec.DecodeError:
+        except NO_JSON:
             error = OpaError(message=body[:200].decode("utf-8", "replace").strip())
         message = f"OPA {self._url}: {status} {error}"
         match status:
@@ -294,6 +296,6 @@ def _result(body: bytes) -> bytes | None:
 def _decode(body: bytes, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"what answers is not OPA: {error}"
         raise Retriable(msg) from error

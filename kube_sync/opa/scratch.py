@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from kube_sync.errors import Misconfigured, Retriable, first_of
+from kube_sync.errors import NO_JSON, Misconfigured, Retriable, first_of
 
 _SECONDS = 20.0
 _POLL_SECONDS = 0.02
@@ -118,7 +118,7 @@ class ScratchOpa:
                 body = await self._policies(Path(folder, "opa.sock"), process)
         try:
             found = msgspec.json.decode(body, type=_Trees).result
-        except (msgspec.DecodeError, RecursionError) as error:
+        except NO_JSON as error:
             raise _no_answer(str(error).encode()) from error
         return {ids.get(module.id, module.id): module.ast for module in found}
 
@@ -155,7 +155,7 @@ class ScratchOpa:
             raise Retriable(str(error)) from error
         try:
             return msgspec.json.decode(output) if status == 0 else None
-        except (msgspec.DecodeError, RecursionError) as error:
+        except NO_JSON as error:
             raise _no_answer(output) from error
 
     async def _policies(self, socket: Path, process: asyncio.subprocess.Process) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 
@@ -116,7 +117,7 @@ def _put(held: dict[str, _Names], item: Item) -> None:
 def _read(item: Item) -> HeldPolicy:
     try:
         found = _objects.decode(item.body)
-    except msgspec.DecodeError:  # of a CRD that is not ours: its conditions are written anew
+    except NO_JSON:  # of a CRD that is not ours: its conditions are written anew
         found = _Object(_Metadata())
     held = tuple((found.status and found.status.conditions) or ())
     return HeldPolicy(item.key, item.uid, found.metadata.generation, held, item.body)

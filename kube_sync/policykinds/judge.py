@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from kube_sync.errors import Retriable, Undecided
+from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.policykinds.held import HeldPolicy
 from kube_sync.policykinds.kinds import PolicyKind
 from kube_sync.policykinds.reports import Report, read_report
@@ -53,7 +53,7 @@ class EngineJudge:
         answer = await self._engine.get_data((self._root, self._kind.gvr.resource, namespace))
         try:
             held = msgspec.json.decode(answer or b"{}", type=dict[str, _Replicated])
-        except (msgspec.DecodeError, RecursionError) as error:
+        except NO_JSON as error:
             msg = f"what OPA has of {namespace} are no {self._kind.gvr.resource}: {error}"
             raise Retriable(msg) from error
         if {name: one.spec for name, one in held.items()} != {p.key.name: p.spec for p in policies}:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.errors import Undecided
+from kube_sync.errors import NO_JSON, Undecided
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ def read_report(answer: bytes, rule: str) -> Report:
     """Return the same of JSON. Raises Undecided."""
     try:
         found = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"{rule} is no report: {error}"
         raise Undecided(msg) from error
     return report_of(found, rule)

@@ -134,7 +134,7 @@ def decoded(item: Item) -> Body | None:
     """Return an object without what others manage of it, None for what cannot be read."""
     try:
         body = _bare(msgspec.json.decode(item.body)) if item.whole else _unreadable(item)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError):
         body = None
     except RecursionError:
         body = _unreadable(item)

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import Placed, PolicyId
@@ -191,7 +192,7 @@ def found_in(body: bytes, read: Read) -> Found | None:
             frozenset(_appliers(metadata)),
             spec=decoded.get("spec"),
         )
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
+    except (*NO_JSON, KeyError, TypeError, AttributeError) as error:
         log.warning("copy_left_out", error=type(error).__name__)
         return None
 

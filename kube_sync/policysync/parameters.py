@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.errors import NO_JSON
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import FeedbackField
 from kube_sync.policysync.fields import NAMES
@@ -150,7 +151,7 @@ def _shown(document: Mapping[str, Any]) -> str:
 def _document(said: str) -> Mapping[str, Any]:
     try:
         document = msgspec.json.decode(said)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"no JSON: {error}"
         raise Malformed(msg) from error
     if not isinstance(document, dict):

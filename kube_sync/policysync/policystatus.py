@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from kube_sync.errors import NotFound, Refused, Terminal
+from kube_sync.errors import NO_JSON, NotFound, Refused, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
@@ -108,6 +108,6 @@ class PolicyStatus:
 def _decoded(answer: bytes) -> Body | None:
     try:
         found = msgspec.json.decode(answer, type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         return None
     return found

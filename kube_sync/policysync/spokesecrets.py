@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import Misconfigured
+from kube_sync.errors import NO_JSON, Misconfigured
 from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.inline import InlineCredentials, inline_credentials
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -84,6 +84,6 @@ def kubeconfig_in(key: ObjectKey, body: bytes) -> bytes:
         if secret.get("type", _TYPE) != _TYPE:
             raise Misconfigured(msg)
         return base64.b64decode(secret["data"][KEY], validate=True)
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, binascii.Error):
+    except (*NO_JSON, KeyError, TypeError, ValueError, AttributeError, binascii.Error):
         # Without its cause, which quotes the content.
         raise Misconfigured(msg) from None

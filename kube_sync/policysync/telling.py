@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.sending import Sending
 from kube_sync.kube.statuses import apply_shared, replace_lists
@@ -119,6 +119,6 @@ def _key(body: Body) -> ObjectKey:
 def _decoded(answer: bytes) -> Body:
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         msg = f"what answers is no object: {error}"
         raise Retriable(msg) from error

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from kube_sync.errors import NO_JSON
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import CopyKey, PolicyId
 
@@ -55,7 +56,7 @@ def read(text: str, now: float) -> dict[CopyKey, tuple[float, frozenset[str]]]:
     """Return what a text says was let go; `now` is Unix seconds."""
     try:
         entries = _entries.decode(text or "[]")
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_JSON as error:
         log.warning("let_go_unreadable", error=str(error))
         return {}
     found: dict[CopyKey, tuple[float, frozenset[str]]] = {}

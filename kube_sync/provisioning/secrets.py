@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import Terminal
+from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.objects import GroupVersionResource
 
 SECRETS: Final = GroupVersionResource("", "v1", "secrets")
@@ -52,7 +52,7 @@ def read_secret(name: str, body: bytes) -> tuple[Content, str]:
     try:
         found = msgspec.json.decode(body, type=_Secret)
         data = {key: base64.b64decode(text) for key, text in (found.data or {}).items()}
-    except (msgspec.DecodeError, ValueError):
+    except (*NO_JSON, ValueError):
         # Without its cause, which quotes the content.
         msg = f"Secret {name} is not to be read as one"
         raise Terminal(msg) from None

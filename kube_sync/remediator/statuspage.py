@@ -7,6 +7,7 @@ tell what runs where, and move it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +15,15 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from kube_sync.errors import NO_JSON
 from kube_sync.remediator.arguments import APPLY, STATUS
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait
 from kube_sync.runtime.tokenfile import TokenFile
+
+BODY_SECONDS = 10.0  # until the few bytes of a request are there
 
 _RECONCILER = web.AppKey("reconciler", Reconciler)
 _TOKEN = web.AppKey("token", TokenFile)
@@ -70,15 +74,23 @@ async def _status(request: web.Request) -> web.Response:
 
 
 async def _apply(request: web.Request) -> web.Response:
-    try:
-        asked = msgspec.json.decode(await request.read(), type=Applying)
-    except msgspec.DecodeError as error:
-        raise web.HTTPBadRequest(text=f"{error}\n") from error
+    asked = await _asked(request)
     reconciler = request.app[_RECONCILER]
     if not reconciler.active:
         raise web.HTTPConflict(text="; ".join(reconciler.holds) + "\n")
     keys = reconciler.apply(key for key, _ in reconciler.waiting if asked.names(key))
     return _json({"v": 1, "applied": [str(key[1]) for key in keys]})
+
+
+async def _asked(request: web.Request) -> Applying:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return msgspec.json.decode(await request.read(), type=Applying)
+    except TimeoutError as error:
+        msg = f"the body did not arrive within {BODY_SECONDS:.0f} s\n"
+        raise web.HTTPRequestTimeout(text=msg) from error
+    except NO_JSON as error:
+        raise web.HTTPBadRequest(text="the body is not what apply takes\n") from error
 
 
 def _json(document: Mapping[str, Any]) -> web.Response:

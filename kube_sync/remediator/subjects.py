@@ -10,6 +10,7 @@ import msgspec
 
 from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.requested import FIELD_MANAGER, requests
+from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Item
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY
 from kube_sync.remediator.publication import Placed
@@ -65,7 +66,7 @@ def _only_ours(raw: msgspec.Raw) -> bool:
         return False
     try:
         managers = _managers.decode(raw)
-    except msgspec.DecodeError:
+    except NO_JSON:
         return True  # unknown: what is published is not taken away on a guess
     owners = {
         (found.manager, found.operation)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Current
@@ -123,7 +124,11 @@ class Targets:
 
 
 def _current(item: Item) -> Current:
-    metadata = _objects.decode(item.body).metadata
+    try:
+        metadata = _objects.decode(item.body).metadata
+    except NO_JSON as error:  # it is there, but what is to be changed cannot be told
+        msg = f"{item.key} cannot be read: {error}"
+        raise Retriable(msg) from error
     annotations, labels = metadata.annotations or {}, metadata.labels or {}
     ours, our_labels = _alone(metadata.managed_fields)
     return Current(
@@ -143,7 +148,7 @@ def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:
         return frozenset(), frozenset()
     try:
         managers = _managers.decode(raw) or []
-    except msgspec.DecodeError:
+    except NO_JSON:
         return frozenset(), frozenset()  # unknown: nothing is taken away on a guess
     annotations = ((found.applied_by_us, found.metadata.annotations) for found in managers)
     labels = ((found.ours, found.metadata.labels) for found in managers)

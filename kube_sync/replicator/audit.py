@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from kube_sync.errors import EpochLost, SyncError
+from kube_sync.errors import NO_JSON, EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.settings import TOPOLOGY
@@ -97,7 +97,7 @@ class Audit:
             return
         try:
             found = msgspec.json.decode(answer, type=dict[str, str])
-        except msgspec.DecodeError as error:  # nothing that the module says
+        except NO_JSON as error:  # nothing that the module says
             log.warning("audit_not_understood", error=str(error))
             return
         for index, sample in enumerate(samples):

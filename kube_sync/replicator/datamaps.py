@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from kube_sync.errors import NotFound, Retriable
+from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
@@ -142,7 +142,7 @@ class DataMaps:
         body = await self._opa.get_data(INDEX)
         try:
             index = msgspec.json.decode(body or b"{}", type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except NO_JSON as error:
             msg = f"what answers is not OPA, or not its index of data: {error}"
             raise Retriable(msg) from error
         if body is None and self._stores:
@@ -243,7 +243,7 @@ class DataMaps:
 def _why_no_json(text: str) -> str | None:
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         return f"not JSON: {error}"
     except RecursionError:
         return "not JSON that OPA takes: nested too deeply"

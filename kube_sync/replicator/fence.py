@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
 
@@ -58,7 +58,7 @@ class Fence:
         document = await self._opa.get_data(self._path)
         try:
             found = msgspec.json.decode(document or b"{}", type=dict[str, bool])
-        except msgspec.DecodeError as error:
+        except NO_JSON as error:
             msg = f"what answers is not OPA: {error}"
             raise Retriable(msg) from error
         return found == {self._name(1): True}

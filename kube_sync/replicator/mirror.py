@@ -22,6 +22,7 @@ import msgspec
 import structlog
 
 from kube_sync.decisions.classes import Classify, Member, Members
+from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
@@ -373,7 +374,7 @@ class Mirror:
             try:
                 project_ = self._project if self._fits(item.key) else project
                 yield Loaded(item.key, item.version, project_(item.body))
-            except (msgspec.DecodeError, KeyError) as error:
+            except (*NO_JSON, KeyError) as error:
                 # One object that cannot be read must not delay the others.
                 log.warning(
                     "object_not_replicated", resource=self.name, key=str(item.key), error=str(error)

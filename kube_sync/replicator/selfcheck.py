@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from kube_sync.decisions.requested import as_asked
-from kube_sync.errors import SyncError, Undecided
+from kube_sync.errors import NO_JSON, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -100,7 +100,7 @@ class SelfCheck:
             name, key = asked = await self._queue.get()
             try:
                 await self._check(name, key)
-            except (SyncError, msgspec.DecodeError, KeyError) as error:
+            except (SyncError, *NO_JSON, KeyError) as error:
                 log.info("decision_not_checked", resource=name, error=str(error))
             finally:
                 self._queue.done(asked)

@@ -19,6 +19,8 @@ from typing import Annotated
 
 import msgspec
 
+from kube_sync.errors import NO_JSON
+
 HISTORY = "kube-sync.io/moves"
 LENGTH = 4  # an oscillation takes three placements and the next
 
@@ -46,7 +48,7 @@ def read_history(annotations: Mapping[str, str], now: float) -> History:
         return ()
     try:
         entries = _entries.decode(text)[-LENGTH:]
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         return ()
     if any(entry.at > now + _CLOCKS_DIFFER_SECONDS for entry in entries):
         return ()

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kube_sync.errors import NO_JSON
 from kube_sync.settings import PlacementForm
 
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
@@ -148,7 +149,7 @@ def _selector(value: str) -> Clusters | None:
 def _decode(value: str) -> Any:  # noqa: ANN401 - JSON of whoever wrote the annotation
     try:
         return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         return None
 
 

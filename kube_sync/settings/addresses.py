@@ -13,7 +13,7 @@ from kube_sync.settings.model import Decisions, Remediate
 def parse_listen(path: str, text: str) -> tuple[str, int]:
     """Split `host:port` (`[::1]:8443` for IPv6). Raises Misconfigured, naming `path`."""
     match = re.fullmatch(
-        r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]\s]*)):(?P<port>\d+)", text
+        r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]\s]*)):(?P<port>[0-9]{1,5})", text
     )
     # Port 0 lets the system choose one; tests use it.
     if match is None or not 0 <= (port := int(match["port"])) < 65536:  # noqa: PLR2004

@@ -41,6 +41,9 @@ class Source:
             settings = msgspec.convert(document, Settings)
         except msgspec.ValidationError as error:
             raise Misconfigured(_explain(str(error), self.file, self.environment)) from error
+        except UnicodeError as error:  # "\ud800", which is half a character
+            msg = f"configuration file {self.file}: a text in it is no Unicode"
+            raise Misconfigured(msg) from error
         check(settings)
         return settings
 

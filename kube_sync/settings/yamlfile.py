@@ -27,6 +27,9 @@ _Yaml.yaml_implicit_resolvers = {
 _Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|false)$"), list("tf"))
 
 
+_BRACKETS = re.compile(r"(?:[\[{][^][{}]*){100}")  # so many that are open at once
+
+
 def read_bytes(file: str) -> bytes:
     """Return the content of a configuration file. Raises Misconfigured."""
     try:
@@ -53,6 +56,9 @@ def parse_document(content: bytes, file: str) -> dict[str, Any]:
 
 def parse_yaml(text: str) -> object:
     """Read text as YAML whose only booleans are true and false. Raises yaml.YAMLError."""
+    if _BRACKETS.search(text):  # each may begin a key: the scanner takes seconds to find none
+        msg = "nested too deeply"
+        raise yaml.YAMLError(msg)
     return yaml.load(text, Loader=_Yaml)  # noqa: S506 - a SafeLoader
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.errors import NO_JSON, Misconfigured, Terminal
 from kube_sync.settings import Resource
 
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -116,7 +116,7 @@ def _items(content: bytes) -> tuple[list[tuple[int, bytes]], dict[str, str], str
         return [(n, bytes(raw)) for n, raw in enumerate(listed, 1)], {}, "item"
     try:
         whole = msgspec.json.decode(content, type=_List)
-    except msgspec.DecodeError:
+    except NO_JSON:
         lines = [(n, line) for n, line in enumerate(content.splitlines(), 1) if line.strip()]
         return (lines if _begins_one(lines) else [(1, content)]), {}, "line"
     # What `kubectl get --raw` prints says only here of which kind its items are.
@@ -129,7 +129,7 @@ def _begins_one(lines: list[tuple[int, bytes]]) -> bool:
     """Tell whether the first line is JSON by itself: else it is one object, indented."""
     try:
         msgspec.json.decode(lines[0][1] if lines else b"", type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except NO_JSON:
         return not lines
     return True
 

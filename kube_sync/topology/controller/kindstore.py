@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
@@ -107,7 +108,7 @@ class KindStore:
             return held
         try:
             return _decoded(item)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        except (*NO_JSON, ValueError) as error:
             log.warning(
                 "object_left_out", kind=str(self._kind.id), key=str(item.key), error=str(error)
             )

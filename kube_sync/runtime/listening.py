@@ -1,0 +1,114 @@
+"""Listening sockets of one server, which hold no more connections than they are told.
+
+Keeps true: a connection counts from its acceptance until it is closed, with the time of its TLS
+handshake, of which no protocol is told; one past the limit is closed at once, counted and, once for
+each time that the limit is reached, told in the log. What a peer does not take within
+`UNTAKEN_SECONDS` ends its connection: else a reader that never reads would hold it for ever, after
+`close()` too, which waits for what is still to be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import weakref
+
+import structlog
+
+from kube_sync.observability import metrics
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+UNTAKEN_SECONDS = 60.0
+
+_Address = tuple[str, int]
+
+
+class Connections:
+    """The open connections of one server."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # Weak: of a handshake that was cancelled nobody closes the socket, it is only let go.
+        self._open: weakref.WeakSet[_Accepted] = weakref.WeakSet()
+        self._told = False
+        self.port = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, accepted: _Accepted) -> None:
+        """Count a connection."""
+        self._open.add(accepted)
+        self._told = self._told and len(self._open) > self._most // 2
+
+    def closed(self, accepted: _Accepted) -> None:
+        """Count it no more."""
+        self._open.discard(accepted)
+
+    def full(self) -> bool:
+        """Tell whether there may be no more; whoever asks turns one away then."""
+        if len(self._open) < self._most:
+            return False
+        metrics.connections_refused.labels(str(self.port)).inc()
+        if not self._told:
+            log.warning("too_many_connections", port=self.port, most=self._most)
+        self._told = True
+        return True
+
+
+# Inherited, since what asyncio accepts and closes is a socket: there is no other seam that sees a
+# connection before its handshake and after its end.
+class _Accepted(socket.socket):
+    def __init__(self, descriptor: int, connections: Connections) -> None:
+        super().__init__(fileno=descriptor)
+        self._connections = connections
+        connections.opened(self)
+
+    def close(self) -> None:
+        self._connections.closed(self)
+        super().close()
+
+
+class _Listening(socket.socket):
+    def __init__(self, family: int, connections: Connections) -> None:
+        super().__init__(family, socket.SOCK_STREAM)
+        self._connections = connections
+
+    def accept(self) -> tuple[socket.socket, object]:
+        found, address = super().accept()
+        if self._connections.full():
+            found.close()
+            raise ConnectionAbortedError  # which asyncio takes for: nothing to accept now
+        if sys.platform == "linux":
+            wait = int(UNTAKEN_SECONDS * 1000)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, wait)
+        return _Accepted(found.detach(), self._connections), address
+
+
+async def listening(address: _Address, connections: Connections) -> list[socket.socket]:
+    """Return sockets that are bound to what the name of a host stands for. Raises OSError."""
+    host, port = address
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, where in dict.fromkeys((family, where) for family, _, _, _, where in found):
+            sockets.append(_Listening(family, connections))
+            _bind(sockets[-1], where)
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    connections.port = sockets[0].getsockname()[1]
+    metrics.connections_refused.labels(str(connections.port))
+    return sockets
+
+
+def _bind(found: socket.socket, where: object) -> None:
+    found.setblocking(False)  # noqa: FBT003 - its only name
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if found.family == socket.AF_INET6:  # or it could not be beside the same port of IPv4
+        found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    found.bind(where)  # type: ignore[arg-type] # as getaddrinfo gave it
