@@ -32,7 +32,7 @@ from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Delayed, answer, lose_answer, stream
 from tests.fakes.opa import FakeOpa, fake_opa, patched, puts
 
-_PATIENCE = 10.0  # seconds; only a broken replicator takes so long
+_PATIENCE = 30.0  # seconds; only a broken replicator takes so long
 _FASTER = 100  # times, in waits
 _NAMES = ("a", "b", "x/y~z", "%2F")
 _SPACES = ("default", "other")

@@ -20,7 +20,7 @@ from tests.fakes.opa import FakeOpa, fake_opa
 from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
 
-_PATIENCE = 10.0  # seconds
+_PATIENCE = 30.0  # seconds
 POLICY = {"openpolicyagent.org/policy": "rego"}
 DATA = {"openpolicyagent.org/data": "opa"}
 CA = "kube-root-ca.crt"

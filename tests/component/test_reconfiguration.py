@@ -28,7 +28,7 @@ from tests.fakes.opa import FakeOpa, fake_opa, heartbeat, patched, puts
 from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
 
-_PATIENCE = 10.0  # seconds
+_PATIENCE = 30.0  # seconds
 LEDGER = "/v1/data/kube_sync/collections"
 
 

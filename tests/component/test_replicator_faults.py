@@ -34,7 +34,7 @@ from tests.unit.async_tools import until
 POLICIES = "policies"
 MIRRORED = {"clusters": CLUSTERS, "replicasets": REPLICASETS}
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_PATIENCE = 10.0  # seconds
+_PATIENCE = 30.0  # seconds
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
 
 NODES = GroupVersionResource("", "v1", "nodes")
-_PATIENCE = 10.0  # seconds
+_PATIENCE = 30.0  # seconds
 
 
 class World:

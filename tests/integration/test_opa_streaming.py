@@ -53,7 +53,7 @@ async def test_document_that_stalls_holds_nobody_up(client: OpaClient) -> None:
         yield b"}}"
 
     stream = asyncio.create_task(client.stream_data(THINGS, stalling()))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         patch = b'{"op":"replace","path":"/kube_sync/epoch/me","value":"loaded"}'
         await client.patch_data([patch])
         assert await client.get_data(("kube_sync", "epoch")) == b'{"me":"loaded"}'

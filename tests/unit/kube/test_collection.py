@@ -51,7 +51,7 @@ async def client(api: FakeApiServer, tmp_path: Path) -> AsyncGenerator[KubeClien
 async def events(collection: KubeCollection, since: str, count: int) -> list[Event]:
     """Read the first `count` events of a watch, and close it."""
     found: list[Event] = []
-    async with asyncio.timeout(5), aclosing(collection.watch(ResourceVersion(since))) as watch:
+    async with asyncio.timeout(30), aclosing(collection.watch(ResourceVersion(since))) as watch:
         async for event in watch:
             found.append(event)
             if len(found) == count:
@@ -112,7 +112,7 @@ async def test_pages_are_asked_for_while_the_first_one_is_worked_on(
 ) -> None:
     """It may be kept waiting until it is known what to keep of it."""
     _put_pages(api, 4)
-    async with asyncio.timeout(5), aclosing(KubeCollection(client, REPLICASETS).list()) as pages:
+    async with asyncio.timeout(30), aclosing(KubeCollection(client, REPLICASETS).list()) as pages:
         await anext(pages)
         await until(lambda: len(api.http.requests) == 4)
         assert [page.items[0].key.name async for page in pages] == ["r1", "r2", "r3"]
@@ -121,7 +121,7 @@ async def test_pages_are_asked_for_while_the_first_one_is_worked_on(
 async def test_pages_that_wait_have_a_limit(api: FakeApiServer, client: KubeClient) -> None:
     _put_pages(api, 4)
     collection = KubeCollection(client, REPLICASETS, ahead=1)
-    async with asyncio.timeout(5), aclosing(collection.list()) as pages:
+    async with asyncio.timeout(30), aclosing(collection.list()) as pages:
         await anext(pages)
         for number in (2, 3, 4):
             await _asked_and_no_more(api, number)
@@ -149,7 +149,7 @@ async def test_failure_of_a_page_that_nobody_waits_for_is_not_left_behind(
 ) -> None:
     _put_pages(api, 2)
     api.http.fault(lambda _request: len(api.http.requests) == 2, answer(500, b"{}"))
-    async with asyncio.timeout(5), aclosing(KubeCollection(client, REPLICASETS).list()) as pages:
+    async with asyncio.timeout(30), aclosing(KubeCollection(client, REPLICASETS).list()) as pages:
         await anext(pages)
         await _asked_and_no_more(api, 2)
     gc.collect()
@@ -400,7 +400,7 @@ async def test_connection_cut_in_mid_line_is_retriable(
     found: list[Event] = []
     watch = KubeCollection(client, REPLICASETS).watch(ResourceVersion("7"))
     with pytest.raises(Retriable):  # noqa: PT012 - what came before the error counts too
-        async with asyncio.timeout(5), aclosing(watch):
+        async with asyncio.timeout(30), aclosing(watch):
             async for event in watch:
                 found.append(event)  # noqa: PERF401 - likewise
     assert [event.version for event in found] == ["7", "8"]

@@ -256,7 +256,7 @@ async def test_known_authority_and_server_name_are_accepted(
         tmp_path / "kubeconfig", https.http.url, {}, **trusted, **{"tls-server-name": "api.example"}
     )
     async with kube_client(Kubernetes(kubeconfig=str(tmp_path / "kubeconfig"))) as client:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert b'"web"' in await client.request("GET", PATH)
     write_kubeconfig(
         tmp_path / "kubeconfig", https.http.url, {}, **trusted, **{"tls-server-name": "other"}

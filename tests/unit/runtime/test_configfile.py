@@ -121,7 +121,7 @@ async def test_swapped_link_is_a_change_whatever_its_time(world: World, tmp_path
     [
         ("{", "not YAML"),
         ("when: 2020-99-99", "not YAML"),
-        ("[" * 500, "not YAML: maximum recursion"),
+        ("[" * 500, "not YAML: nested too deeply"),
         ("[]", "expected a mapping"),
         ("opa: {urll: x}", "opa.urll: unknown key"),
         (_TWO + "placement: {resources: [pods]}", 'placement.resources[0]: "pods" is not repl'),

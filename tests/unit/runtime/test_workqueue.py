@@ -99,7 +99,7 @@ async def test_a_nearer_time_replaces_a_later_one() -> None:
     queue.add_after("a", 1000.0)
     queue.add_after("a", 0.0)
     queue.add_after("a", 500.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await queue.get() == "a"
     queue.done("a")
     assert len(queue) == 0

@@ -103,7 +103,7 @@ async def test_tasks_run_beside_each_other() -> None:
     async def meet(_: Reconciliation) -> None:
         await meeting.wait()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await Workflow(tasks=[meet, meet])(NOTHING)
 
 
