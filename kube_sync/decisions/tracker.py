@@ -32,7 +32,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _AGAIN_SECONDS = 30.0  # between two sweeps for decisions that change by themselves
 _SETTLE_SECONDS = 2.0
-_READ_SECONDS = 10.0  # until it is known, as a rule, what new policies read
+# Until it is known what new policies read, on a busy machine too; ones that OPA never takes
+# keep the decisions on a changed cluster waiting for so long.
+_READ_SECONDS = 60.0
 _SHARE = 10  # a sweep for no data's sake waits this many times as long as the last took
 
 
@@ -94,7 +96,8 @@ class Tracker:
         self._static = static
         self._limiting = limiting
         self._modules = 0
-        self._unread_until = clock()  # before that, what the policies read may be known soon
+        # Before that, what changing policies read may be known soon; None: it is known.
+        self._unread_until: float | None = None
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Take note that OPA holds these objects' newest state."""
@@ -163,14 +166,15 @@ class Tracker:
         """Take note that OPA may hold another set of policies from now on."""
         # Objects of one class by what the old ones read may be decided differently by the new.
         self._sharing.policies_changing()
-        self._unread_until = self._clock() + _READ_SECONDS
+        if self._unread_until is None:  # others that come meanwhile put nothing off
+            self._unread_until = self._clock() + _READ_SECONDS
         if self._limiting is not None:
             self._limiting.policies_changing()
 
     def policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         """Take note that OPA holds another set of policies, of so many modules."""
         self._modules = modules
-        self._unread_until = self._clock()
+        self._unread_until = None
         self._sharing.policies_changed(digest, reads)
         if self._limiting is not None:
             self._limiting.policies_changed(reads.beside, none=not (modules or self._static))
@@ -246,7 +250,7 @@ class Tracker:
 
         To ask for all of them keeps OPA from taking the very policies that are waited for.
         """
-        return self._clock() < self._unread_until
+        return self._unread_until is not None and self._clock() < self._unread_until
 
     @property
     def _queues(self) -> list[Queue]:
@@ -255,7 +259,8 @@ class Tracker:
         return [queue for queue in queues if queue]
 
     async def _next_news(self) -> None:
-        timeout = self._unread_until - self._clock() if self._unread else None
+        until, now = self._unread_until, self._clock()
+        timeout = until - now if until is not None and now < until else None
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._news.wait()

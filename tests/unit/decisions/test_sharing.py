@@ -199,8 +199,22 @@ async def test_sweep_does_not_wait_for_policies_that_opa_never_takes() -> None:
         fleet.change_cluster(1)
         await fleet.settle()
         assert fleet.evaluated == []
-        fleet.clock += 10.1
+        fleet.clock += 60.1
         fleet.tracker.wake()
+        await fleet.settle()
+        assert len(fleet.evaluated) == 6
+        assert fleet.told == fleet.right
+
+
+async def test_policies_that_change_again_and_again_put_no_sweep_off_for_ever() -> None:
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        fleet.begin_policy(BY_A)
+        fleet.change_cluster(1)
+        for _ in range(7):
+            fleet.clock += 10.0
+            fleet.begin_policy(BY_A)
+            fleet.tracker.wake()
         await fleet.settle()
         assert len(fleet.evaluated) == 6
         assert fleet.told == fleet.right
@@ -453,7 +467,7 @@ async def test_policy_that_goes_live_before_it_is_known_what_it_reads_is_not_sha
     async with fleet.running():
         fleet.begin_policy(BY_B)
         fleet.change_cluster(1)
-        fleet.clock += 10.1  # so long it waits to learn more
+        fleet.clock += 60.1  # so long it waits to learn more
         await fleet.settle()
         assert len(fleet.evaluated) == 6
         assert fleet.told == fleet.right
