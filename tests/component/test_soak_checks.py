@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 from benchmarks.bare import Bare
 from tools.demo.fleet import FLEET, PREFERENCES
 from tools.servers.stack import RunningStack
-from tools.soak.checks import DECISION, Checks, Diverged
+from tools.soak.checks import DECISION, Checks, Diverged, only_newer_policies
 from tools.soak.scene import ADMIT, REMEDIATE, REPLICATE, Scene, Ways
 from tools.soak.stream import Told
 from tools.soak.wishes import Wish, eligible, first_clusters, placement, workload
@@ -269,3 +269,16 @@ async def test_server_that_does_not_answer_is_a_divergence_in_the_end(world: Wor
     world.servers.held["clusters"].clear()  # no decision can be made of that
     with pytest.raises(Diverged, match="OPA decides"):
         await world.checks.answering()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("data: ok\npolicies: OPA has not fetched and activated them yet\nnot ready\n", True),
+        ("data: not loaded yet\npolicies: OPA has not fetched and activated them yet\n", False),
+        ("data: ok\npolicies: they are loaded after the data\nnot ready\n", False),
+        ("", False),
+    ],
+)
+def test_policies_that_came_a_moment_ago_are_no_trouble(*, said: str, expected: bool) -> None:
+    assert only_newer_policies(said) is expected
