@@ -44,7 +44,7 @@ class Servers:
         app.router.add_get("/apis/{g}/{v}/namespaces/{where}/{plural}", self._list)
         app.router.add_get("/apis/{g}/{v}/namespaces/{where}/{plural}/{name}", self._get)
         app.router.add_get("/api/v1/namespaces/{where}/configmaps", self._maps)
-        app.router.add_get("/v1/data/soak/versions/{name}", self._versions)
+        app.router.add_get("/v1/data/soak/versions/{name}/{where}", self._versions)
         app.router.add_get("/v1/data/kubernetes/{name}/{where}", self._data)
         app.router.add_get("/v1/data/bench", self._bench)
         app.router.add_post(f"/v1/data/{DECISION}", self._decide)
@@ -73,11 +73,8 @@ class Servers:
         return web.json_response({"items": items})
 
     async def _versions(self, request: web.Request) -> web.Response:
-        tree = self.held[request.match_info["name"]]
-        found = {
-            where: {name: o["metadata"]["resourceVersion"] for name, o in inside.items()}
-            for where, inside in tree.items()
-        }
+        inside = self.held[request.match_info["name"]].get(request.match_info["where"], {})
+        found = {name: o["metadata"]["resourceVersion"] for name, o in inside.items()}
         return web.json_response({"result": found})
 
     async def _data(self, request: web.Request) -> web.Response:
@@ -144,7 +141,7 @@ async def world() -> AsyncGenerator[World]:
             scene.services[name] = cast("Any", SimpleNamespace(url=f"{url}/{name}"))
         told = Told()
         told.held = ()
-        found = World(servers, Checks(scene, told, CLUSTERS, patience=0.0), told)
+        found = World(servers, Checks(scene, told, CLUSTERS, [SPACE], patience=0.0), told)
         for key in KEYS:
             stored = servers.stored["replicasets"][SPACE][key[1]]["metadata"]["annotations"]
             found.tell(key, {PREFERENCES: stored[PREFERENCES]})
@@ -259,10 +256,10 @@ async def test_wrong_placement_is_found_without_opa(world: World) -> None:
 
 async def test_object_deleted_while_it_was_compared_is_no_divergence(world: World) -> None:
     """It was listed, and is in OPA no more; the API server says that it is gone."""
-    listed = await world.checks._listed("replicasets")
+    listed = await world.checks._listed("replicasets", SPACE)
     del world.servers.stored["replicasets"][SPACE]["app-3"]
     _lost(world)
-    assert await world.checks._behind("replicasets", *listed) == []
+    assert await world.checks._behind("replicasets", SPACE, *listed) == []
 
 
 async def test_server_that_does_not_answer_is_a_divergence_in_the_end(world: World) -> None:

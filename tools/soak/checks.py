@@ -58,8 +58,12 @@ class Diverged(Exception):
 class Checks:
     """The questions; `patience` in seconds."""
 
-    def __init__(self, scene: Scene, told: Told, clusters: int, patience: float) -> None:
+    def __init__(
+        self, scene: Scene, told: Told, clusters: int, spaces: Sequence[str], patience: float
+    ) -> None:
         self._scene, self._told, self._patience = scene, told, patience
+        # One namespace after the other: what is read at once must not keep everybody waiting.
+        self._places = [("clusters", FLEET), *(("replicasets", where) for where in spaces)]
         self._bare: Bare = scene.bare
         self._always = ["cluster-000", *strong(clusters)]
 
@@ -75,9 +79,10 @@ class Checks:
         """
         await self._until_nothing("all are ready", partial(self._unready, self._scene.services))
         await self._until_nothing("decisions may be acted on", self._held)
-        for name in _APIS:
-            listed = await self._patiently(partial(self._listed, name))
-            await self._until_nothing(f"OPA holds the {name}", partial(self._behind, name, *listed))
+        for place in self._places:
+            listed = await self._patiently(partial(self._listed, *place))
+            check = partial(self._behind, *place, *listed)
+            await self._until_nothing(f"OPA holds the {place[0]}", check)
         await self.decided(keys)
 
     async def decided(self, keys: Sequence[Key]) -> None:
@@ -163,15 +168,18 @@ class Checks:
     async def _held(self) -> list[str]:
         return list(self._told.held)
 
-    async def _listed(self, name: str) -> tuple[dict[Key, State], int]:
+    async def _listed(self, name: str, where: str) -> tuple[dict[Key, State], int]:
         api, plural, _ = _APIS[name]
-        found = json.loads(await self._bare.kube("GET", f"{api}/{plural}", accept=_METADATA))
+        path = f"{api}/namespaces/{where}/{plural}"
+        found = json.loads(await self._bare.kube("GET", path, accept=_METADATA))
         metadata = [item["metadata"] for item in found["items"]]
         listed = {(m["namespace"], m["name"]): State(int(m["resourceVersion"])) for m in metadata}
         return listed, int(found["metadata"]["resourceVersion"])
 
-    async def _behind(self, name: str, listed: Mapping[Key, State], revision: int) -> list[str]:
-        held = versions(await self._bare.get(f"soak/versions/{name}") or {})
+    async def _behind(
+        self, name: str, where: str, listed: Mapping[Key, State], revision: int
+    ) -> list[str]:
+        held = versions({where: await self._bare.get(f"soak/versions/{name}/{where}") or {}})
         return await self._lasting(name, differences(listed, held, revision))
 
     async def _whole(self, name: str, where: str) -> int:

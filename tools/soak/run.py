@@ -75,7 +75,7 @@ class Soak:
         async with soak_scene(stack, folder) as scene, _beside(follow(stack, self._told)):
             chance = _seeded(options.seed)
             load = Load(scene.bare, chance, self.tally, options.objects, options.clusters)
-            checks = Checks(scene, self._told, options.clusters, options.patience)
+            checks = Checks(scene, self._told, options.clusters, load.spaces, options.patience)
             async with _beside(self._progress(scene, load)):
                 await self._set_up(scene, load, checks, folder)
                 await self._under_load(scene, load, checks)
