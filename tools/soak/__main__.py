@@ -75,9 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, default=100.0, help="changes a second (100)")
     parser.add_argument("--seed", type=int, help="of chance; a run tells its own")
     parser.add_argument("--fault-every", type=float, default=60.0, metavar="SECONDS")
-    names = ", ".join(fault.name for fault in FAULTS)
+    names = [fault.name for fault in FAULTS]
+    told = f"only this one; repeatable: {', '.join(names)}"
     parser.add_argument(
-        "--fault", action="append", default=[], help=f"only this one; repeatable: {names}"
+        "--fault", action="append", default=[], choices=names, metavar="NAME", help=told
     )
     parser.add_argument(
         "--patience", type=float, metavar="SECONDS", help="until it is a divergence"
