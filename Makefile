@@ -14,7 +14,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up test check sbom fuzz bench clean
+.PHONY: help setup demo demo-policy-sync down up test check sbom fuzz bench soak clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -86,6 +86,17 @@ fuzz: setup ## Give every parser odd input (N=100000 SEED=…); what does harm i
 
 bench: setup ## Run the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python -m benchmarks
+
+# Of a soak; SEED and more (SOAK=--help) as wanted.
+MINUTES ?= 30
+OBJECTS ?= 50000
+CLUSTERS ?= 100
+POLICIES ?= 200
+RATE ?= 100
+SEED ?=
+
+soak: setup ## Load the whole installation while parts of it fail, and hold it to its promises
+	@$(BIN)/python -m tools.soak --minutes $(MINUTES) --objects $(OBJECTS) --clusters $(CLUSTERS) --policies $(POLICIES) --rate $(RATE) $(if $(SEED),--seed $(SEED)) $(SOAK)
 
 clean: down ## Remove what was made here (not the cache of built servers)
 	rm -rf $(VENV) .run build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -30,22 +30,26 @@ class Bare:
         self._kube = kube
         self._opa = opa
 
-    async def kube(self, method: str, path: str, body: Any = None, kind: str = "json") -> bytes:
+    async def kube(
+        self, method: str, path: str, body: Any = None, kind: str = "json", accept: str = "*/*"
+    ) -> bytes:
         """Ask the API server."""
-        async with self._asked(method, path, body, kind) as response:
+        async with self._asked(method, path, body, kind, accept) as response:
             answer = await response.read()
             response.raise_for_status()
             return answer
 
-    async def answer(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+    async def answer(
+        self, method: str, path: str, body: Any = None, kind: str = "json"
+    ) -> tuple[int, str]:
         """Ask the API server; return the status and the text, whatever they are."""
-        async with self._asked(method, path, body, "json") as response:
+        async with self._asked(method, path, body, kind) as response:
             return response.status, await response.text()
 
     def _asked(
-        self, method: str, path: str, body: Any, kind: str
+        self, method: str, path: str, body: Any, kind: str, accept: str = "*/*"
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        headers = {"Content-Type": f"application/{kind}"}
+        headers = {"Content-Type": f"application/{kind}", "Accept": accept}
         data = None if body is None else json.dumps(body)
         url = self._stack.apiserver_url + path
         return self._kube.request(method, url, data=data, headers=headers)

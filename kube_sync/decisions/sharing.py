@@ -91,18 +91,20 @@ class Sharing:
         self._policy = ""
         self._reads: Reads | None = None
         self._shares = False
+        self._changing = False
         self._known: dict[tuple[str, bytes], tuple[Outcome, int]] = {}  # and on which data
         self._revision = 0
         self._unshared: set[str] = set()
 
     def policies_changing(self) -> None:
         """Share nothing until it is known what the next policies read."""
-        self._shares = False
+        self._shares, self._changing = False, True
         self.outdate()
 
     def policies_changed(self, digest: str, reads: Reads) -> None:
         """Decide in the name of these policies, which read this."""
         self._policy, self._reads, self._shares = digest, reads, shares(reads)
+        self._changing = False
         self.outdate()
 
     def outdate(self) -> None:
@@ -170,6 +172,8 @@ class Sharing:
 
     def measure(self, found: Objects, *, deciding: bool) -> None:
         """Count the classes of a collection, and say when there are as many as objects."""
+        if self._changing:  # it is of no policies
+            return
         members, held = found.members, found.held
         each = members.known == members.classes == held
         alone = deciding and held > 1 and (each or not self._shares or not members.wanted)

@@ -4,7 +4,8 @@ A changed target is asked for at once, unless its class is known; a change to a 
 decision looks at, or to the policies, asks for all targets, each class once. Where a policy
 compares targets with each other, a changed target asks for all others too, a little later and never
 for more than a tenth of the time; where decisions change by themselves, all are asked for again and
-again. It holds keys, never objects, and it decides nothing itself.
+again. While policies change nobody knows which objects share a decision: who asks for all of them
+waits for that, not for ever. It holds keys, never objects, and it decides nothing itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import NoReturn, Protocol
 
 import structlog
@@ -30,6 +32,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _AGAIN_SECONDS = 30.0  # between two sweeps for decisions that change by themselves
 _SETTLE_SECONDS = 2.0
+# Until it is known what new policies read, on a busy machine too; ones that OPA never takes
+# keep the decisions on a changed cluster waiting for so long.
+_READ_SECONDS = 60.0
 _SHARE = 10  # a sweep for no data's sake waits this many times as long as the last took
 
 
@@ -91,6 +96,8 @@ class Tracker:
         self._static = static
         self._limiting = limiting
         self._modules = 0
+        # Before that, what changing policies read may be known soon; None: it is known.
+        self._unread_until: float | None = None
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Take note that OPA holds these objects' newest state."""
@@ -159,12 +166,15 @@ class Tracker:
         """Take note that OPA may hold another set of policies from now on."""
         # Objects of one class by what the old ones read may be decided differently by the new.
         self._sharing.policies_changing()
+        if self._unread_until is None:  # others that come meanwhile put nothing off
+            self._unread_until = self._clock() + _READ_SECONDS
         if self._limiting is not None:
             self._limiting.policies_changing()
 
     def policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
         """Take note that OPA holds another set of policies, of so many modules."""
         self._modules = modules
+        self._unread_until = None
         self._sharing.policies_changed(digest, reads)
         if self._limiting is not None:
             self._limiting.policies_changed(reads.beside, none=not (modules or self._static))
@@ -192,13 +202,13 @@ class Tracker:
         started: float | None = None
         while True:
             self._hold_for_missing()
-            if self._sweep_cause is not None and not self._learning():
+            if self._sweep_cause is not None and not (self._unread or self._learning()):
                 self._begin_sweep(self._sweep_cause)
                 # Not from when it was wanted: waiting for classes keeps OPA from nothing.
                 started = self._clock() if started is None else started
-            if self._changed or self._sweep:
+            if self._queues:
                 await self._insist(self._turn)
-            elif self._sweep_cause is not None:
+            elif self._sweep or self._sweep_cause is not None:
                 await self._next_news()
             else:
                 await self._insist(self._keep_limits)
@@ -234,8 +244,26 @@ class Tracker:
         """Tell whether one LIST will save most of the evaluations of a sweep."""
         return any(self._collections[name].learning for name in self._targets)
 
+    @property
+    def _unread(self) -> bool:
+        """Whether a sweep would ask for each object alone, and soon need not.
+
+        To ask for all of them keeps OPA from taking the very policies that are waited for.
+        """
+        return self._unread_until is not None and self._clock() < self._unread_until
+
+    @property
+    def _queues(self) -> list[Queue]:
+        """What is asked for now: what changed itself never waits."""
+        queues = [self._changed] if self._unread else [self._changed, self._sweep]
+        return [queue for queue in queues if queue]
+
     async def _next_news(self) -> None:
-        await self._news.wait()
+        until, now = self._unread_until, self._clock()
+        timeout = until - now if until is not None and now < until else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
         self._news.clear()
 
     def _measure(self) -> None:
@@ -259,8 +287,8 @@ class Tracker:
 
     async def _turn(self) -> None:
         await self._keep_limits()  # some decisions are known, and told at once
-        queues = [queue for queue in (self._changed, self._sweep) if queue]
-        if not queues:  # its collection was withdrawn while this waited to be tried again
+        queues = self._queues
+        if not queues:  # withdrawn, or the policies change, while this waited to be tried again
             return
         name = next(iter(queues[0]))[0]
         gvr, found = self._targets[name], self._collections[name]
@@ -291,6 +319,10 @@ class Tracker:
         for question in questions:
             outcome = outcomes.get(question.one)
             again |= self._sharing.answered(question, outcome, found, gvr, self._changed)
+        if self._unread:  # those of whole classes: one by one they would be a sweep
+            swept = {key: cause for key, cause in again.items() if cause.kind != OWN.kind}
+            self._sweep = swept | self._sweep
+            again = {key: cause for key, cause in again.items() if key not in swept}
         self._ask_again(again)
 
     def _ask_again(self, keys: Queue) -> None:

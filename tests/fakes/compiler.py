@@ -24,6 +24,7 @@ class FakeCompiler:
         """Without `trees` nothing that it says of modules can be analysed."""
         self.checked: list[Modules] = []
         self.inspected: list[Modules] = []
+        self.analysed: list[Modules] = []
         self.trees = trees
 
     async def check(self, modules: Modules) -> list[Cause]:
@@ -46,6 +47,7 @@ class FakeCompiler:
 
     async def compiled(self, modules: Modules) -> dict[str, Any]:
         """Return their trees; without any that can be read everything counts as read."""
+        self.analysed.append(dict(modules))
         return {i: tree_of(source) if self.trees else None for i, source in modules.items()}
 
 

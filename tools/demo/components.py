@@ -109,9 +109,17 @@ def start_replicator(
 
 
 def start_service(
-    command: str, folder: Path, configuration: dict[str, object], *options: str
+    command: str,
+    folder: Path,
+    configuration: dict[str, object],
+    *options: str,
+    ready: str = "/readyz",
+    patience: float = 60.0,
 ) -> RunningServer:
-    """Start one of our commands, as `topology --live`, and wait until it is ready."""
+    """Start one of our commands, as `topology --live`, and wait until the path `ready` says so.
+
+    Raises StartFailed when it does not within `patience` seconds.
+    """
     port, program = free_port(), command.partition(" ")[0]
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
     text = yaml.safe_dump(configuration, sort_keys=False)
@@ -123,6 +131,7 @@ def start_service(
             arguments=(*command.split(), *options, "--config", str(file)),
             folder=folder,
             url=f"http://127.0.0.1:{port}",
-            ready_paths=("/readyz",),
+            ready_paths=(ready,),
+            patience=patience,
         )
     )

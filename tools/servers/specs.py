@@ -29,6 +29,8 @@ def etcd_spec(folder: Path, port: int) -> ServerSpec:
         "initial-advertise-peer-urls": peer,
         "initial-cluster": f"default={peer}",
         "log-level": "warn",
+        # The default of 2 GiB is less than the history of fifty thousand objects under load.
+        "quota-backend-bytes": str(8 << 30),
     }
     return ServerSpec(
         name="etcd",

@@ -266,6 +266,8 @@ class PolicyLoader:
             epoch.changing()
         in_force = await self._deliver(way, wanted, epoch)
         if in_force is None:
+            # While OPA fetches them: until it is known what they read no decision is shared.
+            await self._reading.need({**way.static, **wanted})
             return False
         known = {i: source for i, source in in_force.modules.items() if source is not None}
         need = await self._reading.need({**way.static, **known})

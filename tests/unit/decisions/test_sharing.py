@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -154,6 +156,93 @@ async def test_waiting_for_classes_puts_no_later_sweep_off() -> None:
         fleet.tracker.wake()
         await fleet.settle()
         assert fleet.told == fleet.right
+
+
+async def test_sweep_waits_until_it_is_known_what_new_policies_read() -> None:
+    """It would ask for each object alone, and keep OPA from taking the policies."""
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        fleet.begin_policy(BY_A)
+        fleet.change_cluster(1)
+        fleet.put("n1", a=7)
+        fleet.write()
+        await fleet.settle()
+        assert fleet.evaluated == ["n1"]  # what changes does not wait
+        fleet.end_policy()
+        await fleet.settle()
+        assert len(fleet.evaluated) == 1 + 4
+        assert fleet.told == fleet.right
+
+
+async def test_sweep_that_new_policies_overtake_does_not_end_object_by_object() -> None:
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        fleet.held_back = True
+        fleet.change_cluster(1)
+        await fleet.settle()
+        assert len(fleet.evaluated) == 3
+        fleet.begin_policy(BY_A)
+        fleet.held_back = False
+        fleet.go_on(fleet.evaluating)
+        await fleet.settle()
+        assert len(fleet.evaluated) == 3
+        fleet.end_policy()
+        await fleet.settle()
+        assert len(fleet.evaluated) == 3 + 3
+        assert fleet.told == fleet.right
+
+
+async def test_sweep_does_not_wait_for_policies_that_opa_never_takes() -> None:
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        fleet.begin_policy(BY_A)
+        fleet.change_cluster(1)
+        await fleet.settle()
+        assert fleet.evaluated == []
+        fleet.clock += 60.1
+        fleet.tracker.wake()
+        await fleet.settle()
+        assert len(fleet.evaluated) == 6
+        assert fleet.told == fleet.right
+
+
+async def test_policies_that_change_again_and_again_put_no_sweep_off_for_ever() -> None:
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        fleet.begin_policy(BY_A)
+        fleet.change_cluster(1)
+        for _ in range(7):
+            fleet.clock += 10.0
+            fleet.begin_policy(BY_A)
+            fleet.tracker.wake()
+        await fleet.settle()
+        assert len(fleet.evaluated) == 6
+        assert fleet.told == fleet.right
+
+
+async def test_sweep_that_waits_for_policies_comes_without_any_other_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kube_sync.decisions.tracker._READ_SECONDS", 0.05)
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        began = time.monotonic()
+        monkeypatch.setattr(fleet.tracker, "_clock", lambda: time.monotonic() - began)
+        fleet.begin_policy(BY_A)
+        fleet.change_cluster(1)
+        async with asyncio.timeout(5):
+            while fleet.told != fleet.right:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+
+
+async def test_changing_policies_do_not_pass_for_objects_that_differ() -> None:
+    fleet = Fleet(BY_A, **SIX)
+    async with fleet.running():
+        fleet.begin_policy(BY_A)
+        fleet.put("n1", a=7)
+        fleet.write()
+        await fleet.settle()
+        assert _metric("unshared") == 0
 
 
 async def test_change_of_policy_that_reads_the_same_evaluates_each_class_once() -> None:
@@ -378,6 +467,7 @@ async def test_policy_that_goes_live_before_it_is_known_what_it_reads_is_not_sha
     async with fleet.running():
         fleet.begin_policy(BY_B)
         fleet.change_cluster(1)
+        fleet.clock += 60.1  # so long it waits to learn more
         await fleet.settle()
         assert len(fleet.evaluated) == 6
         assert fleet.told == fleet.right

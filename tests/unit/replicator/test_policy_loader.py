@@ -21,7 +21,7 @@ from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.loader import Data, Epoch, PolicyLoader, Whole
 from kube_sync.replicator.policies.reading import Reading
-from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.replicator.policies.shelf import RESOURCE, Shelf
 from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Recorded, answer
 from tests.fakes.listing import Listing, listed
@@ -613,3 +613,15 @@ async def test_whoever_decides_is_told_before_opa_gets_another_set_and_after(ben
         bench.put("p", OK, **{"a.rego": "package b"})
         await bench.until_idle()
         assert bench.steps == ["changing", "changed"] * 2
+
+
+async def test_what_policies_read_is_found_out_while_opa_fetches_them(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    """Until it is known, no decision is shared: it must not come on top of the fetching."""
+    opa.config = {"bundles": {"b": {"resource": RESOURCE}}}
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.running():
+        await until(lambda: bench.compiler.analysed)
+        assert bench.steps == ["changing"]
+        assert [*bench.compiler.analysed[-1].values()] == ["package a"]
