@@ -158,6 +158,7 @@ class Decisions(Section, frozen=True):
     """The decision stream: where the replicator serves it, where the remediator finds it."""
 
     listen: str = "127.0.0.1:9400"
+    board: bool = True  # a page to look at, /ui, and what it asks for
     url: str = "http://127.0.0.1:9400/v1/decisions"
     token_file: str | None = None
     cert_file: str | None = None
