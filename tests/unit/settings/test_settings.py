@@ -40,7 +40,7 @@ policies:
              data: openpolicyagent.org/data=opa}
   allow: {packages: [], builtins: []}
 placement: {path: io/k8s/federation/admission, resources: [replicasets]}
-decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
+decisions: {listen: "127.0.0.1:9400", board: true, url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
   cert_file: null, key_file: null, ca_file: null}
 remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
