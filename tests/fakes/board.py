@@ -165,6 +165,8 @@ class Board:
 async def served_board(board: Board) -> AsyncGenerator[Board]:
     """Serve it, with its history running, on the port that it had before or a free one."""
     address = ("127.0.0.1", board.port)
-    async with serving(board.app(), address, grace=0.05) as board.port:
-        async with running(board.history.follow(board.hub), patience=100.0):
-            yield board
+    async with (
+        serving(board.app(), address, grace=0.05) as board.port,
+        running(board.history.follow(board.hub), patience=100.0),
+    ):
+        yield board

@@ -40,8 +40,8 @@ policies:
              data: openpolicyagent.org/data=opa}
   allow: {packages: [], builtins: []}
 placement: {path: io/k8s/federation/admission, resources: [replicasets]}
-decisions: {listen: "127.0.0.1:9400", board: true, url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
-  cert_file: null, key_file: null, ca_file: null}
+decisions: {listen: "127.0.0.1:9400", board: true, token_file: null,
+  url: "http://127.0.0.1:9400/v1/decisions", cert_file: null, key_file: null, ca_file: null}
 remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
   sinks: {placement_decisions: {enabled: false, namespace: null}}
