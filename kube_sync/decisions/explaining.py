@@ -87,7 +87,7 @@ class Explaining:
 
 
 def rules(explanation: Iterable[str], modules: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return the rules that a trace names, those that applied first."""
+    """Return the rules that a trace names: those that applied first, and helpers last of these."""
     found: dict[tuple[str, int, str], bool] = {}
     for file, row, rule, exited in _steps(explanation):
         key = (file, row, rule)
@@ -95,7 +95,12 @@ def rules(explanation: Iterable[str], modules: Mapping[str, str]) -> tuple[Rule,
     whole = {file: _file(file, modules) for file, _, _ in found}
     shown = (Rule(whole[f], row, name, applied) for (f, row, name), applied in found.items())
     texts = (_with_text(rule, modules) for rule in shown)
-    return tuple(sorted(texts, key=lambda rule: (not rule.applied, rule.file, rule.row)))
+    return tuple(sorted(texts, key=_place))
+
+
+def _place(rule: Rule) -> tuple[object, ...]:
+    helper = rule.name.rpartition(".")[2].startswith("_")
+    return (not rule.applied, helper, rule.file, rule.row)
 
 
 def _with_text(rule: Rule, modules: Mapping[str, str]) -> Rule:
@@ -112,7 +117,8 @@ def _steps(explanation: Iterable[str]) -> Iterator[tuple[str, int, str, bool]]:
 
 
 def _file(shown: str, modules: Mapping[str, str]) -> str:
-    """Return the module that OPA means by a file name that it may have shortened."""
+    """Return the module that OPA means by a file name."""
+    shown = shown.removeprefix("/")  # as it is in a bundle
     if shown in modules or _SHORTENED not in shown:
         return shown
     start, _, end = shown.partition(_SHORTENED)

@@ -82,6 +82,7 @@ class Board:
         self.objects: dict[DataPath, Any] = {}
         self.explanation: list[str] = []
         self.result: Any = None
+        self.failing: Exception | None = None  # what OPA says to everything
         self.port = 0
 
     @property
@@ -119,6 +120,8 @@ class Board:
 
     async def get_data(self, path: DataPath) -> bytes | None:
         """Answer as OPA."""
+        if self.failing is not None:
+            raise self.failing
         if path == ("kubernetes", "clusters"):
             return json.dumps(self.clusters).encode()
         found = self.objects.get(path)
