@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
@@ -64,7 +65,7 @@ class BoardApi:
         self._held = held
         self._history = history
         self._stories = stories
-        self._stream = f"{DECISIONS}/{path}"
+        self._stream = f"{DECISIONS}/{quote(path)}"
         self._placements = placements
 
     def routes(self) -> list[web.RouteDef]:

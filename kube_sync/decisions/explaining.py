@@ -23,6 +23,7 @@ from kube_sync.opa.client import Explained
 
 LONGEST: Final = 8 << 20  # bytes of an explanation
 SECONDS: Final = 5.0
+WAITING: Final = 8  # questions at once; who comes later is told so
 
 # As OPA prints a trace with locations (topdown.PrettyTraceWithLocation):
 # `policies/placement/policy.rego:19     | | Exit data.io.k8s.federation.admission.errors`
@@ -69,19 +70,25 @@ class Explaining:
         self._opa = opa
         self._path = path
         self._turn = asyncio.Lock()
+        self._asking = 0
 
     async def explain(self, body: bytes, modules: Mapping[str, str]) -> Explanation:
         """Return how the object in `body`, as it was asked for, is decided on now.
 
         `modules` are the sources in force by id, to show the rows of.
         """
-        question = b'{"input":' + body + b"}"
-        async with self._turn:
-            try:
+        if self._asking >= WAITING:
+            return Explanation(failure="OPA is being asked about others, try again")
+        self._asking += 1
+        try:
+            async with self._turn:
+                question = b'{"input":' + body + b"}"
                 found = await self._opa.explain(self._path, question, LONGEST, SECONDS)
-                decision = _decision(bytes(found.result))
-            except SyncError as error:
-                return Explanation(failure=str(error))
+            decision = _decision(bytes(found.result))
+        except SyncError as error:
+            return Explanation(failure=str(error))
+        finally:
+            self._asking -= 1
         steps = await asyncio.to_thread(lambda: rules(found.explanation, modules))
         return Explanation(steps, decision)
 

@@ -203,10 +203,18 @@ async def test_replicator_that_began_again_is_followed_from_the_start(browser_ad
         async with served_board(board):
             await page.open(board.url)
             await page.until(_rows(also=".length === 3"))
+            board.decide("app-00000", {"cluster-01": 7}, cause="object")
+            await page.press("2")
+            await page.until(_in("changes", "app-00000"))
         other = Board()
         other.hub.instance, other.port = "another", board.port
         other.decide("only-one", {"cluster-00": 1})
         async with served_board(other):
+            await page.until('document.getElementById("state").dataset.state === "live"')
+            other.decide("only-one", {"cluster-09": 1}, cause="object")
+            await page.until(_in("changes", "only-one"))
+            assert "app-00000" not in await page.run("document.body.innerText")
+            await page.press("1")
             await page.until(_rows(also='.join() === "shop/only-one"'))
 
 

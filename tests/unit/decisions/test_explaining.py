@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.explaining import Explaining, Rule, rules
+from kube_sync.decisions.explaining import WAITING, Explaining, Rule, rules
 from kube_sync.errors import Retriable
 from kube_sync.opa.client import Explained
 
@@ -85,8 +85,11 @@ async def test_undefined_and_failures_are_told() -> None:
     assert "not an object" in str((await Explaining(malformed, "a").explain(b"{}", {})).failure)
 
 
-async def test_one_question_at_a_time() -> None:
+async def test_one_question_at_a_time_and_few_that_wait() -> None:
     opa = Opa(Explained())
     explaining = Explaining(opa, "a")
-    await asyncio.gather(*(explaining.explain(b"{}", {}) for _ in range(5)))
-    assert (len(opa.asked), opa.most) == (5, 1)
+    asked = (explaining.explain(b"{}", {}) for _ in range(WAITING + 2))
+    failures = [one.failure for one in await asyncio.gather(*asked)]
+    assert (len(opa.asked), opa.most) == (WAITING, 1)
+    assert failures[WAITING:] == ["OPA is being asked about others, try again"] * 2
+    assert (await explaining.explain(b"{}", {})).failure is None

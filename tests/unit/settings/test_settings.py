@@ -463,6 +463,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "placement.path": ("0123", "0123"),
     "placement.resources": ("[clusters]", ("clusters",)),
     "decisions.listen": ("127.0.0.1:1", "127.0.0.1:1"),
+    "decisions.board": ("false", False),
     "decisions.url": ("http://replicator:1/", "http://replicator:1/"),
     "decisions.token_file": ("/a", "/a"),
     "decisions.cert_file": ("/a", "/a"),
