@@ -27,6 +27,11 @@ RESUMED = "Kube-Sync-Resumed"  # the response header that says after which bookm
 SILENCE_SECONDS = 10.0  # at the latest after this long there is a sign of life
 
 _CHUNK = 500  # records in one write
+_HEADERS = {
+    "Content-Type": "application/x-ndjson",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
 _YES, _NO = ("", "1", "true"), ("0", "false")
 _POSITION = re.compile(r"([^:\s]+):([0-9]{1,18})")
 _HUB = web.AppKey("hub", DecisionHub)
@@ -124,7 +129,7 @@ async def _follow(subscription: Subscription, response: web.StreamResponse) -> w
 
 
 async def _begin(request: web.Request, since: tuple[str, int] | None) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    response = web.StreamResponse(headers=_HEADERS)
     if since is not None:
         response.headers[RESUMED] = f"{since[0]}:{since[1]}"
     await response.prepare(request)

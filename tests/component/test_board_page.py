@@ -228,6 +228,7 @@ async def test_token_is_asked_for_and_leaves_the_address_at_once(
     async with served_board(board), tab(browser_address) as page:
         await page.open(board.url)
         await page.until('document.getElementById("ask")?.open')
+        await page.until(_in("grid", "not known yet"))
         await page.shoot(SCREENSHOTS / "token.png")
         await page.type("wrong")
         await page.press("Enter")

@@ -22,7 +22,7 @@ from benchmarks.decisions import create_clusters, flip, load_policy
 from benchmarks.world import NAMESPACE, replicator
 from tests.fakes.browser import tab
 from tests.integration.test_pair import ROOT
-from tools.demo.fleet import POLICIES, replica_set
+from tools.demo.fleet import POLICIES, POLICY, replica_set
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 
@@ -215,8 +215,9 @@ async def _the_page_tells_who_decided(stack: RunningStack, bare: Bare, chromium:
         await page.until(_shows("grid", f"{NAMESPACE}/app"))
         await page.press("/", "Escape", "ArrowDown", "Enter")
         for text in (
-            f"{POLICIES}/placement/",  # a rule of it, with its row
-            "preferences",
+            # A rule of it, with its row, and what is written there.
+            f"{POLICIES}/placement/placement.rego:13",
+            _row_of_the_policy(13),
             "metadata.annotations",
             "cluster-0001",
             "the remediator does not answer",
@@ -231,6 +232,10 @@ async def _the_page_tells_who_decided(stack: RunningStack, bare: Bare, chromium:
         await page.shoot(ROOT / "build/screenshots/real-health.png")
         await flip(bare, inside=True)
         assert page.troubles == []
+
+
+def _row_of_the_policy(number: int) -> str:
+    return POLICY.read_text(encoding="utf-8").splitlines()[number - 1].strip()
 
 
 def _shows(element: str, text: str) -> str:
