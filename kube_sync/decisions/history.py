@@ -81,12 +81,16 @@ class History:
         *,
         kept: int = KEPT,
         seconds: float = SECONDS,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """Keep at most so many changes, for at most so long; `clock` tells Unix seconds."""
+        """Keep at most so many changes, for at most so long.
+
+        `clock` tells Unix seconds and never goes back; by default those of the start, and what has
+        gone by since.
+        """
         self._changes: deque[Change] = deque(maxlen=kept)
         self._seconds = seconds
-        self._clock = clock
+        self._clock = clock = clock or _steady()
         self._began = clock()
         self._dropped_at: float | None = None  # the time of the last that was pushed out by others
         self._number = 0
@@ -187,3 +191,8 @@ class History:
         oldest = self._clock() - self._seconds
         while self._changes and self._changes[0].time < oldest:
             self._changes.popleft()
+
+
+def _steady() -> Callable[[], float]:
+    start = time.time() - time.monotonic()
+    return lambda: start + time.monotonic()

@@ -82,6 +82,7 @@ class Board:
         self.objects: dict[DataPath, Any] = {}
         self.explanation: list[str] = []
         self.result: Any = None
+        self.targets: tuple[Resource, ...] = (REPLICASETS,)
         self.failing: Exception | None = None  # what OPA says to everything
         self.port = 0
 
@@ -149,7 +150,7 @@ class Board:
             self,
             explaining,
             self.read_held,
-            lambda: (REPLICASETS,),
+            lambda: self.targets,
             "kubernetes",
         )
         api = BoardApi(

@@ -167,8 +167,17 @@ async def test_part_of_a_story_that_is_not_there_says_why(board: Board, client: 
     board.decide("web", {"c2": 1}, cause="data")
     board.policies.reads = None
     assert "no policies are in force" in (await client.get(_story()))["inputs_failure"]
+    story = {**(await client.get(_story()))}
+    assert story["rules_failure"] is None
+    board.objects["kubernetes", "replicasets", "shop", "web"] = {"metadata": {"annotations": 1}}
+    board.policies.reads = Board().policies.reads
+    assert (await client.get(_story()))["inputs"][0]["value"] is None
+    board.objects["kubernetes", "replicasets", "shop", "web"] = ["odd"]
+    assert (await client.get(_story()))["inputs_failure"] == "the object cannot be read"
     board.failing = Retriable("OPA is away")
     assert (await client.get(_story()))["inputs_failure"] == "OPA is away"
+    board.targets = ()
+    assert "not about this resource" in (await client.get(_story()))["inputs_failure"]
 
 
 async def test_story_of_what_is_gone_is_its_history(board: Board, client: Client) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+
+import pytest
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
@@ -115,6 +118,16 @@ def test_reader_that_began_afresh_finds_what_ended_meanwhile() -> None:
     history.take(_record("a", EU))
     history.take(BookmarkRecord(5, "me"))
     assert _steps(history.after().changes) == [("b", EU, None, True)]
+
+
+def test_time_of_day_that_jumps_takes_no_change_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = History(seconds=60.0)
+    history.take(_record("a", EU, "object"))
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600.0)
+    history.take(_record("b", EU, "object"))
+    first, second = history.after().changes
+    assert 0 <= second.time - first.time < 60
 
 
 async def test_history_follows_a_hub_even_one_that_it_falls_behind_of() -> None:
