@@ -80,6 +80,8 @@ async def test_board_shows_workloads_by_clusters_with_weights(browser_address: s
         await page.until('document.documentElement.dataset.theme === "dark"')
         dark = await page.shoot(SCREENSHOTS / "board-dark.png")
         assert light != dark
+        await page.press("t")
+        assert await page.run("document.documentElement.dataset.theme") == "light"
 
 
 async def test_change_is_seen_on_the_board_and_among_the_changes(browser_address: str) -> None:
@@ -195,6 +197,56 @@ async def test_lost_stream_is_said_and_resumed_where_it_was(browser_address: str
             await page.until(_in("grid", "90%"))
             assert any(url.endswith(f"since=5f0c%3A{seq}") for url in page.requests)
             assert await page.run('document.getElementById("banner").hidden')
+
+
+async def test_stream_that_is_silent_for_long_is_lost(browser_address: str) -> None:
+    async with served_board(_fleet(3, 2)) as board, tab(browser_address) as page:
+        await page.before(
+            "const later = window.setTimeout;"
+            "window.setTimeout = (f, ms) => later(f, ms === 30000 ? 300 : ms);"
+        )
+        await page.open(board.url)
+        await page.until(_in("banner", "it was silent for 30 s"))
+        await page.until(_rows(also=".length === 3"))
+
+
+async def test_replicator_of_another_version_is_no_longer_believed(browser_address: str) -> None:
+    async with served_board(_fleet(3, 2)) as board, tab(browser_address) as page:
+        await page.before(
+            "const parse = JSON.parse;"
+            "JSON.parse = (text) =>"
+            " ({ ...parse(text), ...(text.includes('bookmark') && { v: 2 }) });"
+        )
+        await page.open(board.url)
+        await page.until('document.getElementById("state").dataset.state === "stopped"')
+        await page.until(_in("banner", "another version"))
+
+
+async def test_keyboard_reaches_every_view_and_the_clusters(browser_address: str) -> None:
+    board = _fleet(20, 30)
+    async with _shown(browser_address, board) as page:
+        await page.until(_rows(also=".length > 10"))
+        await page.run('document.getElementById("tab-board").focus()')
+        for name in ("changes", "held", "health", "board"):
+            await page.press("ArrowRight")
+            assert await page.run("document.activeElement.dataset.view") == name
+            assert await page.run(f'document.getElementById("{name}").hidden') is False
+        await page.press("/", "Escape")
+        await page.press("Home", control=True)
+        await page.press("End", "ArrowUp")
+        active = 'document.getElementById("grid").getAttribute("aria-activedescendant")'
+        await page.until(f'{active} === "c-30"')
+        await page.press("Enter")
+        await page.until(_in("panel", "region"))
+        assert await page.run('document.getElementById("panel-title").innerText') == "cluster-29"
+        await page.press("Enter")  # on its button to close
+        assert await page.run('document.getElementById("panel").hidden')
+        await page.press("ArrowDown", "PageDown", "Home")
+        await page.until(f'{active}.startsWith("r-")')
+        await page.press("?")
+        assert await page.run('document.getElementById("keys").open')
+        await page.press("Escape")
+        assert not await page.run('document.getElementById("keys").open')
 
 
 async def test_replicator_that_began_again_is_followed_from_the_start(browser_address: str) -> None:

@@ -130,6 +130,10 @@ class Page:
         """Go to an address."""
         await self.ask("Page.navigate", url=url)
 
+    async def before(self, script: str) -> None:
+        """Run a script in each document before its own."""
+        await self.ask("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     async def run(self, script: str) -> Any:
         """Return the value of an expression, awaited where it is a promise."""
         said = await self.ask(
@@ -142,7 +146,9 @@ class Page:
         """Return the first value of an expression that counts as true."""
         value, end = None, time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            if value := await self.run(script):
+            # What is not there yet, as while a page is loaded, is not true yet.
+            soft = f"(() => {{ try {{ return ({script}); }} catch {{ return null; }} }})()"
+            if value := await self.run(soft):
                 return value
             await asyncio.sleep(0.03)
         shown = await self.run("document.body.innerText.slice(0, 600)")
