@@ -7,7 +7,6 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-STACK ?= processes
 # So many test files at a time, each on servers of its own: most of their time is waiting.
 WORKERS ?= 2
 # Code whose every line and branch is tested.
@@ -32,13 +31,13 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	touch $@
 
 demo: setup ## Tell the story on a real API server and OPA (STACK=compose: in containers)
-	@$(BIN)/python -m tools.demo up --stack $(STACK)
+	@$(BIN)/python -m tools.demo up --stack $(or $(STACK),processes)
 
 demo-policy-sync: setup ## Tell how policies come from a hub to its spokes, on three real API servers
 	@$(BIN)/python -m tools.demo policy-sync
 
-up: setup ## Start the docker-compose stack
-	@$(BIN)/python -m tools.servers compose up
+up: setup ## Start the docker-compose stack (STACK=processes: without containers)
+	@$(BIN)/python -m tools.demo start --stack $(or $(STACK),compose)
 
 down: ## Remove what demos and up left running
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m tools.demo down
@@ -63,8 +62,9 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
 	done
 	$$opa check --strict kube_sync/opa/inspect.rego
-	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac manifests/overlays/minimal manifests/overlays/production manifests/overlays/hub manifests/overlays/spoke; do $$kustomize build "$$folder" >/dev/null; done
+	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac manifests/components/prometheus-rules manifests/components/grafana-dashboards manifests/overlays/minimal manifests/overlays/production manifests/overlays/hub manifests/overlays/spoke; do $$kustomize build "$$folder" >/dev/null; done
 	$(BIN)/python -m tools.observing --check || { echo "make check: run $(BIN)/python -m tools.observing" >&2; exit 1; }
+	$(BIN)/python -m tools.documenting --check || { echo "make check: run $(BIN)/python -m tools.documenting" >&2; exit 1; }
 	if promtool=$$($(BIN)/python -m tools.servers path promtool); then
 		$$promtool check rules manifests/prometheus/rules.yaml >/dev/null
 		$$promtool test rules manifests/prometheus/rules_test.yaml >/dev/null

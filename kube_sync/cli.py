@@ -30,6 +30,7 @@ from kube_sync.settings import (
     CONFIG_ENV,
     Source,
     effective,
+    explained,
     fields,
     load_settings,
     parse_listen,
@@ -124,6 +125,13 @@ def _parser() -> argparse.ArgumentParser:
     config = _command(commands, "config", what, _config)
     config.add_argument(
         "--variables", action="store_true", help="list the environment variable of each field"
+    )
+    config.add_argument(
+        "--explain",
+        nargs="?",
+        const="",
+        metavar="KEY",
+        help="say what a key is for, as in admission.engine, or what each of them is for",
     )
     provisioning.declare(_command(commands, "provision", provisioning.WHAT, _provision))
     what = "make a certificate authority and a server certificate"
@@ -343,6 +351,8 @@ def _checked(check: Coroutine[Any, Any, Answer]) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> int:
+    if arguments.explain is not None:  # whatever the file says
+        return _answered(explained(arguments.explain or None), ())
     settings = load_settings(arguments.config, os.environ)
     if arguments.variables:
         for field in fields():

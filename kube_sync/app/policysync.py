@@ -15,9 +15,14 @@ from typing import Final, NoReturn
 
 from kube_sync.app.context import Context
 from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
+from kube_sync.observability import metrics
+from kube_sync.policysync import window
+from kube_sync.policysync.bodies import Bodies
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
@@ -38,6 +43,7 @@ from kube_sync.policysync.hubstate import (
 )
 from kube_sync.policysync.letthrough import approved_in
 from kube_sync.policysync.looking import Look, look
+from kube_sync.policysync.news import News
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.permissions import Permissions
 from kube_sync.policysync.placement import PLACEMENT_DECISIONS
@@ -47,7 +53,9 @@ from kube_sync.policysync.sending import sending
 from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
+from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
 from kube_sync.runtime.services import Service
 
@@ -60,7 +68,7 @@ def policy_sync(context: Context) -> list[Service]:
     parts = _Parts(context)
     services = parts.followed_of_hub()
     services += [parts.followed.run, parts.permissions.run, parts.classes.run]
-    services += [parts.lease.run, parts.hub.look, *[parts.hub.work] * WORKERS]
+    services += [parts.recorder.run, parts.lease.run, parts.hub.look, *[parts.hub.work] * WORKERS]
     if parts.direct is not None:
         services += parts.followed_of_spokes(parts.direct)
     context.readiness.met("start")
@@ -78,7 +86,10 @@ class _Parts:
         self._downstream = Downstream(settings.namespace_prefix)
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = context.settings.coordination.namespace
-        self.lease = Lease(kube, namespace, LEASE, identity, needed=True, news=self._lead)
+        self.lease = Lease(
+            kube, namespace, LEASE, identity, needed=True, news=self._lead, notes=self._notes
+        )
+        self._brakes = brakes_of(settings)
         writing = sending(lambda: self.lease.remaining)
         self.state = HubState(Listeners(self._policy, self._class, self._kinds))
         self.placers = Placers(writing)
@@ -88,19 +99,26 @@ class _Parts:
         for name in settings.placers:
             self._add(name)
         telling = Telling(kube, writing)
-        self.classes = Classes(self.state, telling, lambda: self.lease.held)
+        reporter = Reporter(CONTROLLER, socket.gethostname())
+        self.recorder = EventRecorder(kube, reporter, metrics.policy_sync_events)
+        news = News(self.recorder.occurred, self.state.kind)
+        self.classes = Classes(self.state, telling, lambda: self.lease.held, news)
         self.permissions = Permissions(kube, self.state)
         self.followed = FollowedPolicies(
-            self.state, partial(KubeCollection, kube), self._note_kind, self.permissions.heard
+            self.state,
+            partial(KubeCollection, kube, deep=True),
+            self._note_kind,
+            self.permissions.heard,
         )
         self.hub = Hub(
             self.state,
             self.placers,
-            brakes_of(settings),
+            self._brakes,
             PolicyStatus(kube, self.state, telling, self._downstream),
             self.lease,
             Facts(self._look, self._currency.stale, self._approved),
             context.readiness.noted,
+            news=news,
             grace=settings.grace_seconds,
             clock=self._clock,
         )
@@ -157,7 +175,7 @@ class _Parts:
             self.placers.add(Way(self.ocm, self._is_managed))
         else:
             self.direct = DirectPlacer(self._heard, self._came)
-            self.placers.add(Way(self.direct, self._has_secret))
+            self.placers.add(Way(self.direct, self._has_secret, apart=True))
 
     def _reflected(
         self,
@@ -182,7 +200,12 @@ class _Parts:
                 readiness.waiting(name, reason)
 
         source = KubeCollection(
-            self._context.kube, gvr, namespace=namespace, label_selector=selector
+            self._context.kube,
+            gvr,
+            namespace=namespace,
+            label_selector=selector,
+            # What is there and cannot be read is held as such: nobody takes it for one gone.
+            deep=isinstance(store, Bodies),
         )
         return Reflector(name, source, store, report, behind=current).run
 
@@ -211,8 +234,14 @@ class _Parts:
         return approved_in(self.state, self._clock())
 
     def _lead(self) -> None:
+        # Before it weighs anything, and before the Lease is written again.
+        said = self.lease.annotations.get(WINDOW, "")
+        self._brakes.recall(window.read(said, self._clock()))
         self.hub.wake()
         self.classes.look_at_all()
+
+    def _notes(self) -> dict[str, str]:
+        return {WINDOW: window.written(self._brakes.let_go)}
 
     def _policy(self, policy: PolicyId) -> None:
         self.hub.add(policy)

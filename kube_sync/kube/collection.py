@@ -2,8 +2,9 @@
 
 Keeps true: an object's JSON passes through as bytes, with `apiVersion` and `kind` put into it
 where a LIST of a built-in kind leaves them out; a torn last line is never an event; an object
-whose metadata cannot be read is left out, with a log line, and delays no other. It does not decide
-when to list or to watch: the Reflector does.
+whose metadata cannot be read, or that is nested too deeply to be read at all, is left out, with a
+log line and a count, and delays no other. It does not decide when to list or to watch: the
+Reflector does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import structlog
 
 from kube_sync.errors import Retriable
 from kube_sync.kube.client import KubeClient, Silent, Status, failure
+from kube_sync.kube.nesting import is_cut, shallow
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -48,6 +51,7 @@ class Item:
     uid: str
     version: ResourceVersion
     body: bytes  # JSON
+    whole: bool = True  # else it is nested too deeply, and `body` has its metadata alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,13 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None
     apiVersion: str = ""  # noqa: N815 - as on the wire
     kind: str = ""
+    cut: bool = msgspec.field(default=False, name="kube-sync cut")  # ours: no API has it
 
 
 class _WatchEvent(msgspec.Struct):
     type: str
     object: msgspec.Raw
+    cut: bool = msgspec.field(default=False, name="kube-sync cut")
 
 
 class _ReadAhead:
@@ -161,12 +167,18 @@ class KubeCollection:
         metadata_only: bool = False,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        deep: bool = False,
         ahead: int = _AHEAD_BYTES,
         jitter: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ahead` is how many bytes of pages may wait to be worked on, but for the last page."""
+        """`ahead` is how many bytes of pages may wait to be worked on, but for the last page.
+
+        `deep`: objects that are nested too deeply are given too, not `whole`.
+        """
         self._client = client
+        self._resource = str(gvr)
+        self._deep = deep
         self._path = gvr.path(namespace)
         self._metadata_only = metadata_only
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -186,7 +198,7 @@ class KubeCollection:
         try:
             while (page := await ahead.next()) is not None:
                 prefix = _type_prefix(page)
-                read = (self._readable(raw, prefix) for raw in page.items or ())
+                read = (self._readable(raw, prefix, cut=page.cut) for raw in page.items or ())
                 items = [item for item in read if item is not None]
                 yield Page(items, ResourceVersion(page.metadata.resourceVersion))
         finally:
@@ -226,17 +238,39 @@ class KubeCollection:
                 async with aclosing(_lines(content, self._clock)) as lines:
                     async for line, arrived in lines:
                         event = _event(line)
-                        if (item := self._readable(event.object)) is not None:
+                        raw, gone = event.object, event.type == "DELETED"
+                        if (item := self._readable(raw, cut=event.cut, gone=gone)) is not None:
                             bookmark = event.type == "BOOKMARK"
                             held = None if bookmark else item
                             yield Event(event.type, item.version, held, arrived)
 
-    def _readable(self, raw: msgspec.Raw, prefix: bytes = b"") -> Item | None:
+    def _readable(
+        self, raw: msgspec.Raw, prefix: bytes = b"", *, cut: bool, gone: bool = False
+    ) -> Item | None:
+        """Read an object; `cut`: something of its page was cut; `gone`: its name will do."""
         try:
-            return _item(raw, prefix)
+            if not (cut and is_cut(bytes(raw))):
+                return _item(raw, prefix)
         except msgspec.DecodeError as error:
-            log.warning("object_left_out", path=self._path, error=str(error))
+            self._left_out("malformed", error=str(error))
             return None
+        except RecursionError:
+            pass  # it could just be skipped over, but not be read
+        return self._nested(raw, gone=gone)
+
+    def _nested(self, raw: msgspec.Raw, *, gone: bool) -> Item | None:
+        try:
+            item = _stub(shallow(bytes(raw)))
+        except msgspec.DecodeError as error:
+            self._left_out("malformed", error=str(error))
+            return None
+        if not gone:
+            self._left_out("nested", key=str(item.key))
+        return item if self._deep or gone else None
+
+    def _left_out(self, reason: str, **more: str) -> None:
+        metrics.objects_left_out.labels(self._resource, reason).inc()
+        log.warning("object_left_out", path=self._path, reason=reason, **more)
 
 
 def outside_of(namespaces: Iterable[str], field_selector: str | None = None) -> str | None:
@@ -247,10 +281,14 @@ def outside_of(namespaces: Iterable[str], field_selector: str | None = None) -> 
 
 def _decode_page(body: bytes) -> _Page:
     try:
-        return _pages.decode(body)
+        with suppress(RecursionError):
+            return _pages.decode(body)
+        page = _pages.decode(shallow(body))
+        page.cut = True
     except (msgspec.DecodeError, RecursionError) as error:
         msg = f"a LIST answer is not a list: {error}"
         raise Retriable(msg) from error
+    return page
 
 
 def _type_prefix(page: _Page) -> bytes:
@@ -274,10 +312,19 @@ def _item(raw: msgspec.Raw, prefix: bytes) -> Item:
     )
 
 
+def _stub(raw: bytes) -> Item:
+    """Return an object of which nothing but its metadata is kept."""
+    metadata = _objects.decode(raw).metadata
+    key = ObjectKey(sys.intern(metadata.namespace), metadata.name)
+    body = msgspec.json.encode({"metadata": metadata})
+    version = ResourceVersion(metadata.resourceVersion)
+    return Item(key, metadata.uid, version, body, whole=False)
+
+
 def _event(line: bytes) -> _WatchEvent:
     """Read one line of a WATCH. Raises SyncError, as an ERROR event says."""
     try:
-        event = _events.decode(line)
+        event = _watched(line)
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             raise failure(status.code, bytes(event.object))
@@ -285,6 +332,15 @@ def _event(line: bytes) -> _WatchEvent:
         msg = f"a WATCH line is not an event: {error}"
         raise Retriable(msg) from error
     return event
+
+
+def _watched(line: bytes) -> _WatchEvent:
+    try:
+        return _events.decode(line)
+    except RecursionError:
+        event = _events.decode(shallow(line))
+        event.cut = True
+        return event
 
 
 async def _lines(

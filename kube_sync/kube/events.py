@@ -43,6 +43,7 @@ class Occurrence:
     reason: str
     action: str
     note: str  # see `cut`
+    warns: bool = True  # somebody has to look at it
 
     @property
     def namespace(self) -> str:
@@ -83,7 +84,7 @@ async def create_event(
     last: datetime,
     count: int,
 ) -> None:
-    """Create a Warning. Raises SyncError; Conflict where there is one of that name."""
+    """Create an Event. Raises SyncError; Conflict where there is one of that name."""
     event: dict[str, Any] = {
         "apiVersion": f"{EVENTS.group}/{EVENTS.version}",
         "kind": "Event",
@@ -91,7 +92,7 @@ async def create_event(
         "eventTime": _micro_time(first),
         "reportingController": reporter.controller,
         "reportingInstance": reporter.instance,
-        "type": "Warning",
+        "type": "Warning" if occurrence.warns else "Normal",
         "reason": occurrence.reason,
         "action": occurrence.action,
         "note": occurrence.note,

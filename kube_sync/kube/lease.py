@@ -6,6 +6,9 @@ so that no other machine's wall clock can take the Lease away or keep it; every 
 the resourceVersion that was read; and a holder stops believing in itself well before anybody else
 may take over. It never ends but by cancellation, and then hands over at once.
 
+Its annotations stay as they are but for those that the holder keeps on it, which whoever takes it
+over has read by then: what they are to hand to each other.
+
 Where there can be no Lease at all (its namespace is missing, or the API server does not grant it)
 it counts as held, after one warning: for work that may be done twice, as writing a status is. For
 work that may not, `needed` says that without a Lease nobody holds it. An API server that cannot be
@@ -17,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -54,6 +57,7 @@ class _Record(msgspec.Struct, omit_defaults=True):
 
 class _Metadata(msgspec.Struct):
     resourceVersion: str = ""  # noqa: N815
+    annotations: dict[str, str] | None = None
 
 
 class _Lease(msgspec.Struct):
@@ -73,13 +77,15 @@ class Lease:
         *,
         needed: bool = False,
         news: Callable[[], None] = lambda: None,
+        notes: Callable[[], Mapping[str, str]] = dict,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`identity` is of this process alone; `news` is called when `held` becomes true.
 
-        `needed`: where there can be no Lease it is not held.
+        `needed`: where there can be no Lease it is not held. `notes`, which is asked only after
+        `news` was called, are annotations to be kept on it from then on; "" for none.
         """
         self._client = client
         self._namespace = namespace
@@ -87,10 +93,12 @@ class Lease:
         self._identity = identity
         self._needed = needed
         self._news = news
+        self._notes = notes
         self._backoff = backoff or Backoff(_INTERVAL, _INTERVAL)
         self._clock = clock
         self._now = now
         self._seen: tuple[str, _Record] | None = None  # the last record, with its version
+        self._annotations: Mapping[str, str] = {}
         self._seen_at = 0.0  # when it was first seen as it is
         self._held_until: float | None = None
         self._without: str | None = None  # why there can be no Lease
@@ -112,6 +120,11 @@ class Lease:
     def holder(self) -> str | None:
         """Who was last seen to hold it, None: nobody."""
         return (self._seen[1].holderIdentity or None) if self._seen else None
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Its annotations as they were last seen: when `news` is called, of who held it before."""
+        return self._annotations
 
     @property
     def lacking(self) -> str | None:
@@ -150,9 +163,10 @@ class Lease:
         started = self._clock()
         found = await self._read()
         if found is None:
-            await self._write("POST", "", self._renewed(_Record()))
+            await self._write("POST", "", self._renewed(_Record()), {})
         elif self._may_take(found.spec):
-            await self._write("PUT", found.metadata.resourceVersion, self._renewed(found.spec))
+            record, notes = self._renewed(found.spec), self._kept(found.spec)
+            await self._write("PUT", found.metadata.resourceVersion, record, notes)
         else:
             self._held_until = None
             return
@@ -172,6 +186,7 @@ class Lease:
         except msgspec.DecodeError as error:
             msg = f"what answers is no Lease: {error}"
             raise Retriable(msg) from error
+        self._annotations = found.metadata.annotations or {}
         seen = (found.metadata.resourceVersion, found.spec)
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
@@ -196,14 +211,25 @@ class Lease:
             leaseTransitions=transitions + (not ours and old != _Record()),
         )
 
-    async def _write(self, method: str, version: str, record: _Record) -> None:
+    async def _write(
+        self, method: str, version: str, record: _Record, notes: Mapping[str, str]
+    ) -> None:
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
         if version:
             metadata["resourceVersion"] = version
+        if notes:
+            metadata["annotations"] = notes
         group_version = f"{LEASES.group}/{LEASES.version}"
         body = {"apiVersion": group_version, "kind": "Lease", "metadata": metadata, "spec": record}
         path = LEASES.path(self._namespace, None if method == "POST" else self._name)
         await self._client.request(method, path, body=msgspec.json.encode(body))
+
+    def _kept(self, record: _Record) -> dict[str, str]:
+        """Return the annotations that it is to have, in place of those that it was read with."""
+        # Who has not been told yet that the Lease is held knows less than what is on it.
+        ours = self._told and record.holderIdentity == self._identity
+        notes = self._notes() if ours else {}
+        return {name: said for name, said in {**self._annotations, **notes}.items() if said}
 
     async def _release(self) -> None:
         """Leave the Lease to whoever comes first; it is read again, since a write may be lost."""
@@ -212,9 +238,10 @@ class Lease:
             async with asyncio.timeout(_RELEASE):
                 found = await self._read()
                 if found is not None and found.spec.holderIdentity == self._identity:
+                    notes = self._kept(found.spec)
                     found.spec.holderIdentity = ""
                     found.spec.renewTime = _micro_time(self._now())
-                    await self._write("PUT", found.metadata.resourceVersion, found.spec)
+                    await self._write("PUT", found.metadata.resourceVersion, found.spec, notes)
                     log.info("lease_released", lease=self._name)
         except (SyncError, TimeoutError) as error:
             log.info("lease_not_released", lease=self._name, error=str(error) or "no answer")

@@ -29,6 +29,11 @@ reflector_events = Counter(
 reflector_failures = Counter(
     "kube_sync_reflector_failures_total", "LISTs and WATCHes that failed", ["resource"]
 )
+objects_left_out = Counter(
+    "kube_sync_objects_left_out_total",
+    "Objects that could not be read, each time that they came: malformed, or nested too deeply",
+    ["resource", "reason"],
+)
 config_valid = Gauge(
     "kube_sync_config_valid", "1 while the configuration file is in force as it is, else 0"
 )
@@ -264,6 +269,12 @@ policy_sync_writes = Counter(
     "Steps of policy sync that write: apply, leave (mark), remove, status, annotations, class;"
     " by outcome",
     ["operation", "outcome"],
+)
+policy_sync_events = Counter(
+    "kube_sync_policy_sync_events_total",
+    "Events of removals that are held and of kinds that are refused, by what became of them: as"
+    " kube_sync_admission_events_total",
+    ["outcome"],
 )
 policy_sync_reconcile_seconds = Histogram(
     "kube_sync_policy_sync_reconcile_seconds",

@@ -47,11 +47,12 @@ def aggregate(
     placed: Mapping[str, Placed],
     others: Iterable[str] = (),
     troubles: Mapping[str, str] | None = None,
+    cut: Iterable[str] = (),
 ) -> tuple[Said, ...]:
     """Return the conditions of a policy, none for one that no spoke is to have.
 
     `others` are references of the policy that are not synced; `troubles`, by cluster, what keeps a
-    copy from being placed.
+    copy from being placed, and `cut` what of all this is not in the policy's annotations.
     """
     if not wanted.concerned:
         return ()
@@ -61,7 +62,8 @@ def aggregate(
         for condition in CONDITIONS
         if _is_told(condition, wanted.copies, placed)
     ]
-    return (_synced(wanted, placed, tuple(others), troubles or {}), *found)
+    notes = [*cut], [f"not synced: {one}" for one in others]
+    return (_synced(wanted, placed, notes, troubles or {}), *found)
 
 
 def extra_values(
@@ -165,7 +167,7 @@ def _listed(clusters: list[str]) -> str:
 def _synced(
     wanted: Desired,
     placed: Mapping[str, Placed],
-    others: tuple[str, ...],
+    told: tuple[list[str], list[str]],
     troubles: Mapping[str, str],
 ) -> Said:
     stands = {
@@ -177,7 +179,9 @@ def _synced(
         for status in _STATUSES
     }
     unread = of["True"]
-    open_, notes = [*of["False"], *of["Unknown"]], [f"not synced: {one}" for one in others]
+    cut, notes = told
+    # First: of very many entries the last are left out.
+    open_ = [*cut, *of["False"], *of["Unknown"]]
     if wanted.problems:
         return _said("False", "PlacementUnknown", [*wanted.problems, *open_, *notes, *unread])
     if of["False"]:
@@ -186,7 +190,7 @@ def _synced(
         return _said("Unknown", "Pending", [*open_, *notes, *unread])
     if not stands:
         return _said("False", "NoClusters", ["its Gateways are placed on no cluster", *notes])
-    return _said("True", "Synced", [f"synced to {_listed(sorted(stands))}", *notes, *unread])
+    return _said("True", "Synced", [f"synced to {_listed(sorted(stands))}", *cut, *notes, *unread])
 
 
 def _standing(copy: Copy, one: Placed | None) -> _Answer | None:

@@ -1,12 +1,14 @@
 """What a hub's policy carries about its copies.
 
 Keeps true: the same copies are the same bytes, so that nothing is written where nothing changed;
-a policy without copies carries nothing. What spokes say is bounded: an object's annotations are.
+a policy without copies carries nothing. Both are bounded, since an object's annotations are, and
+what does not fit is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -23,13 +25,21 @@ _sorted = msgspec.json.Encoder(order="sorted")
 Values = Mapping[str, str | int | bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Annotations of a policy (None: it has no such one), and what did not fit in them."""
+
+    annotations: Mapping[str, str | None]
+    cut: tuple[str, ...] = ()
+
+
 def placed_annotations(
     policy: PolicyId,
     clusters: Iterable[str],
     values: Mapping[str, Values],
     downstream: Downstream,
-) -> dict[str, str | None]:
-    """Return the annotations of a policy with copies on clusters; None: it has no such one.
+) -> Notes:
+    """Return the annotations of a policy with copies on clusters.
 
     `values` are the extra status fields by cluster.
     """
@@ -38,35 +48,34 @@ def placed_annotations(
         {"cluster": cluster, "name": policy.name, "namespace": namespace}
         for cluster in sorted(clusters)
     ]
-    return {
-        PLACED: _placed(listed) if listed else None,
-        STATUS: _bounded(values) if values else None,
+    places = _fitting((_sorted.encode(one).decode() for one in listed), _MOST_PLACED)
+    said = _fitting(_told(values), _MOST)
+    cut = [
+        f"the annotation {name} has room for {len(kept)} of {of} clusters"
+        for name, kept, of in ((PLACED, places, len(listed)), (STATUS, said, len(values)))
+        if len(kept) < of
+    ]
+    found = {
+        PLACED: f"[{','.join(places)}]" if listed else None,
+        STATUS: f"{{{','.join(said)}}}" if values else None,
     }
+    return Notes(found, tuple(cut))
 
 
-def _placed(listed: Iterable[Mapping[str, str]]) -> str:
-    """Return as many copies as there is room for, in the order of their clusters."""
+def _fitting(entries: Iterable[str], most: int) -> list[str]:
+    """Return as many entries as there is room for, in their order."""
     kept: list[str] = []
     size = 2
-    for one in listed:
-        entry = _sorted.encode(one).decode()
+    for entry in entries:
         size += len(entry.encode()) + 1
-        if size > _MOST_PLACED:
+        if size > most:
             break
         kept.append(entry)
-    return "[" + ",".join(kept) + "]"
+    return kept
 
 
-def _bounded(values: Mapping[str, Values]) -> str:
-    """Return as many clusters as there is room for, in the order of their names."""
-    kept: list[str] = []
-    size = 2
+def _told(values: Mapping[str, Values]) -> Iterator[str]:
     for cluster, fields in sorted(values.items()):
         # Cut so that the same text is always cut alike.
         short = {k: v[:_TEXT] if isinstance(v, str) else v for k, v in fields.items()}
-        entry = _sorted.encode({cluster: short}).decode()[1:-1]
-        size += len(entry.encode()) + 1
-        if size > _MOST:
-            break
-        kept.append(entry)
-    return "{" + ",".join(kept) + "}"
+        yield _sorted.encode({cluster: short}).decode()[1:-1]

@@ -133,7 +133,7 @@ def _is_older(one: Body, other: Body) -> bool:
 def decoded(item: Item) -> Body | None:
     """Return an object without what others manage of it, None for what cannot be read."""
     try:
-        body = _bare(msgspec.json.decode(item.body))
+        body = _bare(msgspec.json.decode(item.body)) if item.whole else _unreadable(item)
     except msgspec.DecodeError:
         body = None
     except RecursionError:

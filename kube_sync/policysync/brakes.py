@@ -12,7 +12,9 @@ How it is used, by a reconciler that takes one policy at a time:
 
 What waits, waits until it is fewer, or until it is approved and has been unwanted for the grace:
 time alone makes nothing of it. The time that a copy is marked with is since when it is not wanted
-plus the grace, so that after a restart an approval still names the same removals.
+plus the grace, so that after a restart an approval still names the same removals. What went within
+the window is told by `let_go`, and to the brakes of the next process by `recall`: it is one removal
+whoever does it.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from kube_sync.policysync.copies import CopyKey, PolicyId
-from kube_sync.safety import Fleet, Held, Holding, Limits, Stale
+from kube_sync.policysync.window import LetGo
+from kube_sync.safety import Held, Holding, Limits, Stale
 from kube_sync.safety.approvals import Approvals, Step
-from kube_sync.safety.assessment import allowed, judge_fleet
+from kube_sync.safety.assessment import allowed
 from kube_sync.settings import PolicySync
 
 _LOOKS_SECONDS = 1.0
@@ -115,6 +118,17 @@ class Brakes:
                 begun = now if one.leaving is None else one.leaving - self._grace
                 self._since[key] = int(min(begun, now))
 
+    @property
+    def let_go(self) -> LetGo:
+        """What was let go within the window without an approval, when, and what it stood on."""
+        return self._let
+
+    def recall(self, let: LetGo) -> None:
+        """Take in what other processes let go: it counts as what this one did."""
+        for key, one in let.items():
+            if key not in self._let or self._let[key][0] < one[0]:
+                self._let[key] = one
+
     def weigh(self, stale: Iterable[Stale], approved: Collection[str], now: float) -> Weighed:
         """Weigh all that is not wanted together.
 
@@ -155,6 +169,11 @@ class Brakes:
         # A mark of a grace that was shorter then is kept to.
         at = begun if standing.at_once else min(begun + self._grace, standing.leaving or inf)
         return float(at)
+
+    def approval(self, key: CopyKey) -> str:
+        """Return the approved name that lets a removal through, "" where there is none."""
+        step = self._weighed.get(key)
+        return (self._approvals.of(key, step) or "") if step else ""
 
     def _hold(self, key: CopyKey, held: Held, now: float) -> Held:
         since = self._held[key].since if key in self._held else now
@@ -228,5 +247,8 @@ def _not_current(stale: Iterable[Stale], limits: Limits) -> Held | None:
     if worst.age == inf:
         reason = f"{worst.source}: not known yet: {worst.reason}"
         return Held("fleet", reason, f"{worst.source}: known")
-    # How many clusters there are is told by the sources, and not to be judged here.
-    return judge_fleet(Fleet(0, 1, 1, epoch_matches=True, stale=worst), limits)
+    if limits.stale is None or worst.age <= limits.stale:
+        return None
+    # Without its age: what is told of it stays as it is, and is written once.
+    reason = f"{worst.source}: not current for more than {limits.stale:.0f} s: {worst.reason}"
+    return Held("fleet", reason, f"{worst.source}: current again")

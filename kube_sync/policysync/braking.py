@@ -18,6 +18,8 @@ from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.plan import Apply, Leave, Plan, Remove, Step
 from kube_sync.safety import Held
 
+# What says that a cluster is there: of many that are gone at once, it may be that which is wrong.
+_CLUSTERS: Final = frozenset(["ManagedClusters"])
 _NAMELESS: Final = frozenset(["copies that name no Gateway"])
 
 
@@ -28,6 +30,10 @@ class Takes(Protocol):
         """Return from when on a copy may be removed (Unix seconds), or what it waits for."""
         ...
 
+    def approval(self, key: CopyKey) -> str:
+        """Return the name that lets its removal through, "" where none has to."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Braked:
@@ -35,6 +41,7 @@ class Braked:
 
     plan: Plan
     held: Mapping[str, Held]  # by cluster
+    approved: Mapping[str, str]  # likewise, the name that lets a removal through
 
 
 def standings(
@@ -42,10 +49,12 @@ def standings(
     placed: Mapping[str, Placed],
     *,
     gone: AbstractSet[str] = frozenset(),
+    managed: AbstractSet[str] = frozenset(),
     vanished: str = "",
 ) -> dict[str, Standing]:
     """Return how each copy of a policy stands, for what `plan` is given.
 
+    `managed`: clusters that the hub tells of, those that are gone included.
     `vanished`: what went so that there is no policy any more, as its kind; empty: it was deleted.
     """
     found = {}
@@ -53,6 +62,8 @@ def standings(
         kept = wanted is not None and cluster in (wanted.copies.keys() | wanted.uncertain) - gone
         abandoned = wanted is not None and cluster in wanted.abandoned
         sources = frozenset(f"Gateway {gateway}" for gateway in one.gateways) or _NAMELESS
+        if cluster in managed and (kept or cluster in gone):
+            sources |= _CLUSTERS
         if not kept and (wanted is None or abandoned):
             sources = frozenset([vanished]) if vanished else frozenset()
         deleted = wanted is None and not vanished
@@ -66,11 +77,14 @@ def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float)
     steps: list[Step] = []
     times = [] if found.again is None else [found.again]
     held: dict[str, Held] = {}
+    approved: dict[str, str] = {}
     for step in found.steps:
         if isinstance(step, Apply):
             steps.append(step)
             continue
-        said = brakes.take(step.key, now)
+        said, name = brakes.take(step.key, now), brakes.approval(step.key)
+        if name:
+            approved[step.key.cluster] = name
         if isinstance(said, Held):
             held[step.key.cluster] = said
         elif said <= now:
@@ -79,7 +93,7 @@ def braked(found: Plan, placed: Mapping[str, Placed], brakes: Takes, now: float)
             times.append(said)
             steps += _marked(placed[step.key.cluster], said)
     times += [one.until for one in held.values() if one.until is not None]
-    return Braked(Plan(tuple(steps), min(times, default=None)), held)
+    return Braked(Plan(tuple(steps), min(times, default=None)), held, approved)
 
 
 def _marked(one: Placed, at: float) -> Iterator[Leave]:

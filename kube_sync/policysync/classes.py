@@ -19,6 +19,7 @@ from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.classconditions import class_conditions
 from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES, HubState
+from kube_sync.policysync.news import News
 from kube_sync.policysync.parameters import Parameters
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
@@ -40,6 +41,7 @@ class Classes:
         state: HubState,
         telling: Telling,
         held: Callable[[], bool],
+        news: News,
         *,
         backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 300.0),
         clock: Callable[[], float] = time.monotonic,
@@ -50,6 +52,7 @@ class Classes:
         self._state = state
         self._telling = telling
         self._held = held
+        self._news = news
         self._backoff = backoff
         self._failing: dict[str, Backoff] = {}
         self._queue: WorkQueue[str] = WorkQueue()
@@ -99,6 +102,7 @@ class Classes:
         said = self._said(name, body)
         if self._waits(name, said):
             return
+        self._news.refused(body, said)
         answer = await self._telling.conditions(GATEWAY_CLASSES, body, said, "class", _KIND)
         self._state.classes.wrote(key, answer)
 

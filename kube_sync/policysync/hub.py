@@ -27,6 +27,7 @@ from kube_sync.policysync.braking import Braked, braked, standings
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.looking import Look, unknown
+from kube_sync.policysync.news import News
 from kube_sync.policysync.pacing import Pace
 from kube_sync.policysync.placers import Placers, Subject, subject_of
 from kube_sync.policysync.plan import Plan, Remove, Step, plan
@@ -77,6 +78,7 @@ class Hub:
         facts: Facts,
         note: Callable[[str, str], None],
         *,
+        news: News,
         grace: float,
         clock: Callable[[], float],
         quiet: float = _QUIET_SECONDS,
@@ -93,6 +95,7 @@ class Hub:
         self._leadership = leadership
         self._facts = facts
         self._note = note
+        self._news = news
         self._grace = grace
         self._clock = clock
         self._quiet = quiet
@@ -134,6 +137,7 @@ class Hub:
     def wake(self) -> None:
         """Begin anew: this process writes now."""
         self._surveyed = False
+        self._news.begin()
         self._woken.set()
 
     # Looks at all
@@ -258,6 +262,7 @@ class Hub:
         now = self._clock()
         steps = braked(self._plan(found, now), found.placed, self._brakes, now)
         self._hold(subject, steps.held)
+        self._news.removals(found, steps.held, steps.approved)
         # Before its copies: whoever is stopped in between finds them, and begins here again.
         unclean = await self._clean(subject, found, steps)
         troubles = await self._do(subject, steps.plan.steps)
@@ -311,7 +316,13 @@ class Hub:
 
     def _stand(self, subject: Subject, found: Look) -> None:
         """Tell the brakes how the copies of a policy stand, each in the version it has."""
-        stands = standings(found.wanted, found.placed, gone=found.gone, vanished=found.vanished)
+        stands = standings(
+            found.wanted,
+            found.placed,
+            gone=found.gone,
+            managed=found.managed,
+            vanished=found.vanished,
+        )
         ids = frozenset(one.key.policy for one in found.placed.values())
         for policy in ids | self._told.get(subject, frozenset()):
             own = {c: s for c, s in stands.items() if found.placed[c].key.policy == policy}

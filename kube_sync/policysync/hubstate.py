@@ -107,6 +107,11 @@ class HubState:
         definition, allowed = self.definitions.get(name), self._allowed.get(gvr)
         return validated(gvr, definition, allowed, listed=self.definitions.listed)
 
+    def kind(self, gvr: GroupVersionResource) -> str:
+        """Return what objects of a resource are called, "" where that is not defined."""
+        name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
+        return _said(self.definitions.get(name), "spec", "names", "kind")
+
     def allow(self, gvr: GroupVersionResource, verbs: Collection[str]) -> None:
         """Take in which verbs of a kind we are allowed, as the API server says."""
         if self._allowed.get(gvr) != (found := frozenset(verbs)):
@@ -200,6 +205,11 @@ class HubState:
             return frozenset()
         there = self.clusters.objects
         return frozenset(name for name in clusters if ObjectKey("", name) not in there)
+
+    def managed(self, clusters: Iterable[str]) -> frozenset[str]:
+        """Return which of these clusters the hub has."""
+        there = self.clusters.objects
+        return frozenset(name for name in clusters if ObjectKey("", name) in there)
 
     def _body(self, policy: PolicyId) -> Body | None:
         found = self._policies.get(policy.gvr)

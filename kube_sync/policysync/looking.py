@@ -29,6 +29,7 @@ class Look:
     wanted: Desired | None  # None: no copy of it
     placed: Mapping[str, Placed]
     gone: frozenset[str] = frozenset()  # clusters that the hub has no more
+    managed: frozenset[str] = frozenset()  # clusters of its copies that the hub tells of
     vanished: str = ""  # the kind, where that is why there is none
     body: Body | None = None  # the hub's, where it is followed
     kind: Valid | None = None
@@ -69,7 +70,10 @@ def look(
     copies = desired(source, found, state.placements(found), placed, downstream)
     clusters = gone(copies.copies.keys() | placed.keys())
     left = _without(copies, clusters)
-    return Look(policy, left, placed, clusters, body=source.body, kind=verdict, targets=found)
+    managed = clusters | state.managed(placed)
+    return Look(
+        policy, left, placed, clusters, managed, body=source.body, kind=verdict, targets=found
+    )
 
 
 def _without(wanted: Desired, gone: frozenset[str]) -> Desired:

@@ -26,7 +26,8 @@ KEY: Final = "params"
 _LISTS: Final = ("policiesToSync", "experimentalPolicySync")
 _KIND: Final = ("", "ConfigMap")
 _MOST: Final = 20  # status fields of one kind
-_NAME: Final = 64  # characters of a status field's name
+_NAME: Final = 64  # characters of a status field's name, or of a key that is shown
+_KEYS: Final = 10  # keys that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def parameters(
         said = mapping(body, "data").get(KEY)
         if said is None:
             return Invalid(f"ConfigMap {found} has no key {KEY}", foreign=True)
-        return _read(text({KEY: said}, KEY))
+        return _wanted(found, _document(text({KEY: said}, KEY)))
     except UNREADABLE as error:
         return Invalid(f"ConfigMap {found}, key {KEY}: {reason(error)}")
 
@@ -131,7 +132,22 @@ def together(classes: Mapping[str, Parameters | Invalid]) -> Together:
     return Together(kinds, refused)
 
 
-def _read(said: str) -> Parameters:
+def _wanted(where: ObjectKey, document: Mapping[str, Any]) -> Parameters | Invalid:
+    """Return what a document lists; of another controller's there is neither list in it."""
+    if document and document.keys().isdisjoint(_LISTS):
+        problem = f"it has no {_LISTS[0]}; its keys are {_shown(document)}"
+        return Invalid(f"ConfigMap {where}, key {KEY}: {problem}", foreign=True)
+    return _read(document)
+
+
+def _shown(document: Mapping[str, Any]) -> str:
+    """Return the keys of a document, as far as they are few and short."""
+    keys = sorted(f'"{name}"' if len(name) <= _NAME else f'"{name[:_NAME]}…"' for name in document)
+    more = [f"{len(keys) - _KEYS} more"] if len(keys) > _KEYS else []
+    return ", ".join([*keys[:_KEYS], *more])
+
+
+def _document(said: str) -> Mapping[str, Any]:
     try:
         document = msgspec.json.decode(said)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -140,6 +156,10 @@ def _read(said: str) -> Parameters:
     if not isinstance(document, dict):
         msg = "expected a JSON object"
         raise Malformed(msg)
+    return document
+
+
+def _read(document: Mapping[str, Any]) -> Parameters:
     name = next((one for one in _LISTS if document.get(one) is not None), _LISTS[0])
     listed = document.get(name, [])
     if not isinstance(listed, list):

@@ -2,25 +2,28 @@
 
 Keeps true: a copy that is placed stays with the placer that has it; a new one goes to the first
 that knows the cluster. A kind that is synced in another version than before keeps its copies: all
-versions of a policy are one subject. A spoke that does not answer keeps no other waiting.
+versions of a policy are one subject. A spoke that does not answer keeps no other waiting: it has
+its own turns, what waits for one gives up soon, and after its rest one step alone asks it again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.sending import Fenced, Sending
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.placer import Placer
 from kube_sync.policysync.plan import Apply, Leave, Step
 
 AT_ONCE: Final = 16  # steps under way through one placer
+AT_ONE: Final = 4  # steps under way to one cluster, where each is reached by itself
 _SLOW: Final = 5.0  # seconds; a step that failed after so long was to a spoke that hangs
 _REST: Final = 30.0  # seconds for which such a spoke is left alone
 
@@ -45,6 +48,7 @@ class Way:
 
     placer: Placer
     reaches: Callable[[str], bool | None] = lambda _cluster: None
+    apart: bool = False  # each cluster is reached by itself: one that hangs takes no other's turn
 
 
 class Placers:
@@ -54,6 +58,9 @@ class Placers:
         self._sending = sending
         self._clock = clock
         self._ways: list[tuple[Way, asyncio.Semaphore]] = []
+        self._turns: dict[str, asyncio.Semaphore] = {}  # by cluster
+        self._hanging: set[str] = set()  # clusters that did not answer when last asked
+        self._asked: set[str] = set()  # of those, the ones that are asked again now
         self._ids: dict[Subject, set[PolicyId]] = {}
         self._resting: dict[str, float] = {}  # until when, by cluster
 
@@ -99,23 +106,60 @@ class Placers:
         Raises SyncError; Fenced where this process may not write.
         """
         cluster = step.key.cluster
-        if self._clock() < self._resting.get(cluster, 0.0):
+        self._ask(cluster)
+        way, turns = self._way(step)
+        async with self._turn_at(cluster) if way.apart else turns:
+            self._ask(cluster)  # it may hang since
+            if still():
+                await self._timed(way.placer, step, cluster)
+
+    @asynccontextmanager
+    async def _turn_at(self, cluster: str) -> AsyncGenerator[None]:
+        """Take one of a cluster's turns. Raises Retriable where it is slow."""
+        turns = self._turns.setdefault(cluster, asyncio.Semaphore(AT_ONE))
+        try:
+            async with asyncio.timeout(_SLOW):
+                await turns.acquire()
+        except TimeoutError as error:
+            msg = f"cluster {cluster}: what was asked of it before takes more than {_SLOW:.0f} s"
+            raise Retriable(msg) from error
+        try:
+            yield
+        finally:
+            turns.release()
+
+    def _ask(self, cluster: str) -> None:
+        """Raise Retriable where a cluster did not answer, and is not to be asked now.
+
+        After its rest one asks it; whoever comes meanwhile does not wait for what becomes of it.
+        """
+        resting = self._clock() < self._resting.get(cluster, 0.0)
+        if resting or cluster in self._asked:
             msg = f"cluster {cluster} did not answer, and is left alone for a moment"
             raise Retriable(msg)
-        way, turns = self._way(step)
-        async with turns:
-            if not still():
-                return
-            started = self._clock()
-            try:
-                await self._send(way.placer, step)
-            except Fenced:
-                raise  # of the hub, and of whoever writes there: no spoke was slow
-            except Retriable:
-                if self._clock() - started >= _SLOW:
-                    self._resting[cluster] = self._clock() + _REST
-                raise
+
+    async def _timed(self, placer: Placer, step: Step, cluster: str) -> None:
+        """Do a step, and note how long its cluster took."""
+        started = self._clock()
+        if cluster in self._hanging:
+            self._asked.add(cluster)
+        try:
+            await self._send(placer, step)
+        except Fenced:
+            raise  # of the hub, and of whoever writes there: no spoke was slow
+        except Retriable:
+            if self._clock() - started >= _SLOW:
+                self._resting[cluster] = self._clock() + _REST
+                self._hanging.add(cluster)
+            raise
+        except SyncError:
+            self._hanging.discard(cluster)  # whatever it said, it answered
+            raise
+        else:
             self._resting.pop(cluster, None)
+            self._hanging.discard(cluster)
+        finally:
+            self._asked.discard(cluster)
 
     async def _send(self, placer: Placer, step: Step) -> None:
         if isinstance(step, Apply):

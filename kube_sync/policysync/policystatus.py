@@ -55,15 +55,17 @@ class PolicyStatus:
         extra = extra_values(wanted, found.placed)
         notes = placed_annotations(found.policy, found.placed, extra, self._downstream)
         said = (
-            *aggregate(wanted, found.placed, found.targets.others, troubles),
+            *aggregate(wanted, found.placed, found.targets.others, troubles, notes.cut),
             *removals_held(held),
         )
         store, key = self._state.policies(gvr), ObjectKey(found.policy.namespace, found.policy.name)
         try:
             failed: Refused | Terminal | None = None
             try:
-                body = await self._telling.annotate(gvr, body, notes)
+                body = await self._telling.annotate(gvr, body, notes.annotations)
                 store.wrote(key, body)
+                if notes.cut and body is not found.body:
+                    log.warning("annotation_cut", gvr=str(gvr), key=str(key), cut=notes.cut)
             except (Refused, Terminal) as error:
                 failed = error  # how it stands is told all the same
             if kind.conditions:

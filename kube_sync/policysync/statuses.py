@@ -24,7 +24,7 @@ from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
 HELD: Final = "kube-sync.io/RemovalsHeld"
 CONTROLLER: Final = "kube-sync.io/policy-sync"
 _GATEWAY: Final = "gateway.networking.k8s.io"
-_MOMENTARY: Final = frozenset(["unseen"])  # over with the next look at all
+_MOMENTARY: Final = frozenset(["unseen"])
 _MOST: Final = 16  # entries: maxItems of PolicyStatus
 
 Json = dict[str, Any]
@@ -75,12 +75,17 @@ def removals_held(held: Mapping[str, Held]) -> tuple[Said, ...]:
     """Return the condition that copies wait to be removed, by cluster; none where none do."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(held.items()):
-        if one.kind not in _MOMENTARY:
+        if not is_momentary(one):
             alike.setdefault(f"{one.reason} (released by: {one.release})", []).append(cluster)
     if not alike:
         return ()
     told = message(f"{', '.join(clusters)}: {why}" for why, clusters in alike.items())
     return (Said(HELD, "True", "Held", told),)
+
+
+def is_momentary(held: Held) -> bool:
+    """Tell whether a hold is over with the next look at all."""
+    return held.kind in _MOMENTARY
 
 
 def generation(body: Body) -> int:

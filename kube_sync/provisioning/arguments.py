@@ -9,8 +9,8 @@ WHAT = "make the Secrets of an installation that are missing, and renew what get
 _DESCRIPTION = """\
 Makes, in the namespace of the installation (coordination.namespace), certificates of an authority
 of its own, tokens, and what OPA knows of these, each where it is missing. What it made itself it
-renews: certificates a month before they end, tokens when their mark is set to 0, in steps half an
-hour apart at least, so that old and new are good at once. Secrets of somebody else it uses and
+renews: certificates a month before they end, tokens every 30 days, in steps half an hour apart at
+least, so that old and new are good at once. Secrets of somebody else it uses and
 never changes. Called again at once it changes nothing; call it every hour.
 """
 

@@ -19,6 +19,7 @@ from cryptography import x509
 
 from kube_sync.certificates import Authority, KeyPair, issue, make_authority
 from kube_sync.errors import Terminal
+from kube_sync.provisioning.authorization import ARCHIVE, archive
 from kube_sync.provisioning.rotation import Pace, Rotating, turned
 from kube_sync.provisioning.secrets import OPAQUE, TLS, Content
 from kube_sync.provisioning.wanted import (
@@ -33,9 +34,7 @@ from kube_sync.provisioning.wanted import (
 _DAY: Final = 86400.0
 # Longer than the kubelet needs until a volume holds what its Secret holds, by far.
 _OVERLAP: Final = 1800.0
-# In practice when somebody asks for it (the mark is set to 0): OPA notices the first replacement of
-# its volume and no second one, so its pod has to be started again between the steps.
-_TOKENS: Final = Pace(3650 * _DAY, _OVERLAP)
+_TOKENS: Final = Pace(30 * _DAY, _OVERLAP)
 _CERTIFICATE: Final = 90 * _DAY
 _AUTHORITY_LIFETIME: Final = 3 * 365 * _DAY
 _AUTHORITIES: Final = Pace(_AUTHORITY_LIFETIME / 2, _OVERLAP)
@@ -87,7 +86,7 @@ def _token_content(token: Rotating[bytes]) -> Content:
 
 
 def _access(held: Secrets, wanted: Wanted, tokens: Secrets, now: float) -> dict[str, Content]:
-    """Return what `system.authz` knows: digests of tokens by role, and what roles may touch."""
+    """Return OPA's authorization: digests of tokens by role, and what roles may touch."""
     found = held.get(ACCESS)
     if found is not None and found.since is None:
         return {}
@@ -99,9 +98,10 @@ def _access(held: Secrets, wanted: Wanted, tokens: Secrets, now: float) -> dict[
     }
     access = {"tokens": digests, "roots": wanted.roots, "decisions": wanted.decisions}
     document = msgspec.json.encode({"system": {"access": access}}, order="sorted")
-    if found is not None and found.data.get("data.json") == document:
+    data = {ARCHIVE: archive(document)}
+    if found is not None and found.data == data:
         return {}
-    return {ACCESS: Content({"data.json": document}, OPAQUE, now)}
+    return {ACCESS: Content(data, OPAQUE, now)}
 
 
 def _certificates(held: Secrets, wanted: Wanted, now: float) -> dict[str, Content]:

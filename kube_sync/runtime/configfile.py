@@ -20,22 +20,12 @@ import structlog
 from kube_sync.errors import Misconfigured
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
-from kube_sync.settings import Settings, Source, fields
+from kube_sync.settings import LIVE, Settings, Source, fields
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 CONDITION = "configuration"
 _LOOK_SECONDS = 1.0
-_LIVE = frozenset(
-    (
-        "replicate.fields",
-        "replicate.namespaces",
-        "replicate.ignore_namespaces",
-        "replicate.resources",
-        "replicate.topology",
-        "placement.resources",
-    )
-)
 
 
 class ConfigFile:
@@ -110,14 +100,14 @@ class ConfigFile:
 
 def _differing(running: Settings, wanted: Settings) -> list[str]:
     """Return the fields that only a restart can change, where they differ."""
-    late = (field for field in fields() if field.path not in _LIVE)
+    late = (field for field in fields() if field.path not in LIVE)
     return [field.path for field in late if field.of(running) != field.of(wanted)]
 
 
 def _merged(running: Settings, wanted: Settings) -> Settings:
     """Return `running` with the fields of `wanted` that may change at any time."""
     sections: dict[str, dict[str, object]] = {}
-    for path in _LIVE:
+    for path in LIVE:
         section, _, name = path.partition(".")
         sections.setdefault(section, {})[name] = attrgetter(path)(wanted)
     return msgspec.structs.replace(

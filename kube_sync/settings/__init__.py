@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from kube_sync.settings.addresses import check_stream, masked, parse_listen
 from kube_sync.settings.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
+from kube_sync.settings.explanation import Key, explained, keys
 from kube_sync.settings.load import Source, effective, load_settings, source_of
 from kube_sync.settings.model import (
+    LIVE,
     TOPOLOGY,
     Admission,
     Allow,
@@ -34,6 +36,7 @@ from kube_sync.settings.model import (
     Replicate,
     Resource,
     Scheduling,
+    Section,
     Settings,
     Sinks,
     Spokes,
@@ -44,6 +47,7 @@ from kube_sync.settings.systems import SYSTEMS, System, chosen, supplied, with_b
 __all__ = [
     "CONFIG_ENV",
     "ENV_PREFIX",
+    "LIVE",
     "SYSTEMS",
     "TOPOLOGY",
     "Admission",
@@ -54,6 +58,7 @@ __all__ = [
     "Engine",
     "Field",
     "Guard",
+    "Key",
     "Kubernetes",
     "Labelled",
     "Metadata",
@@ -68,6 +73,7 @@ __all__ = [
     "Replicate",
     "Resource",
     "Scheduling",
+    "Section",
     "Settings",
     "Sinks",
     "Source",
@@ -77,7 +83,9 @@ __all__ = [
     "check_stream",
     "chosen",
     "effective",
+    "explained",
     "fields",
+    "keys",
     "load_settings",
     "masked",
     "parse_listen",

@@ -10,26 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
 
 from kube_sync.errors import Misconfigured
-from kube_sync.settings.model import (
-    DataName,
-    DataPath,
-    Label,
-    Namespace,
-    NamespacePrefix,
-    Section,
-    Settings,
-)
+from kube_sync.settings.model import Section, Settings
 from kube_sync.settings.yamlfile import explain, parse_yaml
 
 ENV_PREFIX = "KUBE_SYNC_"
 CONFIG_ENV = ENV_PREFIX + "CONFIG"
-_TEXTS = (str, DataName, DataPath, Label, Namespace, NamespacePrefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +76,21 @@ def _put(document: dict[str, Any], path: str, value: object) -> None:
 
 def _from_text(field: Field, text: str) -> object:
     # Text stays text: YAML would read the path "0123" as a number.
-    optional = field.type in (str | None, Namespace | None)
-    if optional or field.type in _TEXTS:
+    optional = type(None) in get_args(field.type)
+    if _is_text(field.type):
         return None if text in ("", "null") and optional else text
     try:
         return parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         msg = f"{field.path}: {field.variable} is not YAML: {explain(error)}"
         raise Misconfigured(msg) from error
+
+
+def _is_text(kind: object) -> bool:
+    """Tell whether all of a kind but null is text, whatever is asked of that."""
+    parts = get_args(kind)
+    if get_origin(kind) is Annotated:
+        return parts[0] is str
+    if type(None) in parts:
+        return all(_is_text(part) for part in parts if part is not type(None))
+    return kind is str

@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from kube_sync.app.context import Context
 from kube_sync.app.policysync import policy_sync
 from kube_sync.kube.lease import LEASES
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
+from kube_sync.policysync.copies import PLACED
 from kube_sync.policysync.hubstate import (
     CONFIGMAPS,
     DEFINITIONS,
@@ -29,10 +31,10 @@ from kube_sync.policysync.works import WORKS
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.services import Service
 from kube_sync.settings import Settings
-from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
+from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import AUTH
-from tests.fakes.http import Fault, answer, failing
+from tests.fakes.http import Fault, answer, failing, stream
 from tests.unit.async_tools import running, until
 from tests.unit.policysync.test_hubstate import DEFINITION, WEB, World
 
@@ -122,6 +124,37 @@ async def test_a_resource_that_is_forbidden_after_the_start_takes_no_copy_away(
         for fault in faults:
             api.http.faults.remove(fault)
         await until(lambda: len(placed(api)) == 4)
+
+
+async def test_a_policy_nested_deeper_than_can_be_read_keeps_its_copies_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 0.05)
+    monkeypatch.setattr("kube_sync.policysync.hub._MISSING_SECONDS", 0.0)
+    labels = {"resource": str(AUTH), "reason": "nested"}
+
+    def left_out() -> float:
+        return REGISTRY.get_sample_value("kube_sync_objects_left_out_total", labels) or 0.0
+
+    async with syncing(tmp_path) as api:
+        await api.watched(AUTH)
+        # What is written on it later would be told whole.
+        await until(lambda: PLACED in api.get(AUTH, LOGIN)["metadata"].get("annotations", {}))
+        before, login = left_out(), api.get(AUTH, LOGIN)
+        version = login["metadata"]["resourceVersion"]
+        spec = json.dumps({**login["spec"], "deep": 0}).replace("0}", f"{'[' * 1500}{']' * 1500}}}")
+        metadata = json.dumps(login["metadata"])
+        body = f'{{"metadata":{{"resourceVersion":"{version}"}},"items":[{{"metadata":{metadata},'
+        listed = answer(200, f'{body}"spec":{spec}}}]}}'.encode())
+        api.http.fault(lists(AUTH), listed)
+        api.http.fault(watches(AUTH), stream(error_event(410)))
+        api.http.cut()
+        await until(lambda: left_out() > before)
+        api.put(AUTH, ObjectKey("shop", "another"), spec=login["spec"])
+        await until(lambda: "east another" in placed(api))
+        api.delete(AUTH, ObjectKey("shop", "another"))  # as the other one would be, if it were gone
+        await until(lambda: "east another" not in placed(api))
+        assert {"east login", "west login"} <= placed(api)
 
 
 async def test_a_cluster_that_left_unseen_is_left_when_clusters_are_told_again(

@@ -1,4 +1,4 @@
-"""`make demo STACK=compose` and `make down`, word for word, beside whatever stack a person runs."""
+"""`make demo STACK=compose`, `make up`, `make down`, beside whatever stack a person runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from tools.servers.scraping import instant
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROJECT = "kube-sync-test"
-_PORTS = ("APISERVER", "OPA", "REPLICATOR", "REMEDIATOR", "ADMISSION", "PROMETHEUS")
+_PORTS = (
+    *("APISERVER", "OPA", "REPLICATOR", "REMEDIATOR", "ADMISSION", "PROMETHEUS"),
+    *("DECISIONS", "REMEDIATION"),
+)
+# What a shell is to reach after `make up`, which changes nothing of a stack that is up.
+_ASKING = (
+    "kubectl get replicaset nginx-eu -n shop && kube-sync decisions && kube-sync remediate status"
+)
 
 
 def left_behind(client: docker.DockerClient) -> list[str]:
@@ -62,12 +69,23 @@ def test_story_on_compose_is_told_as_expected_and_removed_whole(
         prometheus = f"http://127.0.0.1:{ports['KUBE_SYNC_PROMETHEUS_PORT']}"
         scraped = {found["metric"]["job"] for found in instant(prometheus, "up == 1")}
         moved = instant(prometheus, 'sum(kube_sync_remediations_total{outcome="applied"}) > 0')
+        kept = run("tools.demo", "start", "--stack", "compose")
+        asked = subprocess.run(
+            ["/bin/bash", "-euc", f". {tmp_path}/host/env; {_ASKING}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     finally:
         down = run("tools.servers", "compose", "down")
     assert told.returncode == 0, told.stdout + told.stderr
     assert "All 12 steps were as expected" in told.stderr
     assert scraped == {f"kube-sync-{job}" for job in ("opa", *OWN_SERVICES)}
     assert moved
+    assert kept.returncode == 0, kept.stderr
+    assert asked.returncode == 0, asked.stderr
+    assert "shop/nginx-eu" in asked.stdout
+    assert "nothing waits" in asked.stdout
     assert down.returncode == 0, down.stderr
     with engine() as client:
         assert left_behind(client) == []

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from aiohttp import web
 
 _BODY_LIMIT = 256 << 20  # bytes, as OPA
-_PATIENCE = 8.0  # seconds; only a broken test waits so long
+_PATIENCE = 30.0  # seconds; only a broken test waits so long
 
 
 @dataclass(frozen=True)

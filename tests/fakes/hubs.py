@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.events import Occurrence
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.copies import PolicyId
@@ -18,6 +19,7 @@ from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hub import Facts, Hub
 from kube_sync.policysync.letthrough import approved_in
 from kube_sync.policysync.looking import Look, look
+from kube_sync.policysync.news import News
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.policysync.sending import sending
@@ -53,6 +55,7 @@ class Rig:
         self.state = self.world.state
         self.leader = Leader()
         self.notes: dict[str, str] = {}
+        self.events: list[Occurrence] = []
         self.stale: list[Stale] = []
         self.sending = sending(lambda: 10.0 if self.leader.held else 0.0)
         self.placers = Placers(self.sending, lambda: self.now)
@@ -72,6 +75,7 @@ class Rig:
                 lambda: approved_in(self.state, self.now),
             ),
             self.notes.__setitem__,
+            news=News(lambda what, _: self.events.append(what), self.state.kind),
             grace=settings.grace_seconds,
             clock=lambda: self.now,
             quiet=0.0,

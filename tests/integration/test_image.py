@@ -5,6 +5,7 @@ The image is not looked at through a shell, since it has none: its files are rea
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from docker.models.containers import Container
 
 from kube_sync import __version__
+from kube_sync.provisioning.authorization import archive
 from tests.integration.test_pair import eventually
 from tools.image.assemble import USER
 from tools.servers.engine import engine
@@ -154,6 +156,12 @@ print(json.dumps([asyncio.run(opa.check(good)), asyncio.run(opa.check(bad))[0]["
         tmpfs={"/tmp": ""},  # noqa: S108
     )
     assert json.loads(said) == [[], "rego_unsafe_var_error"]
+
+
+def test_it_holds_what_opa_is_authorized_by(client: docker.DockerClient, image: str) -> None:
+    program = "from kube_sync.provisioning.authorization import archive as a; print(a(b'').hex())"
+    said = run(client, image, "-c", program, entrypoint="python3")
+    assert gzip.decompress(bytes.fromhex(said)) == gzip.decompress(archive(b""))
 
 
 def test_public_authorities_are_known_to_python(client: docker.DockerClient, image: str) -> None:

@@ -15,7 +15,7 @@ from kube_sync.provisioning.plan import names
 from kube_sync.provisioning.wanted import wanted
 from kube_sync.settings import Settings, load_settings
 from kube_sync.settings.environment import ENV_PREFIX, fields
-from tests.fakes.manifests import OVERLAYS, Manifest, build, containers, of_kind
+from tests.fakes.manifests import MANIFESTS, OVERLAYS, Manifest, build, containers, of_kind
 from tools.servers.versions import tools
 
 PORTS = {"replicate": 9401, "remediate": 9402, "admit": 9403, "topology": 9405, "policy-sync": 9407}
@@ -159,17 +159,6 @@ def test_opa_is_of_the_version_that_everything_is_tested_with() -> None:
     assert images == {"kube-sync:dev", tools()["opa"].image}
 
 
-def test_opas_authorization_is_the_one_that_is_tested() -> None:
-    [found] = [
-        found
-        for found in of_kind(build("overlays/minimal"), "ConfigMap")
-        if "authz.rego" in found["data"]
-    ]
-    rules = Path(__file__).resolve().parents[2] / "rego/system"
-    assert found["data"]["authz.rego"] == (rules / "authz/authz.rego").read_text(encoding="utf-8")
-    assert found["data"][".manifest"] == (rules / ".manifest").read_text(encoding="utf-8")
-
-
 def test_the_job_may_touch_the_secrets_that_it_makes_and_no_others() -> None:
     [role] = [
         found
@@ -196,6 +185,18 @@ def test_with_cert_manager_the_job_makes_tokens_only() -> None:
     for overlay, expected in (("production", True), ("minimal", False)):
         jobs = [c for _, c in containers(build(f"overlays/{overlay}")) if c["name"] == "provision"]
         assert [("--tokens-only" in job["args"]) for job in jobs] == [expected, expected]
+
+
+def test_production_brings_its_rules_and_dashboards() -> None:
+    manifests = build("overlays/production")
+    [rules] = of_kind(manifests, "PrometheusRule")
+    groups = yaml.safe_load((MANIFESTS / "prometheus/rules.yaml").read_text(encoding="utf-8"))
+    assert rules["spec"] == groups
+    label = {"grafana_dashboard": "1"}
+    found = [c for c in of_kind(manifests, "ConfigMap") if c["metadata"].get("labels") == label]
+    files = {name: text for config_map in found for name, text in config_map["data"].items()}
+    boards = (MANIFESTS / "dashboards").glob("*.json")
+    assert files == {board.name: board.read_text(encoding="utf-8") for board in boards}
 
 
 def test_a_dry_run_changes_the_mode_and_nothing_else(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_sync.kube.approvals import APPROVED
+from kube_sync.kube.events import EVENTS
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import PLACED
 from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES
@@ -194,6 +196,18 @@ async def test_a_fleet_that_shrinks_is_held_until_it_is_approved(world: World) -
         )
         await eventually(world.works, EMPTY)
         await eventually(world.said, lambda said: "kube-sync.io/RemovalsHeld" not in said)
+        told = await eventually(lambda: _events(world), lambda told: "RemovalsApproved" in told)
+        note = said["kube-sync.io/RemovalsHeld"][2]
+        approved = f"{name} was approved, for {', '.join(world.names)}"
+        assert told == {"RemovalsHeld": note, "RemovalsApproved": approved}
+
+
+async def _events(world: World) -> dict[str, str]:
+    """Return what Events say of the policy, by their reasons."""
+    found = msgspec.json.decode(await world.hub.request("GET", EVENTS.path(world.space)))["items"]
+    about = [one for one in found if one["regarding"]["name"] == "paint"]
+    assert len({one["reason"] for one in about}) == len(about)
+    return {one["reason"]: one["note"] for one in about}
 
 
 async def test_what_is_wrong_with_the_parameters_is_told_and_hinders_no_other_kind(

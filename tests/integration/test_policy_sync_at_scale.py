@@ -99,7 +99,9 @@ async def _a_cluster_leaves(world: World) -> None:
     await fleet.place(fleet.clusters[:-1])
     await fleet.until(lambda writes: writes[_GONE] >= _POLICIES)
     await fleet.quiet(_SETTLED)
-    assert fleet.writes[_WORK] == fleet.writes[_GONE] == _POLICIES
+    assert fleet.writes[_GONE] == _POLICIES
+    # One whose turn comes when its grace is over, on a busy machine, needs no mark any more.
+    assert 0 < fleet.writes[_WORK] <= _POLICIES
     assert max(fleet.writes[_NOTE], fleet.writes[_STATUS]) <= 2 * _POLICIES
     assert await fleet.works(fleet.clusters[-1]) == []
     assert len(await fleet.works()) == (_CLUSTERS - 1) * _POLICIES

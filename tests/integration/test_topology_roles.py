@@ -19,6 +19,7 @@ FOLDERS = [
 GATEWAY, WORK = "gateway.networking.k8s.io", "work.open-cluster-management.io"
 CLUSTER, CRDS = "cluster.open-cluster-management.io", "apiextensions.k8s.io"
 LEASES, OURS = "coordination.k8s.io", "kube-sync"
+EVENTS = "events.k8s.io"
 
 # account, verbs, group, resource (and subresource), namespace ("": all), name
 Right = tuple[str, str, str, str, str, str]
@@ -59,6 +60,7 @@ MAY: list[Right] = [
     ("policy-sync", "create", LEASES, "leases", OURS, ""),
     ("policy-sync", "get update", LEASES, "leases", OURS, "kube-sync-policy-sync"),
     ("policy-sync", READ, "", "secrets", "kube-sync-spokes", ""),
+    ("policy-sync", "create patch", EVENTS, "events", "", ""),
     ("policy-sync-spoke", "create", "", "namespaces", "", ""),
 ]
 MAY_NOT: list[Right] = [
@@ -76,6 +78,8 @@ MAY_NOT: list[Right] = [
     ("policy-sync", "patch update", GATEWAY, "gatewayclasses", "", ""),
     ("policy-sync", "patch", GATEWAY, "gateways/status", "", ""),
     ("policy-sync", "patch", WORK, "manifestworks/status", "", ""),
+    ("policy-sync", f"{READ} get update delete", EVENTS, "events", "", ""),
+    ("policy-sync", "create", "", "events", "", ""),
     ("policy-sync-spoke", "patch delete list", "", "namespaces", "", ""),
     ("policy-sync-spoke", f"{READ} get", "", "secrets", OURS, ""),
 ]

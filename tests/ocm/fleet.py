@@ -39,16 +39,27 @@ async def work_agents(
             name: WorkAgent(on_hub, client, name, **options)
             for name, client in zip(spokes, clients, strict=True)
         }
-        running = [tasks.create_task(agent.run()) for agent in agents.values()]
+        ended = asyncio.Event()
+        running = [tasks.create_task(_run(agent, ended)) for agent in agents.values()]
         # Nobody is cancelled amid a TLS handshake: asyncio would leave the socket open.
         for agent in agents.values():
             await agent.listed.wait()
         yield agents
         # Connections first: one whose task is cancelled says goodbye in its own time, and a test's
         # loop may be gone by then.
+        ended.set()
         connectors = [client._session.connector for client in (on_hub, *clients)]
         closing = [one.close(abort_ssl=True) for one in connectors if one is not None]
         for task in running:
             task.cancel()
         for one in closing:
             await one
+
+
+async def _run(agent: WorkAgent, ended: asyncio.Event) -> None:
+    try:
+        await agent.run()
+    except ExceptionGroup:
+        # A task that is not yet told to end finds its connections closed.
+        if not ended.is_set():
+            raise

@@ -11,7 +11,7 @@ import pytest
 
 from kube_sync.runtime.backoff import Backoff
 
-PATIENCE = 5.0  # seconds until a test that waits for news gives up
+PATIENCE = 30.0  # seconds until a test that waits for news gives up
 
 
 @asynccontextmanager

@@ -143,6 +143,31 @@ def test_config_lists_the_variable_of_every_field(capsys: pytest.CaptureFixture[
     ]
 
 
+def test_config_explains_a_key_whatever_the_file_says(
+    capsys: pytest.CaptureFixture[str], config: Path
+) -> None:
+    config.write_text("remediate: {mode: dance}")
+    run = Run(capsys, "config", "--config", str(config), "--explain", "admission.engine.url")
+    assert run.status == 0
+    assert run.out.startswith("admission.engine.url: http or https URL, or null\n")
+    assert "variable: KUBE_SYNC_ADMISSION_ENGINE_URL\n" in run.out
+
+
+def test_config_explains_every_key_where_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "config", "--explain")
+    assert run.status == 0
+    for field in fields():
+        assert f"  variable: {field.variable}\n" in run.out
+
+
+def test_a_wrong_key_to_explain_is_a_complaint_that_names_near_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = Run(capsys, "config", "--explain", "opa.token")
+    assert run.status == 2
+    assert run.complaint.startswith("kube-sync: opa.token: unknown key; near it: opa.token_file")
+
+
 @pytest.mark.parametrize(
     "command", ["config", "replicate", "remediate", "admit", "run", "decisions"]
 )

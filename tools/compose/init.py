@@ -120,6 +120,7 @@ def hand_out_host(state: State, port: str) -> None:
         write_kubeconfig(HOST, role, f"https://127.0.0.1:{port}", ca_file, token)
     write_file(HOST / "opa/ca.crt", state.authority.cert_pem)
     write_private(HOST / "opa/token", state.opa_tokens["host"])
+    write_private(HOST / "decisions.token", state.decisions_token)
 
 
 def _tokens(names: Sequence[str]) -> dict[str, str]:

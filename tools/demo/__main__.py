@@ -1,15 +1,20 @@
-"""The command line of the demos: `python -m tools.demo up`, `… policy-sync`, `… down`."""
+"""The command line of the demos: `python -m tools.demo up`, `… policy-sync`, `… down`.
+
+`… start` is the stack without a story, for whoever wants to try things on it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.demo.components import TOLD, start_components
+from tools.demo.components import TOLD, TRIED, start_components
 from tools.demo.narrator import Differs, Narrator
+from tools.demo.shell import write_shell
 from tools.demo.story import tell
 from tools.demo.sync.estate import HUB, Estate, start_clusters, start_services
 from tools.demo.sync.story import tell as tell_of_sync
@@ -21,18 +26,21 @@ from tools.servers.console import say, step
 from tools.servers.engine import stop_idle_engine
 from tools.servers.errors import ToolError
 from tools.servers.processes import ProcessLauncher
+from tools.servers.running import free_port
 from tools.servers.stack import RunningStack, start_stack, stop_recorded
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / ".run/demo"
-SYNC_FOLDER = ROOT / ".run/demo-policy-sync"
+# Another folder lets a second stack run beside a person's own.
+RUN = Path(os.environ.get("KUBE_SYNC_RUN", ROOT / ".run")).absolute()
+FOLDER = RUN / "demo"
+SYNC_FOLDER = RUN / "demo-policy-sync"
 _COMPOSE_WEBHOOK = "https://admission:8443/admit/placement"
 
 
 def main() -> int:
     """Run one command; 0 when every step of the story was as expected."""
     parser = argparse.ArgumentParser("tools.demo", description=__doc__)
-    parser.add_argument("command", choices=["up", "policy-sync", "down"])
+    parser.add_argument("command", choices=["up", "start", "policy-sync", "down"])
     parser.add_argument(
         "--stack",
         choices=["processes", "compose"],
@@ -43,6 +51,9 @@ def main() -> int:
     try:
         if arguments.command == "down":
             _down()
+            return 0
+        if arguments.command == "start":
+            _start(arguments.stack)
             return 0
         return _sync() if arguments.command == "policy-sync" else _up(arguments.stack)
     except ToolError as error:
@@ -60,6 +71,38 @@ def _up(form: str) -> int:
         return _told(started, lambda narrator: tell(World(stack), narrator))
     finally:
         _where_to_look(stack)
+
+
+def _start(form: str) -> None:
+    shell = _started_compose() if form == "compose" else _started_processes()
+    say(
+        f"\nThe stack goes on running; `make down` removes it.\n"
+        f"For kubectl, opa and kube-sync on it, in your shell:\n  . {_seen_from_here(shell)}"
+    )
+
+
+def _started_processes() -> Path:
+    remediate = {"listen": f"127.0.0.1:{free_port()}", **TRIED}
+    stack = _processes(remediate)
+    return write_shell(
+        FOLDER,
+        stack.kubeconfigs["admin"],
+        {
+            "opa": stack.opa_settings(),
+            "decisions": stack.endpoint.client(),
+            "remediate": {"listen": remediate["listen"]},
+        },
+    )
+
+
+def _started_compose() -> Path:
+    stack = compose.up()
+    register_webhook(stack, _COMPOSE_WEBHOOK, (compose.HOST / "ca.crt").read_bytes())
+    return write_shell(compose.HOST, stack.kubeconfigs["admin"], compose.client_settings())
+
+
+def _seen_from_here(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _told(started: float, story: Callable[[Narrator], None]) -> int:
@@ -94,13 +137,14 @@ def _sync() -> int:
         say(f"  logs and configuration: {SYNC_FOLDER}")
 
 
-def _processes() -> RunningStack:
+def _processes(remediate: Mapping[str, object] = TOLD) -> RunningStack:
     _end_earlier(FOLDER)
     with step("starting etcd, kube-apiserver and OPA (seconds, once they are built)"):
         stack = start_stack(ProcessLauncher(), FOLDER / "stack")
         stack.furnish()
+        stack.apply(ROOT / "manifests/placement-decisions")
     with step("starting replicator, remediator and webhook (seconds)"):
-        components = start_components(stack, FOLDER / "components", TOLD)
+        components = start_components(stack, FOLDER / "components", remediate)
         register_webhook(stack, components.webhook_url, components.webhook_ca)
     return stack
 
@@ -121,7 +165,7 @@ def _down() -> None:
 
 def _end_earlier(folder: Path) -> None:
     if ended := stop_recorded(folder):
-        say(f"ended {ended} processes of an earlier demo")
+        say(f"ended {ended} processes of an earlier stack")
 
 
 def _where_to_look(stack: RunningStack) -> None:

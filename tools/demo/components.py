@@ -33,6 +33,8 @@ GUARD_OFF: Mapping[str, float] = {
 UNBRAKED: Mapping[str, object] = {"guard": dict(GUARD_OFF)}
 # And for the demo: what it tells is over in seconds, so only the brakes that it tells of are on.
 TOLD: Mapping[str, object] = {"guard": {**GUARD_OFF, "shrink_share": 0.3}}
+# For whoever tries things by hand, the same, with placements that can be read with their reasons.
+TRIED: Mapping[str, object] = {**TOLD, "sinks": {"placement_decisions": {"enabled": True}}}
 _PROGRAM = Path(sys.executable).with_name("kube-sync")
 
 

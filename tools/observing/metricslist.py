@@ -17,8 +17,9 @@ process (`process_*`, `python_*`). No label ever holds the name of an object, a 
 policy. Counters of faults begin at 0. What a process has no part in it tells as 0 or not at all.
 
 ## Prometheus and Grafana
-- With the Prometheus operator: `kubectl apply -k manifests/prometheus`; the dashboards as a
-  ConfigMap for Grafana's sidecar: `kubectl apply -k manifests/dashboards`.
+- With the Prometheus operator: the component `prometheus-rules`; the dashboards as a ConfigMap for
+  Grafana's sidecar: the component `grafana-dashboards` ([Install](install.md#components)). Alone:
+  `kubectl apply --server-side -k manifests/prometheus`, and `manifests/dashboards`.
 - Plain Prometheus: `rule_files: [manifests/prometheus/rules.yaml]`; import
   `manifests/dashboards/*.json` into Grafana.
 - With `make up`, Prometheus is at http://127.0.0.1:19090. Grafana comes beside it with

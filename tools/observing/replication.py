@@ -138,6 +138,19 @@ _VOLUME = Row(
             ),
         ),
         Panel(
+            "Objects that cannot be read",
+            "Malformed, or nested too deeply; each is left out by itself, and the log names it.",
+            (
+                (
+                    (
+                        "sum by (resource, reason)"
+                        f" (increase(kube_sync_objects_left_out_total{_RATE}))"
+                    ),
+                    "{{resource}} {{reason}}",
+                ),
+            ),
+        ),
+        Panel(
             "Bytes received and written",
             "What comes from the API server, and what of it goes to OPA after the fields that no"
             " policy reads are left out.",

@@ -156,6 +156,19 @@ _SYNC = Row(
             "To be looked at; those that are put off after a failure do not count.",
             (("max(kube_sync_policy_sync_waiting)", "policies"),),
         ),
+        Panel(
+            "Events of policy sync",
+            "Of removals that are held and of kinds that are refused, by what became of them.",
+            (
+                (
+                    (
+                        f"sum by (outcome) (increase(kube_sync_policy_sync_events_total{_RATE}))"
+                        " or vector(0)"
+                    ),
+                    "{{outcome}}",
+                ),
+            ),
+        ),
     ),
 )
 

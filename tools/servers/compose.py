@@ -25,6 +25,7 @@ from tools.servers.images import ensure_image
 from tools.servers.project_image import ensure_project_image
 from tools.servers.prometheus import ensure_prometheus_image
 from tools.servers.running import ServerSpec, wait_until_ready
+from tools.servers.secured_opa import opa_settings
 from tools.servers.stack import RunningStack
 from tools.servers.versions import tools
 
@@ -52,6 +53,7 @@ def up() -> RunningStack:
         wait_until_ready(stack.apiserver)
         wait_until_ready(stack.opa)
     stack.furnish()
+    stack.apply(ROOT / "manifests/placement-decisions")
     with step("waiting until every service is healthy (up to a minute)"):
         for service in OWN_SERVICES:
             wait_healthy(service, _PATIENCE)
@@ -91,6 +93,19 @@ def running_stack() -> RunningStack:
         opa_ca_file=HOST / "opa/ca.crt",
         opa_token_files={"replicator": opa_token},
     )
+
+
+def client_settings() -> dict[str, object]:
+    """Return the configuration of a person outside: OPA, the decision stream, what is held."""
+    decisions, held = published_port("replicator", 9400), published_port("remediator", 9404)
+    ca_file, token_file = str(HOST / "ca.crt"), str(HOST / "decisions.token")
+    opa = f"https://127.0.0.1:{published_port('opa', 8181)}"
+    stream = f"https://127.0.0.1:{decisions}/v1/decisions"
+    return {
+        "opa": opa_settings(opa, HOST / "opa/ca.crt", HOST / "opa/token"),
+        "decisions": {"url": stream, "ca_file": ca_file, "token_file": token_file},
+        "remediate": {"listen": f"127.0.0.1:{held}", "token_file": token_file},
+    }
 
 
 def prometheus() -> ComposeServer:

@@ -46,7 +46,9 @@ def build_project(root: Path) -> None:
 
 def project_files(root: Path) -> list[Path]:
     """Return every file that the project's wheel is made of."""
-    sources = [path for path in (root / "kube_sync").rglob("*") if "__pycache__" not in path.parts]
+    folders = (root / "kube_sync", root / "rego")
+    found = (path for folder in folders for path in folder.rglob("*"))
+    sources = [path for path in found if "__pycache__" not in path.parts]
     meta = [root / name for name in ("pyproject.toml", "README.md", "LICENSE")]
     return sorted(path for path in (*sources, *meta) if path.is_file())
 

@@ -8,11 +8,14 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from kube_sync.errors import Expired, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, KubeCollection, ResourceVersion
+from kube_sync.kube.nesting import is_cut, shallow
 from tests.fakes.apiserver import (
     FakeApiServer,
     continues,
@@ -224,14 +227,58 @@ async def test_list_answer_that_is_no_list_is_retriable(
         await whole(KubeCollection(client, REPLICASETS))
 
 
-async def test_list_nested_deeper_than_the_stack_is_retriable(
+def nested(name: str, levels: int = _DEEP) -> bytes:
+    inside = b'[{"a":' * (levels // 2) + b"1" + b"}]" * (levels // 2)
+    metadata = f'{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"7"}}'
+    return b'{"spec":{"x":"]}","y":' + inside + b'},"metadata":' + metadata.encode() + b"}"
+
+
+def left_out(reason: str) -> float:
+    labels = {"resource": str(REPLICASETS), "reason": reason}
+    return REGISTRY.get_sample_value("kube_sync_objects_left_out_total", labels) or 0.0
+
+
+async def test_listed_object_nested_deeper_than_the_stack_is_left_out_alone(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     """A RecursionError would end the process, and again after each restart."""
-    body = b'{"metadata":{},"items":[{"a":' + b"[" * _DEEP + b"]" * _DEEP + b"}]}"
-    api.http.fault(lists(REPLICASETS), answer(200, body))
-    with pytest.raises(Retriable, match="recursion"):
-        await whole(KubeCollection(client, REPLICASETS))
+    items = [nested("a"), b'{"metadata":{"name":"ok"}}', nested("b", 400), nested("c")]
+    body = b'{"metadata":{"resourceVersion":"9"},"items":[' + b",".join(items) + b"]}"
+    api.http.fault(lists(REPLICASETS), answer(200, body), times=2)
+    before = left_out("nested")
+    found = (await whole(KubeCollection(client, REPLICASETS))).items
+    assert [(one.key.name, one.whole) for one in found] == [("ok", True), ("b", True)]
+    spec, same = (msgspec.json.decode(one)["spec"] for one in (found[1].body, items[2]))
+    assert spec == same
+    assert left_out("nested") - before == 2
+    found = (await whole(KubeCollection(client, REPLICASETS, deep=True))).items
+    assert [one.key.name for one in found if not one.whole] == ["a", "c"]
+    assert (found[0].uid, found[0].version) == ("u", "7")
+    assert msgspec.json.decode(found[0].body).keys() == {"metadata"}
+
+
+async def test_watched_object_nested_deeper_than_the_stack_is_left_out_until_it_goes(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    lines = [
+        b'{"type":"%s","object":%s}\n' % (what, nested("a")) for what in (b"MODIFIED", b"DELETED")
+    ]
+    api.http.fault(watches(REPLICASETS), stream(*lines), times=2)
+    _, gone = await events(KubeCollection(client, REPLICASETS), "100", 2)
+    assert gone.item is not None
+    assert (gone.type, gone.item.key, gone.version) == ("DELETED", key("a", "n"), "7")
+    _, changed, _ = await events(KubeCollection(client, REPLICASETS, deep=True), "100", 3)
+    assert changed.item is not None
+    assert (changed.type, changed.item.whole) == ("MODIFIED", False)
+
+
+def test_what_is_no_json_is_none_when_it_is_cut() -> None:
+    for body in (b"[" * 2000, b"]" * 2000, b'"', b"[" * 600 + b"]" * 700, b""):
+        with pytest.raises(msgspec.DecodeError):
+            msgspec.json.decode(shallow(body))
+    text = b'{"a":"' + b"[" * 2000 + rb"\"]" + b'","b":[1,{}]}'
+    assert shallow(text) == text
+    assert not is_cut(text)
 
 
 async def test_listed_object_without_readable_metadata_is_left_out_alone(
@@ -315,7 +362,6 @@ async def test_other_error_event_raises_what_its_code_means(
         b'{"type":"ADDED"}\n',
         b'{"object":{}}\n',
         b'{"type":"ERROR","object":[]}\n',
-        b'{"type":"ADDED","object":' + b"[" * _DEEP + b"]" * _DEEP + b"}\n",
     ],
 )
 async def test_line_that_is_no_event_is_retriable(

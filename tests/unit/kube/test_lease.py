@@ -14,7 +14,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES, Lease
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, status
 from tests.fakes.clients import key, kube_of
-from tests.fakes.http import Proceed, answer, hang
+from tests.fakes.http import Proceed, answer, hang, lose_answer
 from tests.unit.async_tools import Waits, running, until
 
 WHERE = key("leader", "system")
@@ -36,6 +36,8 @@ class Candidate:
     def __init__(self, client: KubeClient, clock: Clock, name: str) -> None:
         self.skew = timedelta()
         self.news = 0
+        self.notes: dict[str, str] = {}
+        self.inherited: dict[str, str] = {}
         self.name = name
         self.waits = Waits()
         self.lease = Lease(
@@ -44,6 +46,7 @@ class Candidate:
             "leader",
             name,
             news=self._heard,
+            notes=lambda: dict(self.notes),
             backoff=self.waits.backoff(5.0, 5.0),
             clock=clock,
             now=lambda: datetime.now(UTC) + self.skew,
@@ -51,6 +54,7 @@ class Candidate:
 
     def _heard(self) -> None:
         self.news += 1
+        self.inherited = dict(self.lease.annotations)
 
     async def turn(self) -> bool:
         await self.lease._try()
@@ -68,6 +72,10 @@ class World:
     def spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = self.api.get(LEASES, WHERE)["spec"]
         return spec
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return dict(self.api.get(LEASES, WHERE)["metadata"].get("annotations", {}))
 
     @property
     def holders(self) -> list[str]:
@@ -319,3 +327,59 @@ async def test_holder_is_named(world: World) -> None:
     await world.a.turn()
     await world.b.turn()
     assert world.b.lease.holder == "a"
+
+
+async def test_what_the_holder_keeps_on_it_is_written_with_it_and_handed_over(
+    world: World,
+) -> None:
+    await world.a.turn()
+    world.a.notes = {"went": "1"}
+    await world.a.turn()
+    assert world.annotations == {"went": "1"}
+    await world.b.turn()
+    world.b.notes = {"went": "never told"}
+    world.clock.seconds += 15
+    assert await world.b.turn()
+    assert world.b.inherited == {"went": "1"}
+    assert world.annotations == {"went": "1"}
+    world.b.notes = {"went": "2"}
+    await world.b.turn()
+    assert world.annotations == {"went": "2"}
+
+
+async def test_who_ends_leaves_what_it_kept_last(world: World) -> None:
+    async with running(world.a.lease.run()):
+        await until(lambda: world.a.lease.held and world.a.waits.seconds)
+        world.a.notes = {"went": "3"}
+    assert world.annotations == {"went": "3"}
+    assert await world.b.turn()
+    assert world.b.inherited == {"went": "3"}
+
+
+async def test_an_answer_that_was_lost_at_the_take_over_loses_nothing_that_was_kept(
+    world: World,
+) -> None:
+    """The Lease is ours by then, although nobody was told: what is on it is of the one before."""
+    await world.a.turn()
+    world.a.notes = {"went": "1"}
+    await world.a.turn()
+    await world.b.turn()
+    world.clock.seconds += 15
+    world.api.http.fault(lambda r: r.method == "PUT", lose_answer())
+    assert not await world.b.turn()
+    assert world.spec["holderIdentity"] == "b"
+    assert await world.b.turn()
+    assert world.b.inherited == {"went": "1"}
+    assert world.annotations == {"went": "1"}
+
+
+async def test_what_is_kept_no_more_is_taken_off_and_what_others_wrote_stays(world: World) -> None:
+    await world.a.turn()
+    world.a.notes = {"went": "1"}
+    await world.a.turn()
+    found = world.api.get(LEASES, WHERE)
+    metadata = {"annotations": {**world.annotations, "example.com/by": "hand"}}
+    world.api.put(LEASES, WHERE, metadata=metadata, spec=found["spec"])
+    world.a.notes = {"went": ""}
+    await world.a.turn()
+    assert world.annotations == {"example.com/by": "hand"}

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from kube_sync.policysync.copies import MANAGED, MANAGER, SYNCED, PolicyId
 from kube_sync.policysync.direct import DirectPlacer
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.fields import FIELDS
+from kube_sync.policysync.placers import AT_ONCE, Placers, Way
+from kube_sync.policysync.plan import Apply
+from kube_sync.policysync.sending import sending
 from kube_sync.policysync.spoke import Manners
 from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.works import LEAVING
@@ -384,6 +387,33 @@ async def test_a_spoke_that_hangs_is_given_up_and_hinders_no_other(fleet: Fleet)
         with pytest.raises(Retriable, match="cluster east: no answer in"):
             await placer.apply(copy())
         await placer.apply(copy("west"))
+
+
+async def test_many_policies_for_a_spoke_that_hangs_delay_no_other_spoke(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than there are turns: those of the other one are not taken by who waits."""
+    names = [f"p{number}" for number in range(AT_ONCE + 4)]
+    fleet.east.http.fault(patches(AUTH), hang(), times=100)
+    async with fleet.placed(patience=60.0) as placer:
+        placers = Placers(sending(lambda: 10.0))
+        placers.add(Way(placer, apart=True))
+        east = [placers.do(Apply(copy("east", name))) for name in names]
+        async with running(*map(_quietly, east)):
+            await until(lambda: len(fleet.writes("east")) >= 4)
+            started = asyncio.get_running_loop().time()
+            for name in names:
+                await placers.do(Apply(copy("west", name)))
+            assert asyncio.get_running_loop().time() - started < 5.0
+            assert len(fleet.spokes["west"].objects(AUTH)) == len(names)
+            monkeypatch.setattr("kube_sync.policysync.placers._SLOW", 0.01)
+            with pytest.raises(Retriable, match="what was asked of it before takes more"):
+                await placers.do(Apply(copy("east", "late")))
+
+
+async def _quietly(step: Coroutine[Any, Any, None]) -> None:
+    with suppress(Retriable):
+        await step
 
 
 async def test_no_more_than_a_few_steps_at_once_are_under_way_to_a_spoke(fleet: Fleet) -> None:

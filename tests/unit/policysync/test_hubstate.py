@@ -410,6 +410,9 @@ def slip(world: World, how: str, **more: Any) -> None:
     if how == "key":
         put(world.state.configmaps, ObjectKey("system", "params"), data={"parms": "{}"})
         put(world.state.classes, MULTI, spec={"parametersRef": ref("params")}, **more)
+    elif how == "list":
+        data = {"params": '{"policyToSync": []}'}
+        put(world.state.configmaps, ObjectKey("system", "params"), data=data)
     elif how == "kind":
         put(world.state.classes, MULTI, spec=KINDLESS, **more)
     else:
@@ -417,7 +420,7 @@ def slip(world: World, how: str, **more: Any) -> None:
         put(world.state.classes, MULTI, spec=group, **more)
 
 
-@pytest.mark.parametrize("how", ["key", "kind", "group"])
+@pytest.mark.parametrize("how", ["key", "list", "kind", "group"])
 def test_a_slip_in_the_parameters_of_a_class_that_is_followed_is_no_empty_list(
     world: World, how: str
 ) -> None:

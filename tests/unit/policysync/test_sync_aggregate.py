@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.policysync.aggregate import SYNCED, aggregate, extra_values
-from kube_sync.policysync.annotations import placed_annotations
+from kube_sync.policysync.annotations import Notes, placed_annotations
 from kube_sync.policysync.conditions import MESSAGE
 from kube_sync.policysync.copies import PLACED, STATUS, Copy, Feedback, Placed
 from kube_sync.policysync.desired import Desired
@@ -240,7 +240,8 @@ def test_extra_fields_are_those_of_clusters_that_answered_of_the_copy_of_now() -
 
 def test_a_policy_says_where_its_copies_are() -> None:
     found = placed_annotations(POLICY, ["c2", "c1"], {"c1": {"b": 1, "a": True}}, Downstream())
-    assert found == {
+    assert found.cut == ()
+    assert found.annotations == {
         PLACED: '[{"cluster":"c1","name":"p","namespace":"kuadrant-my-namespace"},'
         '{"cluster":"c2","name":"p","namespace":"kuadrant-my-namespace"}]',
         STATUS: '{"c1":{"a":true,"b":1}}',
@@ -248,14 +249,17 @@ def test_a_policy_says_where_its_copies_are() -> None:
 
 
 def test_a_policy_without_copies_says_nothing() -> None:
-    assert placed_annotations(POLICY, [], {}, Downstream()) == {PLACED: None, STATUS: None}
+    assert placed_annotations(POLICY, [], {}, Downstream()) == Notes({PLACED: None, STATUS: None})
 
 
 def test_what_spokes_say_is_bounded() -> None:
     long = {name: {f"x{n}": "é" * 1000 for n in range(5)} for name in NAMES}
-    text = placed_annotations(POLICY, NAMES, long, Downstream())[STATUS]
+    notes = placed_annotations(POLICY, NAMES, long, Downstream())
+    text = notes.annotations[STATUS]
     assert text is not None
     found = json.loads(text)
+    told = f"the annotation {STATUS} has room for {len(found)} of {len(NAMES)} clusters"
+    assert notes.cut == (told,)
     assert len(text.encode()) <= 64 * 1024
     assert 0 < len(found) < len(NAMES)
     assert list(found) == NAMES[: len(found)]
@@ -264,9 +268,12 @@ def test_what_spokes_say_is_bounded() -> None:
 
 def test_the_list_of_copies_is_bounded_as_annotations_are() -> None:
     names = [f"{n:04d}-{'c' * 58}" for n in range(2000)]
-    text = placed_annotations(POLICY, names, {}, Downstream())[PLACED]
+    notes = placed_annotations(POLICY, names, {}, Downstream())
+    text = notes.annotations[PLACED]
     assert text is not None
     found = [one["cluster"] for one in json.loads(text)]
+    told = f"the annotation {PLACED} has room for {len(found)} of 2000 clusters"
+    assert notes.cut == (told,)
     assert len(text.encode()) <= 96 * 1024
     assert found == names[: len(found)]
     assert 0 < len(found) < len(names)

@@ -21,6 +21,7 @@ NOW, GRACE = 1_800_000_000.0, 600.0
 POLICY = PolicyId(GroupVersionResource("kuadrant.io", "v1", "authpolicies"), "shop", "p")
 EDGE = ObjectKey("infra", "edge")
 GATEWAY = frozenset(["Gateway infra/edge"])
+MANAGED = frozenset(["ManagedClusters"])
 CLUSTERS = [f"c{n}" for n in range(8)]
 
 
@@ -166,6 +167,18 @@ def test_a_mark_that_is_due_by_itself_is_not_put_off() -> None:
         (wanted(uncertain=frozenset(["c0"])), {}, Standing(GATEWAY)),
         (wanted(), {}, Standing(GATEWAY, wanted=False)),
         (wanted("c0"), {"gone": {"c0"}}, Standing(GATEWAY, wanted=False, at_once=True)),
+        (wanted("c0"), {"managed": {"c0"}}, Standing(GATEWAY | MANAGED)),
+        (wanted(), {"managed": {"c0"}}, Standing(GATEWAY, wanted=False)),
+        (
+            wanted("c0"),
+            {"gone": {"c0"}, "managed": {"c0"}},
+            Standing(GATEWAY | MANAGED, wanted=False, at_once=True),
+        ),
+        (
+            wanted(abandoned=frozenset(["c0"])),
+            {"gone": {"c0"}, "managed": {"c0"}},
+            Standing(frozenset(), wanted=False, at_once=True),
+        ),
         (
             wanted(abandoned=frozenset(["c0"])),
             {},

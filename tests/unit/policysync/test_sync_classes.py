@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from kube_sync.kube.events import Occurrence
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
+from kube_sync.policysync.news import News
 from kube_sync.policysync.sending import sending
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
@@ -19,7 +21,7 @@ from tests.fakes.clients import kube_of
 from tests.fakes.copies import AUTH
 from tests.fakes.http import failing
 from tests.unit.async_tools import running
-from tests.unit.policysync.test_hubstate import DEFINITION, World, drop, put, ref
+from tests.unit.policysync.test_hubstate import DEFINITION, TLS, World, drop, put, ref
 
 MULTI = ObjectKey("", "multi")
 TYPE = "kube-sync.io/PolicySync"
@@ -31,10 +33,12 @@ class Rig:
         self.now = 0.0
         self.world = World()
         self.held = True
+        self.events: list[Occurrence] = []
         self.classes = Classes(
             self.world.state,
             telling,
             lambda: self.held,
+            News(lambda what, _: self.events.append(what), self.world.state.kind),
             backoff=lambda: Backoff(0.001, 0.001),
             clock=lambda: self.now,
         )
@@ -114,3 +118,35 @@ async def test_a_slip_in_parameters_that_were_followed_is_told_on_anybodys_class
     await rig.settle()
     put(rig.world.state.configmaps, ObjectKey("system", "params"), data={"parms": "{}"})
     assert await rig.settle() == {TYPE: ("False", "InvalidParameters")}
+
+
+async def test_a_kind_that_is_refused_is_an_event_on_the_class_once(rig: Rig) -> None:
+    await rig.settle()
+    assert rig.events == []
+    drop(rig.world.state.definitions, DEFINITION)
+    await rig.settle()
+    await rig.settle()
+    (event,) = rig.events
+    assert (event.regarding.kind, event.namespace) == ("GatewayClass", "default")
+    listed = rig.api.get(GATEWAY_CLASSES, MULTI)["status"]["conditions"]
+    assert [event.note] == [one["message"] for one in listed if one["type"] == TYPE]
+    assert (event.reason, event.warns) == ("InvalidParameters", True)
+
+
+async def test_what_the_class_says_already_is_not_told_by_another_process(rig: Rig) -> None:
+    drop(rig.world.state.definitions, DEFINITION)
+    await rig.settle()
+    rig.classes._news.begin()
+    rig.events.clear()
+    await rig.settle()
+    assert rig.events == []
+    rig.world.listen(TLS)
+    await rig.settle()
+    assert [one.reason for one in rig.events] == ["InvalidParameters"]
+
+
+async def test_a_class_that_cannot_be_written_is_told_by_one_event_all_the_same(rig: Rig) -> None:
+    drop(rig.world.state.definitions, DEFINITION)
+    rig.api.http.fault(lambda r: r.method == "PATCH", failing(500, "no"), times=2)
+    await rig.settle()
+    assert len(rig.events) == 1

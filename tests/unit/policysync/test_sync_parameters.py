@@ -46,6 +46,17 @@ def test_a_class_names_the_kinds_that_it_wants_synced() -> None:
     assert found == Parameters((SyncedKind(AUTH, (ready,)), SyncedKind(RATE)))
 
 
+def test_a_document_without_either_list_is_no_empty_list_and_its_keys_are_told() -> None:
+    found = read({"policyToSync": [entry()], "x" * 70: 1})
+    keys = f'"policyToSync", "{"x" * 64}…"'
+    where = "ConfigMap infra/mgc, key params"
+    assert found == Invalid(f"{where}: it has no policiesToSync; its keys are {keys}", foreign=True)
+    many = read({f"k{n:02d}": 1 for n in range(12)})
+    assert isinstance(many, Invalid)
+    assert many.problem.endswith('"k09", 2 more')
+    assert read({}) == Parameters()
+
+
 def test_the_earlier_name_of_the_list_is_read_where_the_other_is_missing() -> None:
     assert read({"experimentalPolicySync": [entry()]}) == Parameters((SyncedKind(AUTH),))
     both = {"experimentalPolicySync": [entry()], "policiesToSync": [entry(RATE)]}

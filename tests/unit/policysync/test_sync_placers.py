@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kube_sync.errors import Conflict, Retriable
 from kube_sync.kube.sending import Fenced
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.copies import CopyKey, Placed
+from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.placers import Placers, Way, subject_of
 from kube_sync.policysync.plan import Apply, Leave, Remove
 from kube_sync.policysync.sending import sending
 from tests.fakes.copies import AUTH, copy, policy
 from tests.fakes.placing import MemoryPlacer
+from tests.unit.async_tools import running, until
 
 LOGIN = subject_of(policy())
 OLDER = GroupVersionResource(AUTH.group, "v1beta1", AUTH.resource)
@@ -121,3 +124,33 @@ async def test_a_spoke_that_answers_at_once_is_asked_again(two: Two, error: Exce
         await two.placers.do(Apply(copy("west")))
     two.second.failing = {}
     await two.placers.do(Apply(copy("west")))
+
+
+async def test_after_its_rest_a_spoke_is_asked_by_one_and_nobody_waits_for_it(two: Two) -> None:
+    two.second.during = lambda: setattr(two, "now", two.now + 15.0)
+    two.second.failing = {"west": Retriable("no answer in 15 s")}
+    with pytest.raises(Retriable, match="no answer"):
+        await two.placers.do(Apply(copy("west")))
+    two.now += 31.0
+    asked: list[str] = []
+
+    async def hang(copy: Copy) -> None:
+        asked.append(copy.key.cluster)
+        await asyncio.Event().wait()
+
+    two.second.apply = hang  # type: ignore[method-assign]
+    async with running(two.placers.do(Apply(copy("west")))):
+        await until(lambda: asked == ["west"])
+        with pytest.raises(Retriable, match="left alone"):
+            await two.placers.do(Apply(copy("west", "another")))
+    assert asked == ["west"]
+
+
+async def test_a_spoke_that_refuses_after_it_hung_has_answered(two: Two) -> None:
+    two.second.during = lambda: setattr(two, "now", two.now + 15.0)
+    for error in (Retriable("no answer"), Conflict("not ours")):
+        two.second.failing = {"west": error}
+        with pytest.raises(type(error)):
+            await two.placers.do(Apply(copy("west")))
+        assert two.placers._hanging == ({"west"} if isinstance(error, Retriable) else set())
+        two.now += 31.0

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import CopyKey
@@ -122,3 +123,20 @@ async def test_how_it_stands_is_told_although_annotations_are_refused(rig: Rig) 
     assert "kube-sync.io/Synced" in rig.said(LOGIN)
     assert NOTE not in rig.policy(LOGIN)["metadata"].get("annotations", {})
     assert rig.hub._failing  # and it is tried again
+
+
+async def test_what_does_not_fit_in_the_annotation_is_told_by_the_condition_and_once_in_the_log(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_sync.policysync.annotations._MOST_PLACED", 80)
+    told = f"the annotation {NOTE} has room for 1 of 2 clusters"
+    with capture_logs() as logs:
+        await rig.settle()
+        for cluster in ("east", "west"):
+            rig.placer.say(CopyKey(LOGIN, cluster))
+        await rig.later(5)
+        assert await rig.later(5) == []
+    assert rig.listed(LOGIN) == ["east"]
+    assert rig.said(LOGIN)["kube-sync.io/Synced"][2] == f"synced to east, west; {told}"
+    cuts = [one["cut"] for one in logs if one["event"] == "annotation_cut"]
+    assert cuts == [(told,)]

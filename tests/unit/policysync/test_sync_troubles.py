@@ -178,7 +178,7 @@ async def test_a_removal_that_is_held_when_its_turn_comes_is_not_done(rig: Rig) 
     assert [key.cluster for key in rig.placer.there] == ["west"]
 
 
-@pytest.mark.parametrize("how", ["key", "kind", "group"])
+@pytest.mark.parametrize("how", ["key", "list", "kind", "group"])
 async def test_a_slip_in_the_parameters_removes_no_copy(rig: Rig, how: str) -> None:
     rig.world.decide("d1", "east")
     await rig.settle()

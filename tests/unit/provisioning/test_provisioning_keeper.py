@@ -43,7 +43,7 @@ async def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
 async def test_one_that_changed_meanwhile_is_read_again(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (api, kube):
         await provision(kube, WANTED, 0.0)
-        late = 3651 * 86400.0
+        late = 40 * 86400.0
         api.http.fault(lambda request: request.method == "PUT", failing(409, "changed"))
         done = await provision(kube, WANTED, late)
         assert "Secret kube-sync/kube-sync-opa-access renewed" in done

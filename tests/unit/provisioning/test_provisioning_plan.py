@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import tarfile
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 
 from kube_sync.certificates import Authority, issue, make_authority
 from kube_sync.errors import Terminal
+from kube_sync.provisioning.authorization import ARCHIVE
 from kube_sync.provisioning.plan import names, planned
 from kube_sync.provisioning.secrets import TLS, Content
 from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, DECISIONS, Certificate, wanted
@@ -35,12 +39,18 @@ class World:
         return list(plan)
 
     def access(self) -> dict[str, str]:
-        document = json.loads(self.held[ACCESS].data["data.json"])
+        document = json.loads(unpacked(self.held[ACCESS].data[ARCHIVE])["data.json"])
         tokens: dict[str, str] = document["system"]["access"]["tokens"]
         return tokens
 
     def role(self, token: bytes) -> str | None:
         return self.access().get(hashlib.sha256(token).hexdigest())
+
+
+def unpacked(archive: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as bundle:
+        files = ((name, bundle.extractfile(name)) for name in bundle.getnames())
+        return {name: file.read() for name, file in files if file is not None}
 
 
 def verified(secret: Content, host: str) -> bool:
@@ -87,7 +97,7 @@ def test_tokens_change_in_steps_and_whoever_is_late_is_still_known() -> None:
     world = World()
     world.run()
     old = world.held[REPLICATOR].data["token"]
-    world.run(after=3650 * DAY)
+    world.run(after=30 * DAY)
     new = world.held[REPLICATOR].data["next"]
     assert world.held[REPLICATOR].data["token"] == old
     assert (world.role(old), world.role(new)) == ("replicator", "replicator")
@@ -181,9 +191,9 @@ def test_secrets_of_somebody_else_are_used_and_never_changed() -> None:
 
 
 def test_what_opa_knows_may_be_somebody_elses_too() -> None:
-    world = World({ACCESS: Content({"data.json": b"{}"})})
+    world = World({ACCESS: Content({ARCHIVE: b"theirs"})})
     world.run()
-    assert world.held[ACCESS] == Content({"data.json": b"{}"})
+    assert world.held[ACCESS] == Content({ARCHIVE: b"theirs"})
 
 
 @pytest.mark.parametrize(
@@ -219,6 +229,23 @@ def test_without_certificates_only_tokens_are_made() -> None:
     assert not tokens.certificates
     plan = planned({}, tokens, NOW)
     assert set(plan) == {name for name in names(WANTED) if "tls" not in name} - {AUTHORITY}
+
+
+def test_opa_gets_the_rules_that_are_tested_in_a_bundle_of_the_same_bytes_every_time() -> None:
+    system = Path(__file__).resolve().parents[3] / "rego/system"
+    world = World()
+    world.run()
+    made = world.held[ACCESS]
+    found = unpacked(made.data[ARCHIVE])
+    assert found.pop("data.json")
+    assert found == {
+        ".manifest": (system / ".manifest").read_bytes(),
+        "authz.rego": (system / "authz/authz.rego").read_bytes(),
+        "log.rego": (system / "log/log.rego").read_bytes(),
+    }
+    world.held[ACCESS] = Content({"data.json": b"of an older version"}, since=NOW)
+    assert world.run() == [ACCESS]
+    assert world.held[ACCESS].data == made.data
 
 
 def test_decisions_are_those_of_the_configuration() -> None:

@@ -1,0 +1,134 @@
+"""Events of policy sync: what waits to be removed, what that ended by, and kinds that are refused.
+
+Keeps true: each change is told once, in the words of the condition, and nothing that stays as it
+is; what was told before a restart is read off the conditions themselves. A hold that is over with
+the next look at all is no news. What is deleted, or followed no more, carries no condition: its
+hold is told once by every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kube_sync.kube.events import Occurrence, Reference, cut
+from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.bodies import Body
+from kube_sync.policysync.classconditions import TYPE
+from kube_sync.policysync.conditions import Said, message
+from kube_sync.policysync.looking import Look
+from kube_sync.policysync.placers import Subject, subject_of
+from kube_sync.policysync.statuses import HELD, is_momentary, removals_held
+from kube_sync.safety import Held
+from kube_sync.topology.shapes import UNREADABLE, items, text
+
+_RELEASED: Final = "no removal of its copies is held any more"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the last Event of a policy said is held, and which approvals were told."""
+
+    held: str = ""
+    approved: frozenset[str] = frozenset()
+
+
+class News:
+    """Tells of changes; never waits, never raises."""
+
+    def __init__(
+        self,
+        occurred: Callable[[Occurrence, str], None],
+        kind_of: Callable[[GroupVersionResource], str],
+    ) -> None:
+        """`occurred` takes what happened, and in which namespace; `kind_of` "" where unknown."""
+        self._occurred = occurred
+        self._kind_of = kind_of
+        self._told: dict[Subject, _Told] = {}
+        self._refused: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Forget what was told: another process may have told more since."""
+        self._told.clear()
+        self._refused.clear()
+
+    def removals(self, found: Look, held: Mapping[str, Held], approved: Mapping[str, str]) -> None:
+        """Tell what of a policy's removals is held, and is approved, both by cluster."""
+        if any(map(is_momentary, held.values())):
+            return
+        subject, listed = subject_of(found.policy), _said(found.body, HELD)
+        before = self._told.get(subject, _Told(listed))
+        now = _Told(next((one.message for one in removals_held(held)), ""), _names(approved))
+        if before.held and now.approved - before.approved:
+            self._tell(found, "RemovalsApproved", "Approve", _approval(approved), warns=False)
+        elif before.held and not now.held:
+            self._tell(found, "RemovalsReleased", "Release", _RELEASED, warns=False)
+        if now.held not in ("", before.held):
+            self._tell(found, "RemovalsHeld", "Hold", now.held)
+        self._told[subject] = now
+        if now == _Told(listed):
+            del self._told[subject]  # as the policy tells by itself
+
+    def refused(self, gateway_class: Body, said: Iterable[Said]) -> None:
+        """Tell what of a class's parameters is refused."""
+        try:
+            name, uid = text(gateway_class, "metadata", "name"), _uid(gateway_class)
+        except UNREADABLE:
+            return
+        before = self._refused.get(name, _said(gateway_class, TYPE, "False"))
+        wrong = [one for one in said if (one.type, one.status) == (TYPE, "False")]
+        self._refused[name] = next((one.message for one in wrong), "")
+        for one in wrong:
+            if one.message != before:
+                about = Reference("gateway.networking.k8s.io/v1", "GatewayClass", "", name, uid)
+                what = Occurrence(about, None, one.reason, "Refuse", cut(one.message))
+                self._occurred(what, "")
+
+    def _tell(
+        self, found: Look, reason: str, action: str, note: str, *, warns: bool = True
+    ) -> None:
+        gvr, namespace, name = found.policy
+        if kind := self._kind_of(gvr):
+            version = f"{gvr.group}/{gvr.version}"
+            about = Reference(version, kind, namespace, name, _uid(found.body))
+            what = Occurrence(about, None, reason, action, cut(note), warns=warns)
+            self._occurred(what, namespace)
+
+
+def _names(approved: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(approved.values())
+
+
+def _approval(approved: Mapping[str, str]) -> str:
+    alike: dict[str, list[str]] = {}
+    for cluster, name in sorted(approved.items()):
+        alike.setdefault(name, []).append(cluster)
+    return message(f"{name} was approved, for {_listed(of)}" for name, of in sorted(alike.items()))
+
+
+def _listed(clusters: Collection[str]) -> str:
+    return ", ".join(clusters)
+
+
+def _said(body: Body | None, condition: str, status: str = "True") -> str:
+    """Return what an object itself says under a condition, or an ancestor of it; "" for nothing."""
+    try:
+        ancestors = () if body is None else items(body, "status", "ancestors")
+        for one in (*_conditions(body), *(c for a in ancestors for c in items(a, "conditions"))):
+            if (text(one, "type"), text(one, "status")) == (condition, status):
+                return text(one, "message")
+    except UNREADABLE:
+        return ""
+    return ""
+
+
+def _conditions(body: Body | None) -> Iterable[Body]:
+    return () if body is None else items(body, "status", "conditions")
+
+
+def _uid(body: Body | None) -> str:
+    try:
+        return "" if body is None else text(body, "metadata", "uid")
+    except UNREADABLE:
+        return ""

@@ -1,0 +1,87 @@
+"""What was let go lately, as text: so that the brakes of the next process know of it.
+
+It is an annotation of the Lease, written with each renewal, so whoever takes the Lease has read it.
+Removals of one policy for the same reasons are one entry, with the time of the last of them: what
+is read counts for no shorter than what was written. What is malformed tells nothing, and what says
+that it is of the future is of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Final
+
+import msgspec
+import structlog
+
+from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.copies import CopyKey, PolicyId
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+WINDOW: Final = "kube-sync.io/let-go"
+_MOST: Final = 128 * 1024  # bytes; all annotations of an object may have 256 KiB
+
+# When each was let go at last (Unix seconds), and what it had stood on.
+LetGo = Mapping[CopyKey, tuple[float, frozenset[str]]]
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True):
+    at: int
+    policy: tuple[str, str, str, str, str]  # group, version, resource, namespace, name
+    sources: tuple[str, ...]
+    clusters: tuple[str, ...]
+
+
+_entries = msgspec.json.Decoder(tuple[_Entry, ...])
+
+
+def written(let: LetGo) -> str:
+    """Return what was let go as text, "" for nothing: the latest, as far as there is room."""
+    kept: list[str] = []
+    size, entries = 2, sorted(_grouped(let), key=lambda one: (-one.at, *_order(one)))
+    for entry in entries:
+        text = msgspec.json.encode(entry).decode()
+        size += len(text.encode()) + 1
+        if size > _MOST:
+            log.warning("let_go_cut", policies=len(entries), kept=len(kept))
+            break
+        kept.append(text)
+    return f"[{','.join(kept)}]" if kept else ""
+
+
+def read(text: str, now: float) -> dict[CopyKey, tuple[float, frozenset[str]]]:
+    """Return what a text says was let go; `now` is Unix seconds."""
+    try:
+        entries = _entries.decode(text or "[]")
+    except (msgspec.DecodeError, RecursionError) as error:
+        log.warning("let_go_unreadable", error=str(error))
+        return {}
+    found: dict[CopyKey, tuple[float, frozenset[str]]] = {}
+    for one in entries:
+        group, version, resource, namespace, name = one.policy
+        policy = PolicyId(GroupVersionResource(group, version, resource), namespace, name)
+        said = min(float(one.at), now), frozenset(one.sources)
+        found |= {CopyKey(policy, cluster): said for cluster in one.clusters}
+    return found
+
+
+def _grouped(let: LetGo) -> list[_Entry]:
+    alike: dict[tuple[PolicyId, frozenset[str]], dict[str, float]] = {}
+    for key, (at, sources) in let.items():
+        alike.setdefault((key.policy, sources), {})[key.cluster] = at
+    return [
+        _Entry(
+            # Rounded up: it is forgotten not earlier for having been written.
+            ceil(max(clusters.values())),
+            (gvr.group, gvr.version, gvr.resource, namespace, name),
+            tuple(sorted(sources)),
+            tuple(sorted(clusters)),
+        )
+        for ((gvr, namespace, name), sources), clusters in alike.items()
+    ]
+
+
+def _order(entry: _Entry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return entry.policy, entry.sources

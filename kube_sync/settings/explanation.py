@@ -1,0 +1,173 @@
+"""Every key of the configuration in words: what it may be, its default, and what it does.
+
+Keeps true: the words are those beside the field in the code, so they cannot be of another version.
+A field's text is the string below it, a section's its docstring; both are read from the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Literal, TypeGuard, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from kube_sync.errors import Misconfigured
+from kube_sync.settings.environment import Field
+from kube_sync.settings.model import LIVE, Section, Settings
+
+ITEM = "[]"  # in a path: each item of a list
+_NEAR = 3  # names that are offered for a wrong one
+_WORDS: Mapping[object, str] = {bool: "true or false", str: "text", NoneType: "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the file in words; `variable` and `default` are None where there is none."""
+
+    path: str  # as in `opa.url`, or `replicate.resources[].group`
+    section: type[Section]
+    name: str  # of the field, in the section
+    words: str  # what it may be
+    text: str  # what it does, in one line
+    default: str | None = None  # as YAML; None: it has to be said
+    variable: str | None = None
+    is_section: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether a process that follows its file puts it in force at once."""
+        return self.path.partition(ITEM)[0] in LIVE
+
+
+def keys(
+    section: type[Section] = Settings, prefix: str = "", *, variables: bool = True
+) -> Iterator[Key]:
+    """Yield every key in the order of the file, each section before what is in it."""
+    kinds = get_type_hints(section, include_extras=True)
+    texts = texts_of(section)
+    for found in msgspec.structs.fields(section):
+        path, kind = prefix + found.encode_name, kinds[found.name]
+        if _is_section(kind):
+            yield Key(path, section, found.name, "section", about(kind), is_section=True)
+            yield from keys(kind, path + ".", variables=variables)
+            continue
+        variable = Field(path, kind).variable if variables else None
+        text = texts.get(found.name, "")
+        yield Key(path, section, found.name, worded(kind), text, _default(found), variable)
+        for part in filter(_is_section, get_args(kind)):
+            # A list has one variable, for all of it.
+            yield from keys(part, f"{path}{ITEM}.", variables=False)
+
+
+def about(section: type[Section]) -> str:
+    """Return what a section is, as its docstring says, one line for each paragraph."""
+    paragraphs = (inspect.getdoc(section) or "").split("\n\n")
+    return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+@cache
+def texts_of(section: type[Section]) -> Mapping[str, str]:
+    """Return the text below each field of a section, in one line, by the field's name."""
+    (declared,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(declared, ast.ClassDef)  # noqa: S101 - what the source of a class is
+    texts = {}
+    for field, below in zip(declared.body, declared.body[1:], strict=False):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                texts[name] = " ".join(text.split())
+    return texts
+
+
+def worded(kind: object) -> str:
+    """Say what a field of this type may be. Raises TypeError for one that has no words yet."""
+    arguments = get_args(kind)
+    match get_origin(kind):
+        case None if words := _WORDS.get(kind, "mapping" if _is_section(kind) else ""):
+            return words
+        case origin if origin is Annotated:
+            return _described(kind)
+        case origin if origin is Literal:
+            return " | ".join(f"`{choice}`" for choice in arguments)
+        case origin if origin is tuple:
+            return f"list (each: {worded(arguments[0])})"
+        case origin if origin is Mapping:
+            return f"mapping ({worded(arguments[0])}: {worded(arguments[1])})"
+        case origin if origin is UnionType or str(origin) == "typing.Union":
+            return ", or ".join(map(worded, arguments))
+    msg = f"{kind}: there are no words for it"
+    raise TypeError(msg)
+
+
+def explained(name: str | None = None) -> str:
+    """Return all that is said of a key, of what is in it, or of all keys. Raises Misconfigured."""
+    return "\n\n".join(map(_told, keys() if name is None else _found(name)))
+
+
+def _found(name: str) -> list[Key]:
+    # An item has a number in messages: `replicate.resources[0].group`.
+    path = re.sub(r"\[[^\]]*\]", ITEM, name)
+    found = [k for k in keys() if k.path == path or k.path.startswith((f"{path}.", f"{path}[]."))]
+    if found:
+        return found
+    known = [key.path for key in keys()]
+    near = difflib.get_close_matches(path, known, _NEAR)
+    near += [one for one in known if one.rpartition(".")[2] == path.rpartition(".")[2]]
+    near = list(dict.fromkeys(near))[:_NEAR]
+    hint = f"near it: {', '.join(near)}" if near else "`kube-sync config --explain` lists all"
+    msg = f"{name}: unknown key; {hint}"
+    raise Misconfigured(msg)
+
+
+def _told(key: Key) -> str:
+    lines = [key.path if key.is_section else f"{key.path}: {key.words}"]
+    for line in key.text.splitlines():
+        lines += textwrap.wrap(line, 96, initial_indent="  ", subsequent_indent="  ")
+    if key.is_section:
+        return "\n".join(lines)
+    lines.append("  has to be said" if key.default is None else f"  default: {key.default}")
+    if key.variable is not None:
+        lines.append(f"  variable: {key.variable}")
+    if key.live:
+        lines.append("  followed while replicate or run works")
+    return "\n".join(lines)
+
+
+def _is_section(kind: object) -> TypeGuard[type[Section]]:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _described(kind: object) -> str:
+    for meta in get_args(kind)[1:]:
+        if isinstance(meta, msgspec.Meta) and meta.description:
+            return meta.description
+    msg = f"{kind}: its Meta has no description"
+    raise TypeError(msg)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str | None:
+    """Return a field's default as one line of YAML, which JSON is."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return _json(field.default_factory())
+    return None if field.default is msgspec.NODEFAULT else _json(field.default)
+
+
+def _json(value: object) -> str:
+    plain = msgspec.to_builtins(value)
+    if isinstance(value, tuple):  # of sections: what is not said of them is null
+        plain = [_said(item) for item in plain]
+    return msgspec.json.encode(plain).decode()
+
+
+def _said(item: object) -> object:
+    return {k: v for k, v in item.items() if v is not None} if isinstance(item, dict) else item

@@ -1,0 +1,60 @@
+"""The kinds of values that fields have: what each may be, and how it is called for people."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+DataName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", description="name of letters, digits, `_` and `-`"
+    ),
+]
+# RFC 1123 label; above all not empty, which the API server would read as all namespaces.
+Namespace = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", description="name of a namespace"),
+]
+AnyNamespace = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$", description="name of a namespace, or `*`"
+    ),
+]
+Label = Annotated[
+    str, msgspec.Meta(pattern=r"^[^=!,\s]+=[^=!,\s]+$", description="label as `name=value`")
+]
+# With what is behind it a label again; "" is the same namespace on a spoke as on the hub.
+NamespacePrefix = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([a-z0-9][-a-z0-9]*)?$",
+        max_length=40,
+        description="beginning of a namespace's name, at most 40 characters",
+    ),
+]
+DataPath = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$", description="path in OPA with `/` between"),
+]
+# What these are beyond text is checked in `addresses`, and by whoever opens the file.
+File = Annotated[str, msgspec.Meta(description="path of a file")]
+Url = Annotated[str, msgspec.Meta(description="http or https URL")]
+Listen = Annotated[str, msgspec.Meta(description="`host:port`")]
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, description="seconds, more than 0")]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="share, 0 to 1")]
+# Bounded, since YAML knows .inf: nothing waits for ever by a slip.
+NotNegative = Annotated[
+    float, msgspec.Meta(ge=0, le=1_000_000_000, description="number, 0 to 1000000000")
+]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, description="whole number, 1 or more")]
+Count = Annotated[int, msgspec.Meta(ge=0, description="whole number, 0 or more")]
+Bytes = Annotated[int, msgspec.Meta(ge=1024, description="whole number of bytes, 1024 or more")]
+Attempts = Annotated[int, msgspec.Meta(ge=1, le=20, description="whole number, 1 to 20")]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the file: immutable, and a misspelt key is an error."""

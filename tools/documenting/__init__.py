@@ -1,0 +1,1 @@
+"""The page of every configuration key, made of the settings."""
