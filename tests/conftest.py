@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.browser import browser
 from tools.servers.binaries import ensure_binary
+from tools.servers.browser import ensure_browser
 from tools.servers.console import say
 from tools.servers.engine import ensure_engine
-from tools.servers.errors import EngineUnavailable, ToolError
+from tools.servers.errors import BrowserUnavailable, EngineUnavailable, ToolError
 from tools.servers.images import ensure_image
 from tools.servers.processes import ProcessLauncher, end_recorded
 from tools.servers.project_image import IMAGE, ensure_project_image
@@ -35,6 +37,8 @@ SPOKES = ("spoke-1", "spoke-2")
 REQUIRE_CONTAINERS = "KUBE_SYNC_REQUIRE_CONTAINERS"
 _LAUNCHER = pytest.StashKey[Launcher]()
 _NO_ENGINE = pytest.StashKey[str]()
+_BROWSER = pytest.StashKey[str]()
+_NO_BROWSER = pytest.StashKey[str]()
 _STARTED_BY_WORKERS = pytest.StashKey[int]()
 _WORKER_OUTPUT = "workeroutput"  # what pytest-xdist gives a worker's configuration
 # What tests put into a namespace; a cluster without controllers never empties one by itself.
@@ -47,6 +51,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if "launcher" in asked and not config.option.collectonly:
         _prepare_all(config, with_project_image="project_image" in asked)
+    if "chromium" in asked and not config.option.collectonly:
+        _prepare_browser(config)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,6 +60,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Prepare the servers where it can be watched; the workers, who collect, then find them."""
     if not all("unit" in Path(path).parts for path in config.args):
         _prepare_all(config, with_project_image=True)
+        _prepare_browser(config)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -72,6 +79,17 @@ def _prepare_all(config: pytest.Config, *, with_project_image: bool) -> None:
                 ensure_project_image()
         except ToolError as error:
             pytest.exit(f"the servers for the tests are not to be had: {error}", returncode=1)
+
+
+def _prepare_browser(config: pytest.Config) -> None:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        try:
+            config.stash[_BROWSER] = ensure_browser()
+        except BrowserUnavailable as error:
+            if os.environ.get(REQUIRE_CONTAINERS) == "1":
+                pytest.exit(f"the browser for the tests is not to be had: {error}", returncode=1)
+            config.stash[_NO_BROWSER] = str(error)
+            say(f"NO BROWSER: {error}; the page is not tried")
 
 
 def _prepare(config: pytest.Config) -> Launcher:
@@ -126,7 +144,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say what the servers ran as."""
+    """Say what the servers ran as, and whether there was a browser."""
+    if reason := config.stash.get(_NO_BROWSER, None):
+        terminalreporter.section("NO BROWSER: the page was not tried", red=True)
+        terminalreporter.write_line(reason)
     if config.stash.get(_LAUNCHER, None) is None:
         return
     if reason := config.stash.get(_NO_ENGINE, None):
@@ -139,6 +160,16 @@ def pytest_terminal_summary(
 def launcher(request: pytest.FixtureRequest) -> Launcher:
     """Start servers with this: as containers, or as processes where no engine can be had."""
     return request.config.stash[_LAUNCHER]
+
+
+@pytest.fixture(scope="module")
+def chromium(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """One browser for the module, by the address of its protocol; None where there is none."""
+    if (program := request.config.stash.get(_BROWSER, None)) is None:
+        yield None
+        return
+    with browser(program) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
+from aiohttp import web
+
+from kube_sync.app.board import serve_board
 from kube_sync.app.conditions import keep_conditions
 from kube_sync.app.context import Context
 from kube_sync.app.door import watch_door
@@ -52,7 +55,12 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         tls = found.context
         services.append(found.follow)
     address = parse_listen("decisions.listen", decisions.listen)
-    served = stream_app(hub, token, shelf.routes(), settings.placement.path)
+    routes, tokenless = shelf.routes(), list[web.RouteDef]()
+    if decisions.board:
+        board = await serve_board(context, replicator, hub, opa)
+        routes, tokenless = [*routes, *board.routes], board.tokenless
+        services.append(board.follow)
+    served = stream_app(hub, token, routes, settings.placement.path, tokenless)
     await context.stack.enter_async_context(
         # Nothing is written here: what waits for news need not wait for somebody who has gone.
         serving(served, address, tls, _STREAM_GRACE, abandon=True)

@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.errors import Expired
+from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Placement
 
@@ -26,11 +27,17 @@ RESUMED = "Kube-Sync-Resumed"  # the response header that says after which bookm
 SILENCE_SECONDS = 10.0  # at the latest after this long there is a sign of life
 
 _CHUNK = 500  # records in one write
+_HEADERS = {
+    "Content-Type": "application/x-ndjson",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
 _YES, _NO = ("", "1", "true"), ("0", "false")
 _POSITION = re.compile(r"([^:\s]+):([0-9]{1,18})")
 _HUB = web.AppKey("hub", DecisionHub)
 _TOKEN = web.AppKey("token", TokenFile)
 _KNOWN = web.AppKey("known", str)  # the path of the decision
+_OPEN = web.AppKey("open", frozenset[str])  # paths that need no token
 
 
 def stream_app(
@@ -38,24 +45,34 @@ def stream_app(
     token: TokenFile,
     others: Iterable[web.RouteDef] = (),
     path: str = Placement().path,
+    tokenless: Iterable[web.RouteDef] = (),
 ) -> web.Application:
     """Build the application that serves `hub`, and `others` to who has the same token.
 
-    `path` is the decision that the hub has, as in `placement.path`.
+    `path` is the decision that the hub has, as in `placement.path`; `tokenless` hold nothing, and
+    are served to anybody.
     """
+    tokenless = tuple(tokenless)
     app = web.Application(middlewares=[_authenticated])
     app[_HUB] = hub
     app[_TOKEN] = token
     app[_KNOWN] = path
+    app[_OPEN] = frozenset(route.path for route in tokenless)
     app.router.add_get(PATH, _all, allow_head=False)
     app.router.add_get(PATH + "/{path:.*}", _decisions, allow_head=False)
-    app.router.add_routes(others)
+    app.router.add_routes([*others, *tokenless])
     return app
 
 
 @web.middleware
 async def _authenticated(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not request.app[_TOKEN].accepts(request.headers.get("Authorization", "")):
+    token = request.app[_TOKEN]
+    if (reason := foreign(request.headers, open_to_all=not token.asked_for)) is not None:
+        raise web.HTTPForbidden(text=f"{reason}\n")
+    resource = request.match_info.route.resource
+    if resource is not None and resource.canonical in request.app[_OPEN]:
+        return await handler(request)
+    if not token.accepts(request.headers.get("Authorization", "")):
         raise web.HTTPUnauthorized(
             text="a bearer token is needed\n", headers={"WWW-Authenticate": "Bearer"}
         )
@@ -112,7 +129,7 @@ async def _follow(subscription: Subscription, response: web.StreamResponse) -> w
 
 
 async def _begin(request: web.Request, since: tuple[str, int] | None) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    response = web.StreamResponse(headers=_HEADERS)
     if since is not None:
         response.headers[RESUMED] = f"{since[0]}:{since[1]}"
     await response.prepare(request)

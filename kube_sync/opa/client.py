@@ -63,6 +63,13 @@ class _Result(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw()  # empty when undefined
 
 
+class Explained(msgspec.Struct):
+    """An answer and how it came about, a line a step; `result` is empty where it is undefined."""
+
+    result: msgspec.Raw = msgspec.Raw()
+    explanation: list[str] = []
+
+
 class _Term(msgspec.Struct):
     value: Any = None
 
@@ -182,6 +189,17 @@ class OpaClient:
         """
         return _result(await self._request("POST", "/v1/data/" + path, body, timeout=_QUERY))
 
+    async def explain(self, path: str, body: bytes, longest: int, seconds: float) -> Explained:
+        """Ask for the decision at `path`, and for each step to it, as OPA prints it for people.
+
+        Raises Retriable when that takes longer than `seconds` or more than `longest` bytes, and
+        Undecided on an evaluation error.
+        """
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+        whole = f"/v1/data/{path}?explain=full&pretty=true"
+        answer = await self._request("POST", whole, body, timeout=timeout, longest=longest)
+        return _decode(answer, Explained)
+
     async def policies(self) -> list[LoadedPolicy]:
         """Return all modules that OPA holds. Raises SyncError."""
         return _decode(await self._request("GET", "/v1/policies"), _Policies).result
@@ -236,6 +254,7 @@ class OpaClient:
         *,
         unless_there: bool = False,
         stranger: bool = False,
+        longest: int | None = None,
     ) -> bytes:
         headers = ({} if stranger else self._token.headers()) | (
             {"If-None-Match": "*"} if unless_there else {}
@@ -251,7 +270,7 @@ class OpaClient:
                 timeout=timeout,
                 ssl=self._tls(),
             ) as response:
-                answer = await response.read()
+                answer = await _read(response, longest)
                 there = unless_there and response.status == 304  # noqa: PLR2004 - HTTP's own
                 if not (there or 200 <= response.status < 300):  # noqa: PLR2004
                     raise self._failure(response.status, answer, response.headers)
@@ -283,6 +302,20 @@ async def opa_client(settings: Opa) -> AsyncGenerator[OpaClient]:
     tls = client_tls(settings.url, settings.ca_file)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         yield OpaClient(settings.url, TokenFile(settings.token_file), session, tls)
+
+
+async def _read(response: aiohttp.ClientResponse, longest: int | None) -> bytes:
+    if longest is None:
+        return await response.read()
+    parts, size = list[bytes](), 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > longest:
+            response.close()  # or the rest would be read
+            msg = f"OPA answers with more than {longest >> 20} MiB"
+            raise Retriable(msg)
+    return b"".join(parts)
 
 
 def _policy(policy_id: str) -> str:

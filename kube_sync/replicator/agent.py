@@ -13,7 +13,7 @@ import asyncio
 import gc
 import secrets
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -43,6 +43,7 @@ from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
 from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.ledger import Ledger
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lastgood import LastGood
@@ -56,7 +57,7 @@ from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.safety import parse_tightening
-from kube_sync.settings import TOPOLOGY, Settings, with_builtin
+from kube_sync.settings import TOPOLOGY, Resource, Settings, with_builtin
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -110,6 +111,21 @@ class Replicator:
         self._wakers: tuple[Callable[[], None], ...] = ()
         self._resources: Resources | None = None
         self._distrusted: set[str] = set()  # resources, until the next start
+
+    @property
+    def policies(self) -> PolicyLoader:
+        """By what is decided."""
+        return self._policies
+
+    @property
+    def collections(self) -> Sequence[Mirror]:
+        """What is replicated, as far as it is of OPA's present load."""
+        return () if self._resources is None else self._resources.mirrors
+
+    @property
+    def targets(self) -> tuple[Resource, ...]:
+        """The resources that decisions are about."""
+        return self._settings.targets()
 
     def configure(self, settings: Settings) -> None:
         """Replicate what `settings` say from now on; what they leave as it was is not touched."""

@@ -21,6 +21,11 @@ class TokenFile:
         self._tokens: tuple[str, ...] = ()
         self._stamp: tuple[int, int] | None = None
 
+    @property
+    def asked_for(self) -> bool:
+        """Whether there is a file, so that whoever asks has to show a token."""
+        return self._path is not None
+
     def current(self) -> str | None:
         """Return the token to show.
 

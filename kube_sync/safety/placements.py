@@ -64,6 +64,11 @@ class Placements:
         forms: dict[str, PlacementForm] = {PREFERENCES: "preferences", SELECTOR: "selector"}
         self._forms = forms | dict(others or {})
 
+    @property
+    def forms(self) -> dict[str, str]:
+        """How each placement annotation is read, by its key."""
+        return dict(self._forms)
+
     def read(self, annotations: Mapping[str, str]) -> dict[str, Clusters | None]:
         """Return the clusters that each placement annotation there is gives, by its key."""
         return {

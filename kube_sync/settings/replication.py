@@ -161,6 +161,8 @@ class Decisions(Section, frozen=True):
 
     listen: Listen = "127.0.0.1:9400"
     """Where the replicator serves the stream; beyond loopback it needs a token and TLS."""
+    board: bool = True
+    """Serves a page to look at beside the stream, `/ui`, and what it asks for."""
     url: Url = "http://127.0.0.1:9400/v1/decisions"
     """Where those who follow the stream find it."""
     token_file: File | None = None

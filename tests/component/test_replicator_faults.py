@@ -642,6 +642,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "conditionkeeper.py",
         "eventrecorder.py",
         "events.py",
+        "history.py",  # what people are told
         "hub.py",  # marks that copies may go from a time on, which another process reads
         "lease.py",
         "machinery.py",

@@ -13,14 +13,16 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from benchmarks.bare import Bare, bare_client
 from benchmarks.decisions import create_clusters, flip, load_policy
 from benchmarks.world import NAMESPACE, replicator
+from tests.fakes.browser import tab
 from tests.integration.test_pair import ROOT
-from tools.demo.fleet import POLICIES, replica_set
+from tools.demo.fleet import POLICIES, POLICY, replica_set
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 
@@ -136,7 +138,7 @@ def own_stack(launcher: Launcher, tmp_path: Path) -> Iterator[RunningStack]:
 
 @pytest.mark.timeout(240)
 async def test_stream_tells_changes_faults_and_restarts_to_whoever_reads_it(
-    own_stack: RunningStack,
+    own_stack: RunningStack, chromium: str | None
 ) -> None:
     async with bare_client(own_stack) as bare:
         await load_policy(bare)
@@ -147,6 +149,8 @@ async def test_stream_tells_changes_faults_and_restarts_to_whoever_reads_it(
             position = await _curl_tells_what_is_decided_and_what_changes(own_stack, bare)
             await _curl_resumes_where_it_stopped(own_stack, bare, position)
             await _a_person_sees_the_same(own_stack, bare)
+            if chromium is not None:
+                await _the_page_tells_who_decided(own_stack, bare, chromium)
             await _a_policy_at_fault_is_said_and_changes_nothing(own_stack, bare)
         await _another_replicator_is_410_and_a_watch_goes_on(own_stack, position)
 
@@ -199,6 +203,43 @@ async def _a_person_sees_the_same(stack: RunningStack, bare: Bare) -> None:
     missing = await _ran(*_kube_sync(stack, "nobody"))
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr == "kube-sync: nothing is decided of nobody\n"
+
+
+async def _the_page_tells_who_decided(stack: RunningStack, bare: Bare, chromium: str) -> None:
+    endpoint = stack.endpoint
+    origin = "{0.scheme}://{0.netloc}".format(urlsplit(endpoint.url))
+    token = endpoint.token_file.read_text(encoding="utf-8").strip()
+    async with tab(chromium) as page:
+        await page.open(f"{origin}/ui#token={token}")
+        await page.until(_shows("state", "live"))
+        await page.until(_shows("grid", f"{NAMESPACE}/app"))
+        await page.press("/", "Escape", "ArrowDown", "Enter")
+        for text in (
+            # A rule of it, with its row, and what is written there.
+            f"{POLICIES}/placement/placement.rego:13",
+            _row_of_the_policy(13),
+            "metadata.annotations",
+            "cluster-0001",
+            "the remediator does not answer",
+        ):
+            await page.until(_shows("panel", text))
+        assert "moving" not in await page.run('document.getElementById("panel").innerText')
+        await page.shoot(ROOT / "build/screenshots/real-story.png")
+        await flip(bare, inside=False)
+        await page.until(_shows("panel", "cluster-0000, cluster-0001 → cluster-0001"))
+        await page.press("Escape", "4")
+        await page.until(_shows("health", f"{POLICIES}/placement/"))
+        await page.shoot(ROOT / "build/screenshots/real-health.png")
+        await flip(bare, inside=True)
+        assert page.troubles == []
+
+
+def _row_of_the_policy(number: int) -> str:
+    return POLICY.read_text(encoding="utf-8").splitlines()[number - 1].strip()
+
+
+def _shows(element: str, text: str) -> str:
+    return f"document.getElementById({json.dumps(element)})?.innerText.includes({json.dumps(text)})"
 
 
 async def _a_policy_at_fault_is_said_and_changes_nothing(stack: RunningStack, bare: Bare) -> None:

@@ -15,11 +15,13 @@ PATIENCE = 30.0  # seconds until a test that waits for news gives up
 
 
 @asynccontextmanager
-async def running(*loops: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
+async def running(
+    *loops: Coroutine[Any, Any, object], patience: float = PATIENCE
+) -> AsyncGenerator[None]:
     """Run endless loops beside the block; what one of them raises fails the test."""
     tasks = [asyncio.create_task(loop) for loop in loops]
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             yield
     finally:
         for task in tasks:

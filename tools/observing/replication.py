@@ -138,6 +138,16 @@ _VOLUME = Row(
             ),
         ),
         Panel(
+            "Connections that were refused",
+            "A port holds 1,000; one more is closed at once.",
+            (
+                (
+                    f"sum by (port) (increase(kube_sync_connections_refused_total{_RATE}))",
+                    "{{port}}",
+                ),
+            ),
+        ),
+        Panel(
             "Objects that cannot be read",
             "Malformed, or nested too deeply; each is left out by itself, and the log names it.",
             (
@@ -145,6 +155,7 @@ _VOLUME = Row(
                     (
                         "sum by (resource, reason)"
                         f" (increase(kube_sync_objects_left_out_total{_RATE}))"
+                        " or vector(0)"
                     ),
                     "{{resource}} {{reason}}",
                 ),

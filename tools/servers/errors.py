@@ -3,6 +3,7 @@
 ToolError
 ├── Missing            install something; the message says what
 ├── EngineUnavailable  no container engine answers and none can be started here
+├── BrowserUnavailable no browser is there and none can be installed here
 └── StartFailed        a server did not become ready; the message ends with its log
 """
 
@@ -19,6 +20,10 @@ class Missing(ToolError):
 
 class EngineUnavailable(ToolError):
     """No container engine answers, and none can be started here."""
+
+
+class BrowserUnavailable(ToolError):
+    """No browser is there, and none can be installed here."""
 
 
 class StartFailed(ToolError):

@@ -167,6 +167,27 @@ class PolicyLoader:
         self._told: tuple[str, Reads] | None = None
         self._may_hold: list[Modules] = []  # of each of these OPA may hold some modules
 
+    @property
+    def in_force(self) -> Mapping[str, str]:
+        """The sources that OPA is known to hold, by id, without what is generated here."""
+        return {i: source for i, source in self._in_force.items() if source is not None}
+
+    @property
+    def rejected(self) -> Mapping[str, str]:
+        """Why a policy ConfigMap is not in force as it is, by its name."""
+        failures = self._chosen[2].failures if self._chosen is not None else {}
+        return {str(key): str(OpaError(errors=list(causes))) for key, causes in failures.items()}
+
+    @property
+    def reads(self) -> Reads | None:
+        """What the decision reads by what is in force, None before anything is."""
+        return None if self._told is None else self._told[1]
+
+    @property
+    def digest(self) -> str:
+        """The digest of what is in force, "" before anything is."""
+        return "" if self._told is None else self._told[0]
+
     def wake(self) -> None:
         """Say that a policy ConfigMap may have changed."""
         self._news.set()

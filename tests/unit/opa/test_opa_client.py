@@ -200,6 +200,26 @@ async def test_evaluation_error_is_undecided(opa: FakeOpa, client: OpaClient) ->
         await client.query("a", b"{}")
 
 
+async def test_explanation_has_the_answer_and_each_step(opa: FakeOpa, client: OpaClient) -> None:
+    body = b'{"result": {"a": 1}, "explanation": ["query:1 Enter data.a = _"]}'
+    opa.http.fault(anything, answer(200, body, kind="application/json"))
+    found = await client.explain("a/b", b'{"input":{}}', 1000, 5.0)
+    assert (bytes(found.result), found.explanation) == (b'{"a": 1}', ["query:1 Enter data.a = _"])
+    asked = opa.http.requests[-1]
+    assert asked.raw_path == "/v1/data/a/b?explain=full&pretty=true"
+
+
+async def test_explanation_that_is_too_long_or_takes_too_long_is_given_up(
+    opa: FakeOpa, client: OpaClient
+) -> None:
+    opa.http.fault(anything, stream(*[b" " * 10_000] * 10))
+    with pytest.raises(Retriable, match="more than"):
+        await client.explain("a", b"{}", 1000, 5.0)
+    opa.http.fault(anything, hang())
+    with pytest.raises(Retriable, match="no answer in time"):
+        await client.explain("a", b"{}", 1000, 0.05)
+
+
 @pytest.mark.parametrize(("header", "seconds"), [("3", 3.0), (None, None), ("soon", None)])
 async def test_retry_after_is_passed_on_in_seconds(
     opa: FakeOpa, client: OpaClient, header: str | None, seconds: float | None

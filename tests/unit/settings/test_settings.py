@@ -40,8 +40,8 @@ policies:
              data: openpolicyagent.org/data=opa}
   allow: {packages: [], builtins: []}
 placement: {path: io/k8s/federation/admission, resources: [replicasets]}
-decisions: {listen: "127.0.0.1:9400", url: "http://127.0.0.1:9400/v1/decisions", token_file: null,
-  cert_file: null, key_file: null, ca_file: null}
+decisions: {listen: "127.0.0.1:9400", board: true, token_file: null,
+  url: "http://127.0.0.1:9400/v1/decisions", cert_file: null, key_file: null, ca_file: null}
 remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
   sinks: {placement_decisions: {enabled: false, namespace: null}}
@@ -463,6 +463,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "placement.path": ("0123", "0123"),
     "placement.resources": ("[clusters]", ("clusters",)),
     "decisions.listen": ("127.0.0.1:1", "127.0.0.1:1"),
+    "decisions.board": ("false", False),
     "decisions.url": ("http://replicator:1/", "http://replicator:1/"),
     "decisions.token_file": ("/a", "/a"),
     "decisions.cert_file": ("/a", "/a"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kube_sync.analysis.analyzer import PolicyModule
 from kube_sync.errors import Misconfigured, Refused, Terminal
@@ -180,7 +181,7 @@ async def test_kinds_that_are_not_replicated_are_told_beside_the_answer(
     assert found["sets"][0]["savings"]["objects"] == 0
 
 
-async def test_object_of_the_cluster_that_is_no_text_is_named(
+async def test_object_of_the_cluster_that_is_no_text_is_left_out_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Told(monkeypatch, KIND)
@@ -188,8 +189,10 @@ async def test_object_of_the_cluster_that_is_no_text_is_named(
     async with fake_apiserver() as api:
         settings = await cluster(api, tmp_path)
         api.http.fault(lists(REPLICASETS), answer(200, page))
-        with pytest.raises(Terminal, match=r"^replicasets n/a: not JSON"):
-            await told.run(REQUEST, settings)
+        with capture_logs() as logs:
+            found = await told.run(REQUEST, settings)
+    assert found["sets"][0]["savings"]["objects"] == 0
+    assert [line["reason"] for line in logs if line["event"] == "object_left_out"] == ["malformed"]
 
 
 async def test_cluster_that_refuses_is_the_end_and_says_what_it_refused(

@@ -1,0 +1,61 @@
+"""The page to look at, on the port of the decision stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from aiohttp import web
+
+from kube_sync.app.context import Context
+from kube_sync.board.api import BoardApi
+from kube_sync.board.fleet import FleetReader
+from kube_sync.board.held import held_reader
+from kube_sync.board.page import page_routes
+from kube_sync.board.replication import health
+from kube_sync.board.story import Stories
+from kube_sync.decisions.explaining import Explaining
+from kube_sync.decisions.history import History
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.agent import Replicator
+from kube_sync.runtime.services import Service
+from kube_sync.safety import Placements
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the page is made of: routes, and what remembers changes."""
+
+    routes: list[web.RouteDef]
+    tokenless: list[web.RouteDef]
+    follow: Service
+
+
+async def serve_board(
+    context: Context, replicator: Replicator, hub: DecisionHub, opa: OpaClient
+) -> Served:
+    """Return what to serve beside the stream; it asks the remediator until the process ends."""
+    settings, history = context.settings, History()
+    root, path = settings.replicate.root, settings.placement.path
+    held = (await context.stack.enter_async_context(held_reader(settings.remediate))).read
+    stories = Stories(
+        hub,
+        replicator,
+        history,
+        opa,
+        Explaining(opa, path),
+        held,
+        lambda: replicator.targets,
+        root,
+    )
+    api = BoardApi(
+        FleetReader(opa, root).read,
+        partial(health, replicator, hub, context.readiness),
+        held,
+        history,
+        stories,
+        path,
+        Placements(settings.remediate.guard.placements).forms,
+    )
+    return Served(api.routes(), page_routes(), partial(history.follow, hub))

@@ -1,0 +1,89 @@
+"""What the remediator holds, as it says itself on its own port of this machine.
+
+Keeps true: the page waits for it no longer than two seconds, and says it where nobody answers: a
+remediator is no part of replication, and may not be there at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from kube_sync.errors import SyncError
+from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.settings import Remediate, parse_listen
+
+_PATH: Final = "/v1/remediation/status"
+_SECONDS: Final = 2.0
+_FRESH_SECONDS: Final = 1.0
+_LONGEST: Final = 16 << 20  # bytes
+_ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The status of the remediator, or why there is none."""
+
+    status: Any = None
+    failure: str | None = None
+
+
+class HeldReader:
+    """Asks the remediator."""
+
+    def __init__(
+        self,
+        settings: Remediate,
+        session: aiohttp.ClientSession,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        host, port = parse_listen("remediate.listen", settings.listen)
+        host = "127.0.0.1" if host in _ANYWHERE else host
+        self._url = f"http://{f'[{host}]' if ':' in host else host}:{port}{_PATH}"
+        self._token = TokenFile(settings.token_file)
+        self._session = session
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._read: tuple[float, Held] | None = None
+
+    async def read(self) -> Held:
+        """Return what it said in the last second: many pages ask no more often than one."""
+        async with self._turn:
+            if self._read is None or self._clock() - self._read[0] >= _FRESH_SECONDS:
+                self._read = self._clock(), await self._held()
+            return self._read[1]
+
+    async def _held(self) -> Held:
+        try:
+            return Held(msgspec.json.decode(await self._asked()))
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, RecursionError) as error:
+            reason = str(error) or type(error).__name__
+            return Held(failure=f"the remediator does not answer at {self._url}: {reason}")
+        except SyncError as error:
+            return Held(failure=str(error))
+
+    async def _asked(self) -> bytes:
+        headers = self._token.headers()
+        async with self._session.get(self._url, headers=headers) as response:
+            response.raise_for_status()
+            body = await response.content.read(_LONGEST + 1)
+            while len(body) <= _LONGEST and (more := await response.content.read(_LONGEST)):
+                body += more
+        if len(body) > _LONGEST:
+            msg = "it says too much"
+            raise aiohttp.ClientError(msg)
+        return body
+
+
+@asynccontextmanager
+async def held_reader(settings: Remediate) -> AsyncGenerator[HeldReader]:
+    """Yield one for the configured remediator."""
+    timeout = aiohttp.ClientTimeout(total=_SECONDS)
+    # Never through a proxy of the environment, which aiohttp does not look at by default.
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        yield HeldReader(settings, session)

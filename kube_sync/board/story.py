@@ -1,0 +1,157 @@
+"""The story of one workload: what is decided, on what, by which rules, and what became of it.
+
+Keeps true: of the object itself nothing leaves but what policies read; each part that cannot be
+had says why, and the others are told all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kube_sync.analysis.reads import Reads
+from kube_sync.board.fleet import Data
+from kube_sync.board.held import Held
+from kube_sync.board.replication import Replication
+from kube_sync.decisions.explaining import Explaining, Explanation, Rule
+from kube_sync.decisions.history import Change, History
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.inputs import Input, inputs
+from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Target
+from kube_sync.decisions.requested import as_asked
+from kube_sync.errors import SyncError
+from kube_sync.settings import Resource
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """A collection that is read beside the object itself."""
+
+    collection: str
+    fields: tuple[str, ...]
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one workload; a `…_failure` says why a part is not there."""
+
+    v: int = 1
+    record: DecisionRecord | None  # None: nothing is decided of it
+    inputs: tuple[Input, ...] = ()
+    inputs_failure: str | None = None
+    looked_at: tuple[Looked, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    rules_failure: str | None = None
+    decided_otherwise: bool = False  # asked now, OPA does not answer what was decided last
+    history: tuple[Change, ...] = ()
+    history_since: float
+    history_cut: bool
+    waiting: tuple[Any, ...] = ()  # as the remediator's status has them
+    waiting_failure: str | None = None
+
+
+class Stories:
+    """Tells them."""
+
+    def __init__(
+        self,
+        hub: DecisionHub,
+        replication: Replication,
+        history: History,
+        opa: Data,
+        explaining: Explaining,
+        held: Callable[[], Any],
+        targets: Callable[[], Sequence[Resource]],
+        root: str,
+    ) -> None:
+        """`held` asks the remediator; `targets` are the resources that decisions are about."""
+        self._hub = hub
+        self._replication = replication
+        self._history = history
+        self._opa = opa
+        self._explaining = explaining
+        self._held = held
+        self._targets = targets
+        self._root = root
+
+    async def tell(self, target: Target) -> Story | None:
+        """Return the story of an object, None where nothing is or was decided of it lately."""
+        entry = self._hub.log.current.get(target)
+        record = None if entry is None else entry.record
+        record = None if isinstance(record, DeletedRecord) else record
+        past = self._history.of(target)
+        if record is None and not past.changes:
+            return None
+        body, failure = await self._body(target)
+        explanation = await self._explained(body)
+        waiting, waiting_failure = await self._waiting(target)
+        found = Story(
+            record=record,
+            inputs_failure=failure,
+            rules=explanation.rules,
+            rules_failure=explanation.failure,
+            decided_otherwise=_otherwise(record, body, explanation),
+            history=past.changes,
+            history_since=past.complete_since,
+            history_cut=past.cut,
+            waiting=waiting,
+            waiting_failure=waiting_failure,
+        )
+        return self._with_inputs(found, body)
+
+    def _with_inputs(self, story: Story, body: bytes | None) -> Story:
+        reads = self._replication.policies.reads
+        if body is None:
+            return story
+        if reads is None or reads.gave_up is not None:
+            reason = "no policies are in force" if reads is None else reads.gave_up
+            return msgspec.structs.replace(story, inputs_failure=f"not known: {reason}")
+        try:
+            read = inputs(msgspec.json.decode(body, type=dict[str, Any]), reads.input)
+        except (msgspec.DecodeError, RecursionError):
+            return msgspec.structs.replace(story, inputs_failure="the object cannot be read")
+        return msgspec.structs.replace(story, inputs=read, looked_at=_looked_at(reads))
+
+    async def _body(self, target: Target) -> tuple[bytes | None, str | None]:
+        """Return the object as it was asked for, from OPA, or why it is not there."""
+        names = (r.name for r in self._targets() if r.gvr == target.gvr)
+        if (name := next(names, None)) is None:
+            return None, "decisions are not about this resource any more"
+        inside = (target.namespace, target.name) if target.namespace else (target.name,)
+        try:
+            body = await self._opa.get_data((self._root, name, *inside))
+            return (None, "OPA does not hold it") if body is None else (as_asked(body), None)
+        except SyncError as error:
+            return None, str(error)
+        except (msgspec.DecodeError, RecursionError):
+            return None, "the object cannot be read"
+
+    async def _explained(self, body: bytes | None) -> Explanation:
+        if body is None:
+            return Explanation(failure="there is nothing to ask about")
+        return await self._explaining.explain(body, self._replication.policies.in_force)
+
+    async def _waiting(self, target: Target) -> tuple[tuple[Any, ...], str | None]:
+        held: Held = await self._held()
+        if held.failure is not None:
+            return (), held.failure
+        status = held.status if isinstance(held.status, dict) else {}
+        entries = status.get("waiting")
+        found = (e for e in entries or () if isinstance(e, dict) and _is(e, target))
+        return tuple(found), None
+
+
+def _is(entry: Mapping[str, Any], target: Target) -> bool:
+    found = (entry.get("resource"), entry.get("namespace"), entry.get("name"))
+    return found == (str(target.gvr), target.namespace, target.name)
+
+
+def _looked_at(reads: Reads) -> tuple[Looked, ...]:
+    lines = ((n, inputs({}, document)) for n, document in sorted(reads.resources.items()))
+    return tuple(Looked(n, tuple(one.path for one in found)) for n, found in lines if found)
+
+
+def _otherwise(record: DecisionRecord | None, body: bytes | None, explanation: Explanation) -> bool:
+    if body is None or explanation.failure is not None or record is None or record.failure:
+        return False
+    return record.decision != explanation.decision

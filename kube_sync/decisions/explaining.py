@@ -1,0 +1,139 @@
+"""Which rules made a decision: OPA is asked once more, and tells each rule that it entered.
+
+Only names of rules, files and rows are taken from what it tells, never a value: the form that OPA
+makes for people has them, and no bindings. A decision over a large fleet explains itself at length
+(a line for each step), so the answer is bounded in size and time, and one question is asked at a
+time; who bounds it says that it was too much, instead of a part. What OPA knows not to apply by its
+index of rules it never enters, and so it is not named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from kube_sync.decisions.decision import Decision, parse_decision
+from kube_sync.errors import SyncError
+from kube_sync.opa.client import Explained
+
+LONGEST: Final = 8 << 20  # bytes of an explanation
+SECONDS: Final = 5.0
+WAITING: Final = 8  # questions at once; who comes later is told so
+
+# As OPA prints a trace with locations (topdown.PrettyTraceWithLocation):
+# `policies/placement/policy.rego:19     | | Exit data.io.k8s.federation.admission.errors`
+_STEP = re.compile(
+    r"(?P<file>\S.*?):(?P<row>\d+)\s+(?:\| )*(?P<step>Enter|Exit) (?P<rule>data\..+)"
+)
+# A rule alone: the body of a comprehension is printed as its expressions.
+_RULE = re.compile(r'data(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:"(?:[^"\\]|\\.)*"|[^]\s"]+)\])+')
+_SHORTENED = "..."  # in place of a part of a long file name
+
+
+class Explainer(Protocol):
+    """The part of OPA that explains."""
+
+    async def explain(self, path: str, body: bytes, longest: int, seconds: float) -> Explained:
+        """Ask for the document at `path`, and how it comes about. Raises SyncError."""
+        ...
+
+
+class Rule(msgspec.Struct, frozen=True, order=True):
+    """A rule that OPA entered; `applied` where its body succeeded, once or more."""
+
+    file: str
+    row: int
+    name: str  # as OPA writes it, below `data`
+    applied: bool
+    text: str = ""  # of the row, where the module is known
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a decision is made now, or why that is not known (`failure`)."""
+
+    rules: tuple[Rule, ...] = ()
+    decision: Decision | None = None  # None: undefined
+    failure: str | None = None
+
+
+class Explaining:
+    """Asks one question at a time."""
+
+    def __init__(self, opa: Explainer, path: str) -> None:
+        """`path` is that of the decision, as in `placement.path`."""
+        self._opa = opa
+        self._path = path
+        self._turn = asyncio.Lock()
+        self._asking = 0
+
+    async def explain(self, body: bytes, modules: Mapping[str, str]) -> Explanation:
+        """Return how the object in `body`, as it was asked for, is decided on now.
+
+        `modules` are the sources in force by id, to show the rows of.
+        """
+        if self._asking >= WAITING:
+            return Explanation(failure="OPA is being asked about others, try again")
+        self._asking += 1
+        try:
+            async with self._turn:
+                question = b'{"input":' + body + b"}"
+                found = await self._opa.explain(self._path, question, LONGEST, SECONDS)
+            decision = _decision(bytes(found.result))
+        except SyncError as error:
+            return Explanation(failure=str(error))
+        finally:
+            self._asking -= 1
+        steps = await asyncio.to_thread(lambda: rules(found.explanation, modules))
+        return Explanation(steps, decision)
+
+
+def rules(explanation: Iterable[str], modules: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return the rules that a trace names: those that applied first, and helpers last of these."""
+    found: dict[tuple[str, int, str], bool] = {}
+    for file, row, rule, exited in _steps(explanation):
+        key = (file, row, rule)
+        found[key] = found.get(key, False) or exited
+    whole = {file: _file(file, modules) for file, _, _ in found}
+    shown = (Rule(whole[f], row, name, applied) for (f, row, name), applied in found.items())
+    texts = (_with_text(rule, modules) for rule in shown)
+    return tuple(sorted(texts, key=_place))
+
+
+def _place(rule: Rule) -> tuple[object, ...]:
+    helper = rule.name.rpartition(".")[2].startswith("_")
+    return (not rule.applied, helper, rule.file, rule.row)
+
+
+def _with_text(rule: Rule, modules: Mapping[str, str]) -> Rule:
+    rows = modules.get(rule.file, "").splitlines()
+    if not 0 < rule.row <= len(rows):
+        return rule
+    return msgspec.structs.replace(rule, text=rows[rule.row - 1].strip())
+
+
+def _steps(explanation: Iterable[str]) -> Iterator[tuple[str, int, str, bool]]:
+    for line in explanation:
+        if (step := _STEP.fullmatch(line)) and _RULE.fullmatch(step["rule"]):
+            yield step["file"], int(step["row"]), step["rule"][5:], step["step"] == "Exit"
+
+
+def _file(shown: str, modules: Mapping[str, str]) -> str:
+    """Return the module that OPA means by a file name."""
+    shown = shown.removeprefix("/")  # as it is in a bundle
+    if shown in modules or _SHORTENED not in shown:
+        return shown
+    start, _, end = shown.partition(_SHORTENED)
+    fits = [m for m in modules if m.startswith(start) and m.endswith(end.lstrip("/"))]
+    return fits[0] if len(fits) == 1 else shown
+
+
+def _decision(result: bytes) -> Decision | None:
+    if not result:
+        return None
+    return msgspec.structs.replace(parse_decision(result), warnings=())

@@ -1,0 +1,88 @@
+"""The values of what policies read of one object, for people. Pure.
+
+Nothing else of the object is in it, long values are cut, and what a Secret keeps is never in it,
+whatever policies read of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.analysis.paths import EACH, Path
+from kube_sync.analysis.reads import Document, FieldRead, shown
+from kube_sync.decisions.decision import REQUESTED, compact
+
+LONGEST: Final = 2_000  # characters of one value
+MOST: Final = 100  # values of one field
+
+_WITHHELD: Final = "(a Secret's, not shown)"
+_SECRET: Final = (("data",), ("stringData",))
+# kubectl repeats the values of a Secret there.
+_REPEATED: Final = ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
+
+
+class Input(msgspec.Struct, frozen=True):
+    """One field that is read: what is there as JSON text, None where nothing is, and who reads."""
+
+    path: str
+    value: str | None
+    whole: bool
+    asked: tuple[str, ...]  # rules, with file and row
+
+
+def inputs(body: Mapping[str, Any], reads: Document) -> tuple[Input, ...]:
+    """Return what is read of an object."""
+    secret = body.get("kind") == "Secret"
+    fields = (f for f in reads.fields if f.path[-1:] != (REQUESTED,))  # ours; no policy sees it
+    return tuple(_input(body, field, secret=secret) for field in fields)
+
+
+def _input(body: Mapping[str, Any], field: FieldRead, *, secret: bool) -> Input:
+    if secret and _may_show_secret(field.path):
+        value: str | None = _WITHHELD
+    else:
+        value = _text([*_values(body, field.path)], several=EACH in field.path)
+    asked = dict.fromkeys(_who(field))
+    return Input(shown(field.path), value, field.whole, tuple(asked))
+
+
+def _who(field: FieldRead) -> Iterator[str]:
+    for ask in field.asked:
+        if ask.module:
+            row = "" if ask.row is None else f":{ask.row}"
+            yield f"{ask.module}{row} {ask.rule}"
+
+
+def _may_show_secret(path: Path) -> bool:
+    """Tell whether a path leads to values of a Secret, or to something that holds them."""
+    return any(_meets(path, forbidden) for forbidden in (*_SECRET, _REPEATED))
+
+
+def _meets(path: Path, other: Path) -> bool:
+    return all(a is EACH or a == b for a, b in zip(path, other, strict=False))
+
+
+def _values(value: Any, path: Path) -> Iterable[Any]:  # noqa: ANN401 - any JSON
+    if not path:
+        yield value
+        return
+    key, rest = path[0], path[1:]
+    match value:
+        case dict():
+            members = value.values() if key is EACH else [value[key]] if key in value else []
+        case list() if key is EACH:
+            members = value
+        case _:
+            members = []
+    for member in members:
+        yield from _values(member, rest)
+
+
+def _text(found: list[Any], *, several: bool) -> str | None:
+    if not found:
+        return None
+    text = compact(found[:MOST] if several else found[0])
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
