@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import yaml
+
 from tools.demo.components import TOLD, TRIED, start_components
 from tools.demo.narrator import Differs, Narrator
 from tools.demo.shell import write_shell
@@ -75,6 +77,7 @@ def _up(form: str) -> int:
 
 def _start(form: str) -> None:
     shell = _started_compose() if form == "compose" else _started_processes()
+    say(f"\n{_page(shell)}")
     say(
         f"\nThe stack goes on running; `make down` removes it.\n"
         f"For kubectl, opa and kube-sync on it, in your shell:\n  . {_seen_from_here(shell)}"
@@ -99,6 +102,17 @@ def _started_compose() -> Path:
     stack = compose.up()
     register_webhook(stack, _COMPOSE_WEBHOOK, (compose.HOST / "ca.crt").read_bytes())
     return write_shell(compose.HOST, stack.kubeconfigs["admin"], compose.client_settings())
+
+
+def _page(shell: Path) -> str:
+    """Return where the page to look at is, and who may see what it shows."""
+    config = yaml.safe_load((shell.parent / "config.yaml").read_text(encoding="utf-8"))
+    stream = config["decisions"]
+    token = _seen_from_here(Path(stream["token_file"]))
+    return (
+        f"A page to look at: {stream['url'].partition('/v1/')[0]}/ui\n"
+        f"  (its certificate is of this stack's own authority; it asks for the token in {token})"
+    )
 
 
 def _seen_from_here(path: Path) -> Path:
