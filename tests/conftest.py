@@ -25,7 +25,7 @@ from tools.servers.errors import BrowserUnavailable, EngineUnavailable, ToolErro
 from tools.servers.images import ensure_image
 from tools.servers.processes import ProcessLauncher, end_recorded
 from tools.servers.project_image import IMAGE, ensure_project_image
-from tools.servers.running import Launcher
+from tools.servers.running import PORT_SHARE, Launcher
 from tools.servers.secured_opa import RunningOpa, start_opa
 from tools.servers.spokes import RunningSpoke, running_spokes
 from tools.servers.stack import RunningStack, furnished_stack
@@ -43,6 +43,14 @@ _STARTED_BY_WORKERS = pytest.StashKey[int]()
 _WORKER_OUTPUT = "workeroutput"  # what pytest-xdist gives a worker's configuration
 # What tests put into a namespace; a cluster without controllers never empties one by itself.
 _LEFT_BEHIND = "replicasets,configmaps,clusterprofiles,events"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker ports of its own."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        number = worker["workerid"].removeprefix("gw")
+        os.environ[PORT_SHARE] = f"{number}/{worker['workercount']}"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -138,7 +138,7 @@ class Pair:
         return get(self.components.services[command].url + "/readyz").body.decode()
 
 
-async def eventually(read: Callable[[], Any], expected: Any, seconds: float = 20) -> None:
+async def eventually(read: Callable[[], Any], expected: Any, seconds: float = 60) -> None:
     """Wait until `read` gives what is expected; the assertion shows what it gave last."""
     seen: Any = None
     try:

@@ -108,7 +108,7 @@ class World:
         return found
 
 
-async def eventually(holds: Callable[[], Awaitable[object]], seconds: float = 20) -> None:
+async def eventually(holds: Callable[[], Awaitable[object]], seconds: float = 60) -> None:
     """Wait until something holds in another process: there is no event to await."""
     async with asyncio.timeout(seconds):
         while not await holds():  # noqa: ASYNC110

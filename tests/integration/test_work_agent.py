@@ -113,7 +113,7 @@ async def got(
 
 
 async def eventually(
-    read: Callable[[], Awaitable[Any]], holds: Callable[[Any], object], seconds: float = 20.0
+    read: Callable[[], Awaitable[Any]], holds: Callable[[Any], object], seconds: float = 60.0
 ) -> Any:
     """Wait until what is read is as it should be, and return it."""
     seen: Any = None

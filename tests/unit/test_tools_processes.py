@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.servers import running as ports_of
 from tools.servers.errors import StartFailed
 from tools.servers.http import get
 from tools.servers.pids import ProcessId
@@ -116,3 +117,15 @@ def test_sweeping_orphans_spares_what_a_living_session_started(server: ProcessSe
 
 def test_pid_of_nobody_is_no_process() -> None:
     assert ProcessId.of(2**22 + 1) is None
+
+
+def test_processes_side_by_side_take_no_port_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    for share in ("0/2", "1/2"):
+        monkeypatch.setenv(ports_of.PORT_SHARE, share)
+        ports_of._in_turn.cache_clear()
+        ports = [free_port() for _ in range(300)]
+        assert len(set(ports)) == 300
+        taken.append(range(min(ports), max(ports) + 1))
+    ports_of._in_turn.cache_clear()
+    assert max(taken[0]) < min(taken[1])

@@ -7,12 +7,15 @@ on its old port with what its folder holds.
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +25,9 @@ from tools.servers.http import get
 # Below the range that outgoing connections take their ports from (32768 on Linux), so that none
 # of them sits on a server's port in the moment between its end and its next start.
 _PORTS = range(20_000, 32_000)
+# The share of these that a process and those that it starts take: "0/2" is the first half. Where
+# several run side by side, none gives away what another is about to use.
+PORT_SHARE = "KUBE_SYNC_PORT_SHARE"
 _LOG_LINES = 20
 
 
@@ -84,12 +90,21 @@ class Launcher(Protocol):
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nothing listens on now."""
-    while True:
-        port = random.choice(_PORTS)  # noqa: S311 - nothing secret about a port
+    """Return a port of the loopback that nothing listens on now, and none that was given lately."""
+    for port in _in_turn():
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise AssertionError  # the turns have no end
+
+
+@cache
+def _in_turn() -> Iterator[int]:
+    number, _, count = os.environ.get(PORT_SHARE, "0/1").partition("/")
+    share = len(_PORTS) // int(count)
+    own = _PORTS[int(number) * share : (int(number) + 1) * share]
+    begin = random.randrange(share)  # noqa: S311 - nothing secret about a port
+    return itertools.cycle([*own[begin:], *own[:begin]])
 
 
 def launch_on_free_port(
