@@ -83,6 +83,7 @@ EXPLAINED: dict[str, set[Grant]] = {
     },
     "what is told again minutes later counts on the same Event": {
         Grant("remediator", "events.k8s.io", "events", "patch"),
+        Grant("policy-sync", "events.k8s.io", "events", "patch"),
     },
     "a default of an older version: see test_scheduling_bootstrap": {
         Grant("replicator", "policy.kube-sync.io", "schedulingpolicies", "update"),
