@@ -139,7 +139,6 @@ def test_none_may_do_what_it_does_not(cluster: RunningStack) -> None:
                     "watch",
                     "create",
                     "patch",
-                    "update",
                     "delete",
                 }
             },
