@@ -108,7 +108,7 @@ def _place(
             return known[fits[0]], fits[0]
         if fits:
             raise Broken([f"{file}: may stand for {_either(fits)}: put it into such a folder"])
-    return _NEW, file
+    return _NEW, f"{_NEW}/{path}"
 
 
 def _either(fits: Iterable[str]) -> str:

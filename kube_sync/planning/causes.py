@@ -57,11 +57,9 @@ async def causes(
     for number, one in enumerate(common, 1):
         progress.reached(f"asking for the rules of {number} of {len(common)} ways …")
         key = (ways[one][0].resource, ways[one][0].key)
-        told = [
-            (await explaining.explain(side.asked(key), modules)).rules
-            for modules, explaining, side in sides
-        ]
-        found[one] = responsible(*told, names)
+        told = [await explaining.explain(side.asked(key), m) for m, explaining, side in sides]
+        if all(explanation.failure is None for explanation in told):
+            found[one] = responsible(told[0].rules, told[1].rules, names)
     return found
 
 

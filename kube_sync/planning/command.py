@@ -8,6 +8,7 @@ there, and must not need it to start.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -55,7 +56,7 @@ async def run(request: Request, settings: Settings, say: Say) -> Answer:
         case "markdown":
             text = as_markdown(plan, every=request.every)
         case "table":
-            text = as_table(plan, every=request.every)
+            text = as_table(plan, shutil.get_terminal_size((120, 40)).columns, every=request.every)
     return Answer(text, plan.status)
 
 

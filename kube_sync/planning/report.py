@@ -17,8 +17,11 @@ from kube_sync.planning.outcome import Plan
 from kube_sync.safety import Held
 
 _ROWS: Final = 40
-_WIDEST: Final = 44  # characters of a cell
+_LEAST: Final = 20  # characters of a cell that gives way
+_GAP: Final = "  "
 _HEADINGS: Final = ("EFFECT", "WORKLOAD", "FROM", "TO", "WHEN", "RULE")
+_WORKLOAD, _FROM, _TO, _RULE = 1, 2, 3, 5
+_YIELDING: Final = (_FROM, _TO, _WORKLOAD, _RULE)
 _MINUTE: Final = 60.0
 
 
@@ -40,10 +43,10 @@ def as_json(plan: Plan) -> str:
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
 
 
-def as_table(plan: Plan, *, every: bool = False) -> str:
-    """Return it for people, wide or narrow as its longest cells are."""
+def as_table(plan: Plan, width: int, *, every: bool = False) -> str:
+    """Return it for people whose terminal has so many columns."""
     shown = plan.ordered if every else plan.ordered[:_ROWS]
-    blocks = ["\n".join(_table(_rows(plan, shown)))] if shown else []
+    blocks = ["\n".join(_table([*_rows(plan, shown)], width))] if shown else []
     if left := len(plan.effects) - len(shown):
         blocks.append(f"… and {left} more (--all, or -o json)")
     blocks.append("\n".join(_summary(plan)))
@@ -68,7 +71,7 @@ def as_markdown(plan: Plan, *, every: bool = False) -> str:
 def duration(seconds: float) -> str:
     """Return a time span in words, in whole seconds or minutes."""
     if seconds < 1:
-        return "at once"
+        return "at once"  # a second is what the clocks differ anyway
     if seconds < 2 * _MINUTE:
         return f"{seconds:.0f} s"
     if seconds < 2 * _MINUTE * _MINUTE:
@@ -85,17 +88,23 @@ def _rows(plan: Plan, effects: Iterable[Effect]) -> Iterator[tuple[str, ...]]:
             _names(effect.before),
             _names(effect.after),
             _when(plan, effect),
-            _rule(plan.why(effect)) or effect.reason,
+            _rule(plan.why(effect)) or _first_line(effect.reason),
         )
 
 
-def _table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    # The last column may be as long as it is: a file's name that is cut is none.
-    cut = [(*map(_short, row[:-1]), row[-1]) for row in rows]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *cut, strict=True)]
-    for row in (_HEADINGS, *cut):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+    gaps = len(_GAP) * (len(widths) - 1)
+    # The longest cells give way, a file's name last; more than their heads they do not.
+    for column in _YIELDING:
+        over = sum(widths) + gaps - width
+        widths[column] -= max(0, min(over, widths[column] - _LEAST))
+    for row in (_HEADINGS, *rows):
+        cells = (
+            _short(cell, width, from_left=number == _RULE).ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield _GAP.join(cells).rstrip()
 
 
 def _summary(plan: Plan) -> Iterator[str]:
@@ -105,24 +114,19 @@ def _summary(plan: Plan) -> Iterator[str]:
     if counts["pending"]:
         yield f"{counts['pending']} would change without the edit, too (pending)"
     yield from (
-        f"brakes: {held.kind}: {held.reason}: {held.release}" for held in plan.forecast.holds
+        f"brakes: {held.kind}: {held.reason}: {_release(held)}" for held in plan.forecast.holds
     )
     if plan.forecast.held:
         kinds = ", ".join(sorted({held.kind for held in plan.forecast.held.values()}))
         yield f"brakes: {len(plan.forecast.held)} held for good ({kinds})"
     if plan.forecast.seconds:
-        after = " after the approval" if plan.forecast.holds else ""
-        yield f"brakes: the last one goes {_after(plan.forecast.lasts)}{after}"
+        approval = "an approval" if plan.forecast.holds else "the edit"
+        yield f"brakes: the last one goes {duration(plan.forecast.lasts)} after {approval}"
     for effect in plan.ordered:
         if effect.breaks and effect.reason:
-            yield f"{effect.key}: {effect.kind}: {effect.reason}"
+            yield f"{effect.key}: {effect.kind}: {_first_line(effect.reason)}"
             break
     yield from (f"note: {note}" for note in plan.notes)
-
-
-def _after(seconds: float) -> str:
-    said = duration(seconds)
-    return said if seconds < 1 else f"after {said}"
 
 
 def _when(plan: Plan, effect: Effect) -> str:
@@ -140,12 +144,18 @@ def _rule(causes: Sequence[Cause]) -> str:
     return f"{gone}{first.file}:{first.row}"
 
 
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
 def _names(names: Sequence[str]) -> str:
     return ",".join(names) or "-"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+def _short(text: str, width: int, *, from_left: bool) -> str:
+    if len(text) <= width:
+        return text
+    return "…" + text[1 - width :] if from_left else text[: width - 1] + "…"
 
 
 def _cell(text: str) -> str:
@@ -178,4 +188,9 @@ def _document(plan: Plan, effect: Effect) -> dict[str, Any]:
 
 
 def _hold(held: Held) -> dict[str, str]:
-    return {"kind": held.kind, "reason": held.reason, "release": held.release}
+    return {"kind": held.kind, "reason": held.reason, "release": _release(held)}
+
+
+def _release(held: Held) -> str:
+    # The name of an approval is that of moves that are asked for, which these are not yet.
+    return held.release if held.approve is None else "waits for an approval"
