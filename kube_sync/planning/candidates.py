@@ -57,7 +57,7 @@ def unstaged(item: Item) -> Item | None:
         metadata = whole["metadata"]
         labels = dict(metadata.get("labels") or {})
         named = (metadata.get("annotations") or {}).get(STANDS_FOR)
-    except (*NO_JSON, KeyError, TypeError, AttributeError) as error:
+    except (*NO_JSON, LookupError, TypeError, ValueError, AttributeError) as error:
         raise Broken([f"ConfigMap {item.key} cannot be read: {error!r}"]) from error
     label, _, value = STAGED.partition("=")
     if labels.pop(label, None) != value:

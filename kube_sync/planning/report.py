@@ -22,6 +22,15 @@ _GAP: Final = "  "
 _HEADINGS: Final = ("EFFECT", "WORKLOAD", "FROM", "TO", "WHEN", "RULE")
 _WORKLOAD, _FROM, _TO, _RULE = 1, 2, 3, 5
 _YIELDING: Final = (_FROM, _TO, _WORKLOAD, _RULE)
+_COUNTED: Final = {
+    "failed": "failed",
+    "refused": "refused",
+    "undecided": "undecided",
+    "nowhere": "with no cluster",
+    "moves": "to move",
+    "adds": "to add clusters",
+    "changes": "to change otherwise",
+}
 _MINUTE: Final = 60.0
 
 
@@ -109,7 +118,7 @@ def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 
 def _summary(plan: Plan) -> Iterator[str]:
     counts = plan.counts
-    parts = [f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]]
+    parts = [f"{counts[kind]} {_COUNTED[kind]}" for kind in KINDS if counts[kind]]
     yield f"{', '.join(parts) or 'nothing changes'} (of {plan.workloads} workloads)"
     if counts["pending"]:
         yield f"{counts['pending']} would change without the edit, too (pending)"
