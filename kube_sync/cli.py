@@ -89,7 +89,7 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         return _parser().parse_args(argv)
     except SystemExit as error:
         # Its status 2 says that something moves: a word that was misspelt must not say so.
-        if error.code and argv[0] == _PLAN:
+        if error.code and next(iter(argv), None) == _PLAN:
             sys.exit(_NO_PLAN)
         raise
 

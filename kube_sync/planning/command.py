@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from kube_sync.analysis.analyzer import Collection
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import ObjectKey
@@ -37,6 +38,7 @@ from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.plan import Current
 from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.reading import Reading
 from kube_sync.safety import Fleet, Placements, limits_of, read_history
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
@@ -103,12 +105,18 @@ async def _planned(
     then_bodies = projected(settings, moved) if facts else bodies
     always = {**generated(settings), **built_in(settings)}
     worlds = [
-        World("now", {**before.modules, **always}, bodies, snapshot.places),
-        World("then", {**after.modules, **always}, then_bodies, snapshot.places),
+        World("now", {**before.modules, **always}, bodies),
+        World("then", {**after.modules, **always}, then_bodies),
     ]
+
+    async def places() -> Mapping[str, Collection]:
+        return snapshot.places
+
+    # One for both: where the policies are the same they are analysed once.
+    reading = Reading(scratch, settings.placement.path, places)
     async with AsyncExitStack() as stack:
         is_now, then = [
-            await stack.enter_async_context(deciding(world, scratch, settings, progress))
+            await stack.enter_async_context(deciding(world, scratch, reading, settings, progress))
             for world in worlds
         ]
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}

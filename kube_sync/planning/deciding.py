@@ -15,8 +15,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
 from kube_sync.decisions.requested import as_asked
@@ -27,7 +25,7 @@ from kube_sync.opa.scratch import Modules
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import EPOCH, document
 from kube_sync.replicator.classes import classifier
-from kube_sync.replicator.policies.reading import Reading, TreeCompiler
+from kube_sync.replicator.policies.reading import Reading
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
@@ -37,7 +35,7 @@ Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
 Bodies = Mapping[str, Mapping[ObjectKey, bytes]]
 
 
-class Scratch(TreeCompiler, Protocol):
+class Scratch(Protocol):
     """The scratch OPA."""
 
     def serving(self, modules: Modules, data: bytes) -> AbstractAsyncContextManager[OpaClient]:
@@ -52,7 +50,6 @@ class World:
     name: str  # for people
     modules: Modules
     bodies: Bodies
-    places: Mapping[str, Collection]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +80,11 @@ def generated(settings: Settings) -> dict[str, str]:
 
 @asynccontextmanager
 async def deciding(
-    world: World, scratch: Scratch, settings: Settings, progress: Progress
+    world: World, scratch: Scratch, reading: Reading, settings: Settings, progress: Progress
 ) -> AsyncGenerator[Decided]:
     """Yield all decisions of a world. Raises SyncError."""
     with progress.during(f"{world.name}: finding out what the policies read"):
-        reads = await _reads(world, scratch, settings)
+        reads = (await reading.need(world.modules)).reads
     classify = classifier(reads.input.paths) if shares(reads) else None
     data = document(settings.replicate.root, world.bodies)
     async with scratch.serving(world.modules, data) as opa:
@@ -117,14 +114,6 @@ def _class(classify: Classify, body: bytes) -> bytes | None:
         return classify(body)
     except NO_JSON:
         return None
-
-
-async def _reads(world: World, scratch: Scratch, settings: Settings) -> Reads:
-    async def places() -> Mapping[str, Collection]:
-        return world.places
-
-    need = await Reading(scratch, settings.placement.path, places).need(world.modules)
-    return need.reads
 
 
 async def _decided(
