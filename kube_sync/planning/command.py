@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -121,13 +121,31 @@ async def _planned(
         ]
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         effects = _effects(settings, has, is_now, then)
-        fleet = Fleet(0.0, len(then_clusters), max(len(clusters), len(then_clusters)), True)  # noqa: FBT003
+        fleet = _fleet(settings, len(clusters), len(then_clusters))
         foreseen, notes = await _forecast(settings, effects, has, then, fleet, now)
         names = {file_of(i): name for i, name in wanted.names.items()} if wanted else {}
         path = settings.placement.path
         why = await causes(effects, is_now, then, path, names, progress)
     number = sum(len(found) for found in has.values())
+    notes += _cautions(settings, then)
     return Plan(number, then.classes, effects, why, foreseen, (*before.notes, *notes))
+
+
+def _fleet(settings: Settings, before: int, after: int) -> Fleet:
+    """Return the fleet as the remediator would know it once the edit is made."""
+    if all(resource.name != CLUSTERS for resource in settings.replicate.resources):
+        return Fleet(0.0, 1, 1, epoch_matches=True)  # as it does: nobody counts clusters
+    return Fleet(0.0, after, max(before, after), epoch_matches=True)
+
+
+def _cautions(settings: Settings, then: Decided) -> Iterator[str]:
+    """Yield what the plan cannot know, or knows of this moment alone."""
+    if then.alone is not None:
+        yield f"each workload was decided alone: {then.alone}"
+    if settings.policies.static:
+        yield "policies that OPA has from elsewhere (policies.static) are not part of the plan"
+    if settings.replicate.topology:
+        yield "the topology (replicate.topology) is not part of the plan"
 
 
 def _facts(request: Request, snapshot: Snapshot) -> Facts:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
 from kube_sync.decisions.requested import as_asked
@@ -60,6 +61,7 @@ class Decided:
     opa: OpaClient
     outcomes: Mapping[Key, Outcome]
     classes: int
+    alone: str | None = None  # why no two objects share a decision
 
     async def budget(self) -> Any:  # noqa: ANN401 - any JSON
         """Return what policies say of how much may move, None: nothing. Raises SyncError."""
@@ -94,7 +96,7 @@ async def deciding(
             groups = grouped(world.bodies.get(name, {}), classify)
             classes += len(groups)
             outcomes |= await _decided(world, name, groups, evaluator, progress)
-        yield Decided(world, opa, outcomes, classes)
+        yield Decided(world, opa, outcomes, classes, _alone(reads))
 
 
 def grouped(
@@ -107,6 +109,14 @@ def grouped(
     for key, body in bodies.items():
         found.setdefault(_class(classify, body) or key, []).append(key)
     return [*found.values()]
+
+
+def _alone(reads: Reads) -> str | None:
+    if reads.gave_up is not None:
+        return f"the policies could not be analysed: {reads.gave_up}"
+    if reads.impure:
+        return f"decided by {', '.join(reads.impure)}, which may answer otherwise another time"
+    return "the policies read all of each" if () in reads.input.paths else None
 
 
 def _class(classify: Classify, body: bytes) -> bytes | None:

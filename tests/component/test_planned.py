@@ -17,7 +17,15 @@ from kube_sync.planning import command
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.broken import Broken
 from kube_sync.policykinds.printing import Answer
-from kube_sync.settings import Guard, Kubernetes, Opa, Remediate, Settings
+from kube_sync.settings import (
+    Guard,
+    Kubernetes,
+    Opa,
+    Policies,
+    Remediate,
+    Replicate,
+    Settings,
+)
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS
 from tests.unit.planning.fleets import (
@@ -195,6 +203,20 @@ async def test_brakes_of_the_configuration_and_of_policies_say_when(tmp_path: Pa
     _, document = await planned(asking(fleet, removed=("c2",)), dry)
     assert {one["after_seconds"] for one in document["workloads"]} == {None}
     assert "does not write" in document["notes"][0]
+
+
+async def test_what_the_plan_cannot_know_is_noted(fleet: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.rego"
+    file.write_text(POLICY.replace("count(_fit) > 0", "count(_fit) > 0\n\ttime.now_ns() > 0"))
+    settings = Settings(
+        opa=SETTINGS.opa, policies=Policies(static=True), replicate=Replicate(topology=True)
+    )
+    answer, document = await planned(asking(fleet, files=(str(file),)), settings)
+    assert (answer.status, document["summary"]["classes"]) == (0, 3)
+    alone, static, topology = document["notes"]
+    assert "time.now_ns" in alone
+    assert "policies.static" in static
+    assert "replicate.topology" in topology
 
 
 async def test_file_that_is_no_export_is_no_plan(tmp_path: Path) -> None:
