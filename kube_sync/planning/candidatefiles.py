@@ -54,7 +54,7 @@ async def read_candidates(
 
 def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the clusters in files, with the file of each. Raises Misconfigured."""
-    found = []
+    found: list[tuple[str, Mapping[str, Any]]] = []
     for document in read_files(files, "--clusters"):
         namespace = document.namespace(None) if namespaced else ""
         metadata = {**document.metadata, "namespace": namespace}

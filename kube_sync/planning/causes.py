@@ -7,6 +7,7 @@ applies on one side only is responsible; where both sides apply the same, the da
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -57,7 +58,12 @@ async def causes(
     for number, one in enumerate(common, 1):
         progress.reached(f"asking for the rules of {number} of {len(common)} ways …")
         key = (ways[one][0].resource, ways[one][0].key)
-        told = [await explaining.explain(side.asked(key), m) for m, explaining, side in sides]
+        async with asyncio.TaskGroup() as group:
+            asked = [
+                group.create_task(explaining.explain(side.asked(key), modules))
+                for modules, explaining, side in sides
+            ]
+        told = [task.result() for task in asked]
         if all(explanation.failure is None for explanation in told):
             found[one] = responsible(told[0].rules, told[1].rules, names)
     return found

@@ -122,13 +122,15 @@ async def _planned(
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         effects = _effects(settings, has, is_now, then)
         fleet = _fleet(settings, len(clusters), len(then_clusters))
-        foreseen, notes = await _forecast(settings, effects, has, then, fleet, now)
         names = {file_of(i): name for i, name in wanted.names.items()} if wanted else {}
         path = settings.placement.path
-        why = await causes(effects, is_now, then, path, names, progress)
+        async with asyncio.TaskGroup() as group:  # the one waits for OPA, the other calculates
+            why = group.create_task(causes(effects, is_now, then, path, names, progress))
+            foreseen = group.create_task(_forecast(settings, effects, has, then, fleet, now))
+    going, notes = foreseen.result()
     number = sum(len(found) for found in has.values())
     notes += _cautions(settings, then)
-    return Plan(number, then.classes, effects, why, foreseen, (*before.notes, *notes))
+    return Plan(number, then.classes, effects, why.result(), going, (*before.notes, *notes))
 
 
 def _fleet(settings: Settings, before: int, after: int) -> Fleet:

@@ -1,5 +1,6 @@
 """When each move would go, by the remediator's own guard on a simulated clock. Pure.
 
+The guard tells who may go and from when on, the buckets (`pacing`) how fast they go then.
 Keeps true: what the guard says is taken as it is. What waits for an approval is let wait for none,
 and counts from the approval on: how long people take is not known here. What an approval does not
 release is held for good.
@@ -9,9 +10,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
+from kube_sync.planning.pacing import Buckets, paced, spent
 from kube_sync.safety import (
     HISTORY,
     Change,
@@ -24,9 +28,13 @@ from kube_sync.safety import (
     parse_tightening,
     read_history,
 )
+from kube_sync.safety.budget import scopes_of
 from kube_sync.safety.history import History
 
-_ASKED, _APPROVED = 200, 5  # times for each move, and rounds of approvals
+_ASKED, _APPROVED = 20, 5  # times for each move, and rounds of approvals
+_RATES = [
+    f"{of}moves_{what}" for of in ("", "namespace_", "cluster_") for what in ("per_minute", "burst")
+]
 
 Wanted = Mapping[str, tuple[Change, History]]
 
@@ -71,10 +79,19 @@ def forecast(
     now: float,
 ) -> Forecast:
     """Return when the changes in `wanted` would go, of `number` workloads, from `now` on."""
-    guard: Guard[str] = Guard(limits)
-    guard.tighten(by, not_before, now)
+    tight = limits.tightened(by)
+    # Without buckets of its own: they are for what may go.
+    guard: Guard[str] = Guard(replace(tight, moves=None, namespace=None, cluster=None))
+    others = dict.fromkeys(_RATES)
+    guard.tighten(msgspec.structs.replace(by, **others), not_before, now)
     guard.recall({key: (w.namespace, w.history) for key, w in workloads.items()}, now)
-    return _Simulation(guard, dict(wanted), fleet, number).run(now)
+    found = _Simulation(guard, dict(wanted), fleet, number).run(now)
+    buckets = Buckets(tight)
+    buckets.replay(one for w in workloads.values() for one in spent(w.namespace, w.history, now))
+    scopes = {k: scopes_of(change) if change.is_move else () for k, (change, _) in wanted.items()}
+    ready = {key: now + seconds for key, seconds in found.seconds.items()}
+    going = paced(ready, scopes, buckets)
+    return replace(found, seconds={key: at - now for key, at in going.items()})
 
 
 class _Simulation:

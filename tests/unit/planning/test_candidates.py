@@ -18,7 +18,8 @@ NEW = ObjectKey("", "candidates")
 def test_configmap_takes_the_place_of_all_modules_of_its_name() -> None:
     wanted = put(Candidates([("f.yaml", ONE, {"p/one/c.rego": "new"})]), POLICIES)
     assert wanted.policies == {ONE: {"p/one/c.rego": "new"}, TWO: POLICIES[TWO]}
-    assert (wanted.changed, wanted.names) == ({ONE}, {"p/one/c.rego": "f.yaml (p/one/c.rego)"})
+    assert wanted.changed == {ONE}
+    assert wanted.names == {"p/one/c.rego": "f.yaml (p/one/c.rego)"}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,8 @@ def test_file_of_rego_stands_for_the_module_that_its_path_ends_with(
 ) -> None:
     wanted = put(Candidates((), {f"dir/{path}": (path, "new")}), POLICIES)
     assert wanted.policies[key][policy_id] == "new"
-    assert (wanted.changed, wanted.names) == ({key}, {policy_id: f"dir/{path}"})
+    assert wanted.changed == {key}
+    assert wanted.names == {policy_id: f"dir/{path}"}
     assert POLICIES[ONE]["p/one/a.rego"] == "old a"
 
 

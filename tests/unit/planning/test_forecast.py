@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
@@ -20,7 +22,7 @@ def move(name: str = "", *left: str, evict: bool = False, empties: bool = False)
 
 
 def foreseen(
-    wanted: dict[str, tuple[Change, History]],
+    wanted: Mapping[str, tuple[Change, History]],
     limits: Limits,
     *,
     workloads: dict[str, Workload] | None = None,
