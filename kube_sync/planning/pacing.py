@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kube_sync.safety.budget import Scope
 from kube_sync.safety.budget import scopes as scopes_of
@@ -31,6 +31,12 @@ class _Bucket:
     interval: float  # seconds in which a token comes back
     depth: float  # seconds in which all but one come back
     full_at: float = _NEVER
+    waiting: deque[_Group] = field(default_factory=deque)
+
+    @property
+    def free_at(self) -> float:
+        """When there is a token."""
+        return self.full_at - self.depth
 
     def take(self, at: float) -> None:
         """Take a token."""
@@ -39,6 +45,24 @@ class _Bucket:
     def exhaust(self, at: float) -> None:
         """Have no token left at this time, as far as is known."""
         self.full_at = max(self.full_at, at + self.depth + self.interval)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Moves that take of the same buckets, each with the time that it is ready at."""
+
+    taken: Sequence[_Bucket]
+    keys: deque[tuple[float, str]] = field(default_factory=deque)
+
+    @property
+    def free_at(self) -> tuple[float, _Bucket | None]:
+        """When the first may go, and for which bucket it waits; None: for none."""
+        at, last = self.keys[0][0], None
+        for bucket in self.taken:
+            free = bucket.full_at - bucket.depth
+            if free > at:
+                at, last = free, bucket
+        return at, last
 
 
 class Buckets:
@@ -86,29 +110,61 @@ def paced(
     ready: Mapping[str, float], scopes: Mapping[str, tuple[Scope, ...]], buckets: Buckets
 ) -> dict[str, float]:
     """Return when each of `ready` goes that may go from then on; who is ready first goes first."""
-    waiting: dict[tuple[Scope, ...], deque[tuple[float, str]]] = {}
+    groups: dict[tuple[Scope, ...], _Group] = {}
     for key in sorted(ready, key=lambda key: (ready[key], key)):
-        waiting.setdefault(scopes[key], deque()).append((ready[key], key))
-    groups = [(buckets.of(of), keys) for of, keys in waiting.items()]
-    due = [(keys[0][0], number) for number, (_, keys) in enumerate(groups)]
-    heapq.heapify(due)
-    found: dict[str, float] = {}
-    while due:
-        _, number = due[0]
-        taken, keys = groups[number]
-        at = _free_at(taken, keys[0][0])
-        # What others have taken since makes it later; who is due first is seen again then.
-        if at > due[0][0] + _SAME:
-            heapq.heapreplace(due, (at, number))
-            continue
-        found[keys.popleft()[1]] = at
-        for bucket in taken:
-            bucket.take(at)
-        if keys:
-            heapq.heapreplace(due, (_free_at(taken, keys[0][0]), number))
-        else:
-            heapq.heappop(due)
-    return found
+        of = scopes[key]
+        group = groups.setdefault(of, _Group(buckets.of(of)))
+        group.keys.append((ready[key], key))
+    return _Schedule().run(groups.values())
+
+
+class _Schedule:
+    """Who is due when: groups by their own time, else the bucket that they wait for.
+
+    Of those that wait for one bucket only the first is looked at when it has a token, so that a
+    move costs the same however many wait.
+    """
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int, _Group | _Bucket]] = []
+        self._number = 0
+
+    def run(self, groups: Iterable[_Group]) -> dict[str, float]:
+        """Let all go, at times that never go back."""
+        found: dict[str, float] = {}
+        for group in groups:
+            self._wait(group)
+        while self._due:
+            now, _, one = heapq.heappop(self._due)
+            if isinstance(one, _Bucket):
+                if one.free_at > now + _SAME:  # others have taken of it since
+                    self._push(one.free_at, one)
+                    continue
+                group = one.waiting.popleft()
+                if one.waiting:
+                    self._push(now, one)
+            else:
+                group = one
+            if group.free_at[0] <= now + _SAME:
+                found[group.keys.popleft()[1]] = now
+                for bucket in group.taken:
+                    bucket.take(now)
+            if group.keys:
+                self._wait(group)
+        return found
+
+    def _wait(self, group: _Group) -> None:
+        at, bucket = group.free_at
+        if bucket is None:
+            self._push(at, group)
+            return
+        bucket.waiting.append(group)
+        if len(bucket.waiting) == 1:
+            self._push(at, bucket)
+
+    def _push(self, at: float, one: _Group | _Bucket) -> None:
+        self._number += 1  # of two at one time the one that came first, and nothing else compared
+        heapq.heappush(self._due, (at, self._number, one))
 
 
 def spent(namespace: str, history: History, now: float) -> Iterable[Spent]:
@@ -119,10 +175,3 @@ def spent(namespace: str, history: History, now: float) -> Iterable[Spent]:
     if len(history) == LENGTH and history[0].at:
         # It may have moved before that too, from which clusters nobody knows.
         yield min(history[0].at, now), None
-
-
-def _free_at(taken: Sequence[_Bucket], ready: float) -> float:
-    for bucket in taken:  # spelt out: it is asked for each group at each move
-        free = bucket.full_at - bucket.depth
-        ready = max(ready, free)
-    return ready
