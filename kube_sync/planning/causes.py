@@ -7,7 +7,6 @@ applies on one side only is responsible; where both sides apply the same, the da
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -16,6 +15,7 @@ from kube_sync.decisions.explaining import Explaining, Rule
 from kube_sync.opa.scratch import file_of
 from kube_sync.planning.deciding import Decided
 from kube_sync.planning.effects import Effect
+from kube_sync.planning.together import both
 from kube_sync.survey.progress import Progress
 
 MOST: Final = 6  # ways that are asked about: half a second each in a fleet of 100 clusters
@@ -53,19 +53,17 @@ async def causes(
     for effect in effects:
         ways.setdefault(way(effect), []).append(effect)
     common = sorted(ways, key=lambda w: -len(ways[w]))[:MOST]
-    sides = [(_modules(side), Explaining(side.opa, decision), side) for side in (now, then)]
+    asked = [(Explaining(side.opa, decision), side, _modules(side)) for side in (now, then)]
     found: dict[Way, Sequence[Cause]] = {}
     for number, one in enumerate(common, 1):
         progress.reached(f"asking for the rules of {number} of {len(common)} ways …")
         key = (ways[one][0].resource, ways[one][0].key)
-        async with asyncio.TaskGroup() as group:
-            asked = [
-                group.create_task(explaining.explain(side.asked(key), modules))
-                for modules, explaining, side in sides
-            ]
-        told = [task.result() for task in asked]
-        if all(explanation.failure is None for explanation in told):
-            found[one] = responsible(told[0].rules, told[1].rules, names)
+        is_now, is_then = (
+            explaining.explain(side.asked(key), modules) for explaining, side, modules in asked
+        )
+        before, later = await both(is_now, is_then)
+        if before.failure is None and later.failure is None:
+            found[one] = responsible(before.rules, later.rules, names)
     return found
 
 

@@ -33,6 +33,7 @@ from kube_sync.planning.outcome import Plan, identity
 from kube_sync.planning.policies import Chooser, Policies
 from kube_sync.planning.report import as_json, as_markdown, as_table
 from kube_sync.planning.snapshot import Snapshot, currents, policies_of, projected
+from kube_sync.planning.together import both
 from kube_sync.policykinds.printing import Answer
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.plan import Current
@@ -104,33 +105,38 @@ async def _planned(
     moved = snapshot.with_objects(CLUSTERS, then_clusters) if facts else snapshot
     then_bodies = projected(settings, moved) if facts else bodies
     always = {**generated(settings), **built_in(settings)}
-    worlds = [
+    worlds = (
         World("now", {**before.modules, **always}, bodies),
         World("then", {**after.modules, **always}, then_bodies),
-    ]
+    )
 
     async def places() -> Mapping[str, Collection]:
         return snapshot.places
 
     # One for both: where the policies are the same they are analysed once.
     reading = Reading(scratch, settings.placement.path, places)
+    with progress.during("finding out what the policies read"):
+        reads = {world.name: (await reading.need(world.modules)).reads for world in worlds}
     async with AsyncExitStack() as stack:
-        is_now, then = [
-            await stack.enter_async_context(deciding(world, scratch, reading, settings, progress))
-            for world in worlds
-        ]
+
+        async def enter(world: World) -> Decided:
+            context = deciding(world, reads[world.name], scratch, settings, progress)
+            return await stack.enter_async_context(context)
+
+        is_now, then = await both(enter(worlds[0]), enter(worlds[1]))
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         effects = _effects(settings, has, is_now, then)
         fleet = _fleet(settings, len(clusters), len(then_clusters))
         names = {file_of(i): name for i, name in wanted.names.items()} if wanted else {}
         path = settings.placement.path
-        async with asyncio.TaskGroup() as group:  # the one waits for OPA, the other calculates
-            why = group.create_task(causes(effects, is_now, then, path, names, progress))
-            foreseen = group.create_task(_forecast(settings, effects, has, then, fleet, now))
-    going, notes = foreseen.result()
+        # The one waits for OPA, the other calculates.
+        why, (going, notes) = await both(
+            causes(effects, is_now, then, path, names, progress),
+            _forecast(settings, effects, has, then, fleet, now),
+        )
     number = sum(len(found) for found in has.values())
     notes += _cautions(settings, then)
-    return Plan(number, then.classes, effects, why.result(), going, (*before.notes, *notes))
+    return Plan(number, then.classes, effects, why, going, (*before.notes, *notes))
 
 
 def _fleet(settings: Settings, before: int, after: int) -> Fleet:

@@ -26,7 +26,6 @@ from kube_sync.opa.scratch import Modules
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import EPOCH, document
 from kube_sync.replicator.classes import classifier
-from kube_sync.replicator.policies.reading import Reading
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
@@ -82,11 +81,9 @@ def generated(settings: Settings) -> dict[str, str]:
 
 @asynccontextmanager
 async def deciding(
-    world: World, scratch: Scratch, reading: Reading, settings: Settings, progress: Progress
+    world: World, reads: Reads, scratch: Scratch, settings: Settings, progress: Progress
 ) -> AsyncGenerator[Decided]:
-    """Yield all decisions of a world. Raises SyncError."""
-    with progress.during(f"{world.name}: finding out what the policies read"):
-        reads = (await reading.need(world.modules)).reads
+    """Yield all decisions of a world, whose policies read this. Raises SyncError."""
     classify = classifier(reads.input.paths) if shares(reads) else None
     data = document(settings.replicate.root, world.bodies)
     async with scratch.serving(world.modules, data) as opa:

@@ -68,7 +68,8 @@ def test_history_that_is_full_says_that_nothing_is_left_of_any_scope() -> None:
 def test_no_move_goes_before_the_remediator_s_budget_gives_it(
     wanted: list[tuple[str, str]], rates: tuple[tuple[int, int], ...]
 ) -> None:
-    limits = Limits(*(Rate(*rate) for rate in rates))
+    moves, namespace, cluster = (Rate(*rate) for rate in rates)
+    limits = Limits(moves, namespace, cluster)
     found = goes({f"w{n:02}": one for n, one in enumerate(wanted)}, limits)
     budget = Budget(limits)
     for key in sorted(found, key=lambda key: found[key]):
