@@ -70,8 +70,9 @@ def effect(
     placements: Placements,
 ) -> Effect | None:
     """Return what becomes of a workload, None where it stays as it is."""
-    step, without = _step(then, current), _step(now, current)
-    pending = step == without
+    step = _step(then, current)
+    same = (now.decision, now.failure) == (then.decision, then.failure)
+    pending = same or step == _step(now, current)
     has = clusters(placements, current.annotations)
     if not isinstance(step, Apply | Amend):
         kind = _silence(now, then, step)

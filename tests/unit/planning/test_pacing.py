@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import heapq
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.planning.pacing import Buckets, paced, spent
-from kube_sync.safety.budget import Budget, scopes
+from kube_sync.safety import Change, Fleet, Go, Guard
+from kube_sync.safety.budget import Budget, scopes, scopes_of
 from kube_sync.safety.history import LENGTH, Entry
 from kube_sync.safety.limits import Limits, Rate
 
@@ -77,3 +81,34 @@ def test_no_move_goes_before_the_remediator_s_budget_gives_it(
         at = NOW + found[key]
         assert budget.earliest(of, at)[0] <= at + 0.002
         budget.spend(of, at)
+
+
+def asked(changes: dict[str, Change], limits: Limits) -> dict[str, float]:
+    """Return when each goes where the guard is asked again and again, as the remediator does."""
+    guard: Guard[str] = Guard(limits)
+    guard.recall({}, NOW)
+    wanted = {key: (change, ()) for key, change in changes.items()}
+    guard.consider(wanted, Fleet(0.0, 9, 9, epoch_matches=True), len(wanted), (), NOW)
+    due, found = [(NOW, key) for key in changes], dict[str, float]()
+    while due:
+        now, key = heapq.heappop(due)
+        verdict = guard.take(key, changes[key], (), now)
+        if isinstance(verdict, Go):
+            found[key] = now - NOW
+        else:
+            assert verdict.until is not None
+            heapq.heappush(due, (verdict.until, key))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_take_as_long_as_where_the_guard_is_asked_again_and_again(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret is made of it
+    changes = {
+        f"w{n:02}": Change(chance.choice("abc"), f"x{n}", f"y{n}", frozenset({chance.choice("pq")}))
+        for n in range(60)
+    }
+    of = {key: scopes_of(change) for key, change in changes.items()}
+    found = paced(dict.fromkeys(changes, NOW), of, Buckets(LIMITS))
+    lasts = max(found.values()) - NOW
+    assert lasts == pytest.approx(max(asked(changes, LIMITS).values()), rel=0.1)
