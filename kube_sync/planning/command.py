@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import ObjectKey
@@ -135,8 +136,8 @@ async def _planned(
             _forecast(settings, effects, has, then, fleet, now),
         )
     number = sum(len(found) for found in has.values())
-    notes += _cautions(settings, then)
-    return Plan(number, then.classes, effects, why, going, (*before.notes, *notes))
+    notes = [*snapshot.notes, *before.notes, *notes, *_cautions(settings, is_now, then)]
+    return Plan(number, then.classes, effects, why, going, tuple(notes))
 
 
 def _fleet(settings: Settings, before: int, after: int) -> Fleet:
@@ -146,8 +147,10 @@ def _fleet(settings: Settings, before: int, after: int) -> Fleet:
     return Fleet(0.0, after, max(before, after), epoch_matches=True)
 
 
-def _cautions(settings: Settings, then: Decided) -> Iterator[str]:
+def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
     """Yield what the plan cannot know, or knows of this moment alone."""
+    if all(outcome == Outcome(outcome.uid) for outcome in now.outcomes.values()):
+        yield "as things are nothing is decided of any workload: are all policies here?"
     if then.alone is not None:
         yield f"each workload was decided alone: {then.alone}"
     if settings.policies.static:

@@ -33,6 +33,7 @@ class Snapshot:
     places: Mapping[str, Collection]
     objects: Mapping[str, Objects]
     configmaps: Sequence[Item] = ()
+    notes: tuple[str, ...] = ()  # what is not in it
 
     def with_objects(self, name: str, objects: Objects) -> Snapshot:
         """Return the same with other objects in one collection."""

@@ -19,6 +19,7 @@ from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.policymaps import policy_maps
 from kube_sync.objects import ObjectKey
+from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import Objects, Snapshot
 from kube_sync.replicator.projection import Fields, is_secret, tidy
 from kube_sync.settings import Resource, Settings
@@ -46,9 +47,12 @@ _fields = msgspec.json.Decoder(Fields)
 
 
 async def of_cluster(client: KubeClient, settings: Settings, progress: Progress) -> Snapshot:
-    """Return what the cluster has now. Raises SyncError."""
+    """Return what the cluster has now. Raises SyncError, Broken where it has no such workloads."""
     replicate = settings.replicate
     places, unknown = await asked(client, replicate)
+    if missing := sorted(unknown & {resource.name for resource in settings.targets()}):
+        # A plan over nothing would say that nothing moves.
+        raise Broken(f"{name}: the API server does not know this kind" for name in missing)
     objects: dict[str, Objects] = {}
     for resource in replicate.resources:
         found: dict[ObjectKey, Item] = {}
@@ -58,17 +62,21 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
                     found[item.key] = item
                     progress.reached(f"{resource.name}: {len(found)} objects read …")
         objects[resource.name] = found
-    return Snapshot(places, objects, await _configmaps(client, settings))
+    notes = tuple(f"{name}: the API server does not know this kind" for name in sorted(unknown))
+    return Snapshot(places, objects, await _configmaps(client, settings), notes)
 
 
 async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str] = ()) -> Snapshot:
-    """Return what was exported to a file. Raises Misconfigured, Terminal."""
+    """Return what was exported to a file. Raises Misconfigured, Terminal, Broken."""
     exported = await asyncio.to_thread(read_objects, file, "--from")
     places = guessed(settings.replicate, cluster_scoped, exported)
     objects = {
         resource.name: {item.key: item for item in _read(exported, resource)}
         for resource in settings.replicate.resources
     }
+    if not any(objects[resource.name] for resource in settings.targets()):
+        names = ", ".join(settings.placement.resources)
+        raise Broken([f"--from: {exported.file}: there are no {names} in it"])
     return Snapshot(places, objects, tuple(_read(exported, _MAPS)))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from kube_sync.settings import (
     Policies,
     Remediate,
     Replicate,
+    Resource,
     Settings,
 )
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -205,6 +207,41 @@ async def test_brakes_of_the_configuration_and_of_policies_say_when(tmp_path: Pa
     assert "does not write" in document["notes"][0]
 
 
+async def test_limits_that_cannot_be_used_are_noted_and_no_time_is_told(tmp_path: Path) -> None:
+    limits = policy("package kube_sync_budget\n\nmoves_per_minit := 6\n", name="limits")
+    fleet = write(tmp_path / "fleet.jsonl", policy(), limits, *FLEET, *WORKLOADS)
+    _, document = await planned(asking(fleet, removed=("c2",)))
+    assert "moves_per_minit" in document["notes"][0]
+    assert {one["after_seconds"] for one in document["workloads"]} == {None}
+
+
+async def test_fleet_without_a_policy_is_noted(tmp_path: Path) -> None:
+    fleet = write(tmp_path / "fleet.jsonl", *FLEET, *WORKLOADS)
+    answer, document = await planned(asking(fleet, removed=("c2",)))
+    assert answer.status == 0
+    assert "are all policies here?" in document["notes"][0]
+
+
+async def test_export_without_workloads_is_no_plan(tmp_path: Path) -> None:
+    fleet = write(tmp_path / "fleet.jsonl", policy(), *FLEET)
+    with pytest.raises(Broken, match="there are no replicasets in it"):
+        await planned(asking(fleet, removed=("c2",)))
+
+
+async def test_facts_of_clusters_need_clusters(fleet: str) -> None:
+    alone = Replicate(resources=(Resource("apps", "v1", "replicasets"),))
+    settings = Settings(opa=SETTINGS.opa, replicate=alone)
+    with pytest.raises(Broken, match='there is no collection "clusters"'):
+        await planned(asking(fleet, removed=("c2",)), settings)
+
+
+async def test_plan_is_a_table_or_markdown_too(fleet: str) -> None:
+    for form, begin in (("table", "EFFECT "), ("markdown", "### Plan: 2 to move")):
+        request = replace(asking(fleet, removed=("c2",)), form=form)
+        answer = await command.run(request, SETTINGS, print)
+        assert (answer.status, answer.text[: len(begin)]) == (2, begin)
+
+
 async def test_what_the_plan_cannot_know_is_noted(fleet: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.rego"
     file.write_text(POLICY.replace("count(_fit) > 0", "count(_fit) > 0\n\ttime.now_ns() > 0"))
@@ -255,6 +292,19 @@ async def test_cluster_is_planned_over_as_its_export_is_and_only_read(tmp_path: 
     assert of_cluster == of_file
     assert ways(of_file) == {"web": ("moves", ["c1"]), "shop": ("moves", ["c1"])}
     assert methods == {"GET"}
+
+
+async def test_kind_that_the_api_server_does_not_know_is_no_plan_or_noted(tmp_path: Path) -> None:
+    async with fake_apiserver() as api:
+        settings = await live(api, tmp_path)
+        api.undefine(CLUSTERS)
+        staged = policy(POLICY.replace("count(_fit) == 0", "count(_fit) < 0"))
+        candidate = write(tmp_path / "cm.json", staged)
+        _, document = await planned(asking(None, files=(candidate,)), settings)
+        assert document["notes"][0] == "clusters: the API server does not know this kind"
+        api.undefine(REPLICASETS)
+        with pytest.raises(Broken, match="replicasets: the API server does not know this kind"):
+            await planned(asking(None, files=(candidate,)), settings)
 
 
 async def test_workload_that_vanishes_while_it_is_planned_is_no_plan(tmp_path: Path) -> None:
