@@ -15,7 +15,7 @@ import pytest
 from kube_sync.errors import Misconfigured, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import command
-from kube_sync.planning.arguments import Request
+from kube_sync.planning.arguments import Form, Request
 from kube_sync.planning.broken import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.settings import (
@@ -236,7 +236,8 @@ async def test_facts_of_clusters_need_clusters(fleet: str) -> None:
 
 
 async def test_plan_is_a_table_or_markdown_too(fleet: str) -> None:
-    for form, begin in (("table", "EFFECT "), ("markdown", "### Plan: 2 to move")):
+    forms: dict[Form, str] = {"table": "EFFECT ", "markdown": "### Plan: 2 to move"}
+    for form, begin in forms.items():
         request = replace(asking(fleet, removed=("c2",)), form=form)
         answer = await command.run(request, SETTINGS, print)
         assert (answer.status, answer.text[: len(begin)]) == (2, begin)
