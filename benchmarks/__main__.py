@@ -20,6 +20,7 @@ from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.kubemgmt import measure_kube_mgmt
 from benchmarks.metadata import measure_metadata
 from benchmarks.narrowed import measure_narrowed
+from benchmarks.planning import measure_planning
 from benchmarks.policies import MODULES, measure_policies
 from benchmarks.policysync import measure_policy_sync
 from benchmarks.remediation import measure_remediation
@@ -249,6 +250,7 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
         (chosen.scheduling, lambda: measure_scheduling(runs)),
         (chosen.metadata, lambda: measure_metadata(runs)),
         (chosen.topology, lambda: measure_topology(runs)),
+        (chosen.plan, lambda: measure_planning(runs)),
         (chosen.policy_sync, lambda: asyncio.run(measure_policy_sync(runs, chosen.seconds))),
         (
             chosen.kube_mgmt,
@@ -281,6 +283,7 @@ def _parser() -> argparse.ArgumentParser:
         "--scheduling", action="store_true", help="measure decisions on pods' scheduling alone"
     )
     parser.add_argument("--topology", action="store_true", help="measure topologies alone")
+    parser.add_argument("--plan", action="store_true", help="measure plans alone")
     parser.add_argument("--policy-sync", action="store_true", help="measure policy sync alone")
     parser.add_argument(
         "--kube-mgmt", type=Path, metavar="PROGRAM", help="measure beside this kube-mgmt alone"

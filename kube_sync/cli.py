@@ -23,6 +23,7 @@ from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.metadata import arguments as metadata
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
+from kube_sync.planning import arguments as planning
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.remediator import arguments as remediation
 from kube_sync.scheduling import arguments as scheduling
@@ -52,6 +53,8 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   run        all of them in one process, for a laptop or a small set-up
   decisions  prints what is decided now, and what changes
   analyze    tells which fields a policy reads, and what replicating only these saves
+  plan       tells what an edit of policies or clusters would do to every workload
+  export     prints what plan needs where no cluster is
   scheduling tells whether SchedulingPolicies admit a pod, and why
   metadata   tells what MetadataPolicies would do to an object, and by which rule
   topology   shows, from manifests, what policies attach to and what applies on each path;
@@ -66,10 +69,12 @@ can be overridden by an environment variable (`kube-sync config --variables` lis
 
 Run = Callable[..., Awaitable[None]]
 
+_PLAN, _NO_PLAN = "plan", 3
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parsed(sys.argv[1:] if argv is None else argv)
     try:
         status = arguments.command(arguments)
     except* Misconfigured as group:
@@ -77,6 +82,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         _complain(str(first_of(group)))
         status = 2
     sys.exit(status)
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    try:
+        return _parser().parse_args(argv)
+    except SystemExit as error:
+        # Its status 2 says that something moves: a word that was misspelt must not say so.
+        if error.code and next(iter(argv), None) == _PLAN:
+            sys.exit(_NO_PLAN)
+        raise
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,6 +115,8 @@ def _parser() -> argparse.ArgumentParser:
         if name == "remediate":
             remediation.declare(command, _remediation)
     declare(_command(commands, "analyze", WHAT, _analyze))
+    planning.declare(_command(commands, _PLAN, planning.WHAT, _plan))
+    planning.declare_export(_command(commands, "export", planning.EXPORT, _export))
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
     scheduling.declare(asked, _scheduling)
@@ -292,6 +309,46 @@ def _answered(text: str, complaints: Sequence[str]) -> int:
     for complaint in complaints:
         _complain(complaint)
     return 1 if complaints else 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    try:
+        request = planning.requested(arguments)
+        settings = load_settings(arguments.config, os.environ)
+        configure_logs("error")
+        from kube_sync.planning import command  # noqa: PLC0415 - slow, as `app` is
+
+        answer = asyncio.run(command.run(request, settings, _complain))
+    except SyncError as error:
+        for line in str(error).splitlines():
+            _complain(line)
+        return _NO_PLAN
+    except KeyboardInterrupt:
+        return 130
+    try:
+        print(answer.text, flush=True)  # noqa: T201 - the command's output
+    except BrokenPipeError:
+        _stop_printing()
+    return answer.status
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync.planning import command  # noqa: PLC0415 - slow, as `app` is
+
+    try:
+        asyncio.run(command.export(settings, _complain, _say))
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _stop_printing()
+    return 0
 
 
 def _decisions(arguments: argparse.Namespace) -> int:

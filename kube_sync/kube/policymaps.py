@@ -3,7 +3,8 @@
 In a policy namespace a ConfigMap is policy if it has at least one key that ends in `.rego`; its
 other keys are not. Where labels count, one that carries the label of policies is policy with every
 key, and one that carries the label of data is none, as for kube-mgmt. A ConfigMap that is not
-policy is ignored and does not count; one that is in both ways is held once.
+policy is ignored and does not count; one that is in both ways is held once. One that is staged as
+a candidate is none, wherever it lies and whatever else it carries.
 """
 
 from __future__ import annotations
@@ -24,7 +25,18 @@ from kube_sync.kube.configmaps import (
 from kube_sync.objects import ObjectKey
 from kube_sync.settings import Labelled, Policies
 
-__all__ = ["CONFIGMAPS", "STATUS", "PolicyMap", "PolicyMaps", "data_maps", "parse", "policy_maps"]
+__all__ = [
+    "CONFIGMAPS",
+    "STAGED",
+    "STATUS",
+    "PolicyMap",
+    "PolicyMaps",
+    "data_maps",
+    "parse",
+    "policy_maps",
+]
+
+STAGED = "kube-sync.io/stage=candidate"  # the label of what is planned with and not in force
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,8 @@ def parse(
     if item.key.namespace in elsewhere:
         return None
     found = read_configmap(item)
+    if found.carries(STAGED):
+        return None
     sources = found.data if _is_whole(found, labelled) else _rego(found)
     if not sources or (labelled is not None and found.carries(labelled.data)):
         return None

@@ -20,10 +20,15 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from kube_sync.errors import NO_JSON, Misconfigured, Retriable, first_of
+from kube_sync.errors import NO_JSON, Misconfigured, Retriable, SyncError, first_of
+from kube_sync.opa.client import OpaClient
+from kube_sync.runtime.tokenfile import TokenFile
 
 _SECONDS = 20.0
 _POLL_SECONDS = 0.02
+_LOAD_SECONDS = 120.0  # until an OPA that was started has read all that it is to hold
+_SOCKET = "opa.sock"
+_LISTENING = (f"--addr=unix://{_SOCKET}", "--log-level=error", "--skip-version-check")
 _PARSERS = 4  # processes at once
 _V0_HINT = (
     "this is Rego v0, which OPA 1 no longer reads by default: rewrite it with"
@@ -86,7 +91,7 @@ class ScratchOpa:
 
         Taking too long is one of these things. Raises Retriable when no answer is to be had.
         """
-        ids = {_file(policy_id): policy_id for policy_id in modules}
+        ids = {file_of(policy_id): policy_id for policy_id in modules}
         with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
             await asyncio.to_thread(_write, Path(folder), modules)
             arguments = ("check", "--format=json", "--max-errors=0", ".")
@@ -98,7 +103,7 @@ class ScratchOpa:
                 return []
             causes = [_named(cause, ids) for cause in _errors(output, complaint)]
             for cause in _first_parse_errors(causes):
-                where = _file(cause["location"]["file"])
+                where = file_of(cause["location"]["file"])
                 status, _, _ = await self._run(folder, ("parse", "--v0-compatible", where))
                 if status == 0:
                     cause["message"] += f" ({_V0_HINT})"
@@ -110,12 +115,13 @@ class ScratchOpa:
         An OPA is started for that, which listens on a socket in a private folder and holds nothing
         else. Raises Retriable.
         """
-        ids = {_file(policy_id): policy_id for policy_id in modules}
+        ids = {file_of(policy_id): policy_id for policy_id in modules}
         with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
             await asyncio.to_thread(_write, Path(folder), modules)
-            address = ("--addr=unix://opa.sock", "--log-level=error", "--skip-version-check")
-            async with self._process(folder, ("run", "--server", *address, "."), None) as process:
-                body = await self._policies(Path(folder, "opa.sock"), process)
+            async with self._process(
+                folder, ("run", "--server", *_LISTENING, "."), None
+            ) as process:
+                body = await self._policies(Path(folder, _SOCKET), process)
         try:
             found = msgspec.json.decode(body, type=_Trees).result
         except NO_JSON as error:
@@ -133,7 +139,7 @@ class ScratchOpa:
 
         async def parse(folder: str, policy_id: str) -> None:
             async with few:
-                tree = await self._parse(folder, _file(policy_id))
+                tree = await self._parse(folder, file_of(policy_id))
             if tree is not None:
                 found[policy_id] = tree
 
@@ -218,6 +224,38 @@ class ScratchOpa:
         solutions = msgspec.json.decode(output, type=_Evaluated).result
         return solutions[0].expressions[0].value if solutions else None
 
+    @asynccontextmanager
+    async def serving(self, modules: Modules, data: bytes) -> AsyncGenerator[OpaClient]:
+        """Yield a client of an OPA that holds these modules and this document, JSON, and no more.
+
+        It listens on a socket in a private folder and ends with the block. Raises Retriable.
+        """
+        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
+            await asyncio.to_thread(_write, Path(folder), modules)
+            await asyncio.to_thread(Path(folder, "data.json").write_bytes, data)
+            connector = aiohttp.UnixConnector(str(Path(folder, _SOCKET)), limit=0)
+            async with (
+                self._process(folder, ("run", "--server", *_LISTENING, "."), None) as process,
+                aiohttp.ClientSession(connector=connector) as session,
+            ):
+                client = OpaClient("http://opa", TokenFile(None), session, lambda: True)
+                await self._loaded(client, process)
+                yield client
+
+    async def _loaded(self, client: OpaClient, process: asyncio.subprocess.Process) -> None:
+        for _ in range(int(_LOAD_SECONDS / _POLL_SECONDS)):
+            if process.returncode is not None:
+                break
+            try:
+                # It listens once all files are read.
+                await client.get_data(("system",))
+            except SyncError:
+                await asyncio.sleep(_POLL_SECONDS)
+            else:
+                return
+        msg = b"its server does not answer"
+        raise _no_answer(msg)
+
     async def _run(
         self, folder: str, arguments: Sequence[str], body: bytes = b""
     ) -> tuple[int, bytes, bytes]:
@@ -262,13 +300,13 @@ _encode = msgspec.json.encode
 
 def _write(folder: Path, modules: Modules) -> None:
     for policy_id, source in modules.items():
-        path = folder / _file(policy_id)
+        path = folder / file_of(policy_id)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source, encoding="utf-8")
 
 
-def _file(policy_id: str) -> str:
-    """Name the file of a module: relative, below the folder, and one that OPA takes for Rego."""
+def file_of(policy_id: str) -> str:
+    """Return the file of a module: relative, below the folder, and one that OPA takes for Rego."""
     parts = [re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in policy_id.split("/")]
     path = "/".join(part if part.strip(".") else f"_{part}" for part in parts)
     return path if path.endswith(".rego") else path + ".rego"

@@ -22,6 +22,7 @@ PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 SELECTOR = "federation.alpha.kubernetes.io/cluster-selector"
 OPEN = "*"  # in a set of names: clusters that nothing names
 UNKNOWN = "?"  # likewise: clusters of a value that cannot be read
+_REMEMBERED = 256  # values
 
 _sorted = msgspec.json.Encoder(order="sorted")
 
@@ -63,6 +64,8 @@ class Placements:
         """Know `others` beside the two annotations of Kubernetes federation."""
         forms: dict[str, PlacementForm] = {PREFERENCES: "preferences", SELECTOR: "selector"}
         self._forms = forms | dict(others or {})
+        # Most workloads of a fleet share a few placements, and one may name a hundred clusters.
+        self._known: dict[tuple[str, str], Clusters | None] = {}
 
     @property
     def forms(self) -> dict[str, str]:
@@ -72,10 +75,17 @@ class Placements:
     def read(self, annotations: Mapping[str, str]) -> dict[str, Clusters | None]:
         """Return the clusters that each placement annotation there is gives, by its key."""
         return {
-            key: _READERS[form](annotations[key])
+            key: self._clusters(form, annotations[key])
             for key, form in sorted(self._forms.items())
             if key in annotations
         }
+
+    def _clusters(self, form: PlacementForm, value: str) -> Clusters | None:
+        if (form, value) not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[form, value] = _READERS[form](value)
+        return self._known[form, value]
 
     def named(self, objects: Iterable[Mapping[str, str]]) -> frozenset[str]:
         """Return the clusters that the annotations of `objects` name.

@@ -23,7 +23,7 @@ async def objects_of(
     for resource in replicate.resources:
         place = places.get(resource.name)
         count = 0
-        for source in () if place is None else _sources(client, replicate, resource, place):
+        for source in () if place is None else sources_of(client, replicate, resource, place):
             async with aclosing(source.list()) as pages:
                 async for page in pages:
                     for item in page.items:
@@ -33,7 +33,7 @@ async def objects_of(
                     progress.reached(f"{resource.name}: {count} objects read …")
 
 
-def _sources(
+def sources_of(
     client: KubeClient, replicate: Replicate, resource: Resource, place: Collection
 ) -> list[KubeCollection]:
     """Return the LISTs that the replicator would make."""

@@ -57,6 +57,10 @@ class Exported:
             size = len(msgspec.json.encode(value))
             yield from ((name, value, size) for name in names)
 
+    def bodies(self, resource: Resource) -> Iterator[bytes]:
+        """Yield the objects of a resource, each as it stands in the file."""
+        return (body for heading, body in self.objects if _is_of(heading, resource))
+
     def namespaced(self, resource: Resource) -> bool | None:
         """Tell whether its objects lie in namespaces; None where there is no object of it."""
         found = {bool(h.metadata.namespace) for h, _ in self.objects if _is_of(h, resource)}
@@ -72,15 +76,15 @@ class Exported:
         )
 
 
-def read_objects(file: str) -> Exported:
+def read_objects(file: str, option: str = "--objects") -> Exported:
     """Read a file, or standard input for "-". Raises Misconfigured, Terminal."""
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except FileNotFoundError as error:
-        msg = f"--objects: {file}: there is no such file"
+        msg = f"{option}: {file}: there is no such file"
         raise Misconfigured(msg) from error
     except OSError as error:
-        msg = f"--objects: {file}: {error.strerror}"
+        msg = f"{option}: {file}: {error.strerror}"
         raise Terminal(msg) from error
     name = "standard input" if file == "-" else file
     return Exported(name, tuple(_objects(content, name)))

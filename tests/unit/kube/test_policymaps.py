@@ -49,6 +49,15 @@ def test_configmap_without_a_module_is_no_policy() -> None:
     assert parse(item("p")) is None
 
 
+def test_configmap_that_is_staged_as_a_candidate_is_no_policy() -> None:
+    labels = {"kube-sync.io/stage": "candidate", "openpolicyagent.org/policy": "rego"}
+    metadata = {"name": "p", "labels": labels}
+    body = msgspec.json.encode({"metadata": metadata, "data": {"a.rego": "package a"}})
+    staged = Item(ObjectKey("policies", "p"), "u", ResourceVersion("1"), body)
+    assert parse(staged) is None
+    assert parse(staged, Labelled(namespaces=("policies",))) is None
+
+
 def test_status_annotation_is_read() -> None:
     found = parse(item("p", status="ok", **{"a.rego": ""}))
     assert found is not None

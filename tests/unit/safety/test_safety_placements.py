@@ -158,3 +158,11 @@ def test_an_empty_placement_of_any_form_empties() -> None:
     assert OTHERS.empties({"names": ""}, {"names": "a"})
     assert not OTHERS.empties({"names": "b"}, {"names": "a"})
     assert not OTHERS.empties({"names": "[]"}, {"names": ""})
+
+
+def test_values_are_read_the_same_however_many_were_read_before() -> None:
+    placements = Placements({"names": "names"})
+    for turn in range(2):
+        for number in range(300):
+            read = placements.read({"names": f"c{number}", PREFERENCES: f"c{number}"})
+            assert read == {"names": Clusters(frozenset([f"c{number}"])), PREFERENCES: None}, turn

@@ -1,0 +1,141 @@
+"""The command lines of `kube-sync plan` and `kube-sync export`: what can be asked for.
+
+Keeps true: a Request can be carried out. It imports nothing that talks to servers, since every
+other command pays for it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Literal
+
+from kube_sync.errors import Misconfigured
+
+WHAT = "tell what an edit of policies or clusters would do to every workload"
+EXPORT = "print policies, clusters and workloads, to plan with where no cluster is"
+
+_DESCRIPTION = """\
+Evaluates the placement decision of every workload as things are and as they would be, in OPAs of
+its own, and tells which workloads would move, be refused or have no cluster, by which rule, and
+when the brakes would let them go. Nothing is written, and the OPA that serves is not asked.
+"""
+
+_EXAMPLES = """\
+examples:
+  kube-sync plan --config kube-sync.yaml -f new-policy.yaml
+      what a policy ConfigMap would do if it were applied
+  kube-sync plan --set-cluster c1.labels.pci-certified=false --remove-cluster fleet/c2
+      what would move if a cluster lost a label and another one left
+  kube-sync export > fleet.jsonl; kube-sync plan --from fleet.jsonl -f policies/ -o markdown
+      the same in CI, where no cluster is, for a pull request
+
+exit status: 0 if nothing changes; 2 if something moves, is added or changes; 3 if a workload would
+be refused, have no cluster or not be decided any more, or if there is no plan (standard error says
+why, and nothing is printed); 130 if interrupted.
+"""
+
+_EXPORT = """\
+Prints the objects of all replicated resources and the policy ConfigMaps, one JSON object a line, as
+`kube-sync plan --from` reads them. Values of Secrets and bookkeeping are left out.
+"""
+
+Form = Literal["table", "json", "markdown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to plan with, what to compare it with, and how to print it."""
+
+    files: tuple[str, ...] = ()  # candidates: ConfigMaps, Rego, folders of both
+    instead: bool = False
+    staged: bool = False
+    clusters: tuple[str, ...] = ()  # files
+    fields: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    exported: str | None = None  # None: the configured cluster; "-": standard input
+    cluster_scoped: frozenset[str] = frozenset()
+    form: Form = "table"
+    every: bool = False
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of `plan`."""
+    parser.description = _DESCRIPTION
+    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    what = "candidate policies: ConfigMaps (YAML, JSON), Rego, or a folder of either (repeatable)"
+    _several(parser, "-f", "--filename", metavar="FILE", help=what)
+    parser.add_argument(
+        "--instead", action="store_true", help="the candidates are all policies that there are then"
+    )
+    parser.add_argument(
+        "--staged",
+        action="store_true",
+        help="candidates are the ConfigMaps with the label kube-sync.io/stage=candidate",
+    )
+    what = "candidate clusters, which take the place of those of their names or join (repeatable)"
+    _several(parser, "--clusters", metavar="FILE", help=what)
+    what = "one field of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
+    _several(parser, "--set-cluster", metavar="NAME.PATH=VALUE", help=what)
+    _several(parser, "--remove-cluster", metavar="NAME", help="a cluster that leaves (repeatable)")
+    parser.add_argument(
+        "--from",
+        dest="exported",
+        metavar="FILE",
+        help="what `kube-sync export` printed, - for standard input (default: the cluster)",
+    )
+    what = "with --from: a resource, by its name in OPA, whose objects lie in no namespace"
+    _several(parser, "--cluster-scoped", metavar="NAME", help=what)
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["table", "json", "markdown"],
+        default="table",
+        help="default: %(default)s",
+    )
+    parser.add_argument("--all", action="store_true", help="all workloads, not the first 40")
+
+
+def declare_export(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of `export`."""
+    parser.description = _EXPORT
+
+
+def requested(arguments: argparse.Namespace) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    request = Request(
+        files=tuple(arguments.filename),
+        instead=arguments.instead,
+        staged=arguments.staged,
+        clusters=tuple(arguments.clusters),
+        fields=tuple(arguments.set_cluster),
+        removed=tuple(arguments.remove_cluster),
+        exported=arguments.exported,
+        cluster_scoped=frozenset(arguments.cluster_scoped),
+        form=arguments.output,
+        every=arguments.all,
+    )
+    _check(request)
+    return request
+
+
+def _check(request: Request) -> None:
+    policies = request.files or request.staged
+    if not (policies or request.clusters or request.fields or request.removed):
+        options = "-f, --staged, --clusters, --set-cluster or --remove-cluster"
+        msg = f"plan: say what would be otherwise: {options}"
+        raise Misconfigured(msg)
+    if request.instead and not policies:
+        msg = "--instead: goes with -f or --staged"
+        raise Misconfigured(msg)
+    if request.cluster_scoped and request.exported is None:
+        msg = "--cluster-scoped: goes with --from; a cluster's API server knows"
+        raise Misconfigured(msg)
+    if request.exported == "-" and "-" in (*request.files, *request.clusters):
+        msg = "--from -: standard input can be read once"
+        raise Misconfigured(msg)
+
+
+def _several(parser: argparse.ArgumentParser, *names: str, metavar: str, help: str) -> None:  # noqa: A002 - as argparse has it
+    parser.add_argument(*names, action="append", default=[], metavar=metavar, help=help)

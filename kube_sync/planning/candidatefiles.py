@@ -1,0 +1,105 @@
+"""Candidates as a person has them: files and folders of Rego, of ConfigMaps, of clusters.
+
+Keeps true: a file that was named holds what was asked for, or that is said; in a folder what is
+something else is passed over, but a folder of nothing is no candidate. Tests are no policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.kube.collection import Item, ResourceVersion
+from kube_sync.objects import ObjectKey
+from kube_sync.planning.broken import Broken
+from kube_sync.planning.candidates import Candidates, unstaged
+from kube_sync.planning.snapshot import policies_of
+from kube_sync.policykinds.documents import Document, read_files
+from kube_sync.settings import Policies
+from kube_sync.survey.folders import files_of
+from kube_sync.survey.sources import read_sources
+
+_MANIFESTS: Final = frozenset({".yaml", ".yml", ".json"})
+_NOTHING: Final = "no policy (*.rego, tests left out, or ConfigMaps in YAML or JSON) lies here"
+
+_File = tuple[str, str, Item]  # what to call it, the file or folder that was named, the ConfigMap
+
+
+async def read_candidates(
+    paths: Sequence[str], staged: Iterable[Item], policies: Policies, *, instead: bool
+) -> Candidates:
+    """Return the candidates. Raises Misconfigured, Terminal, Broken."""
+    rego, maps = dict[str, tuple[str, str]](), list[_File]()
+    for path in paths:
+        for file in [path] if path == "-" else map(str, files_of(Path(path), _is_one, _NOTHING)):
+            if file.endswith(".rego"):
+                rego[file] = (_below(file, path), read_sources([file])[file])
+            else:
+                documents = read_files([file], "--filename")
+                maps += [(d.file, path, _item(d)) for d in documents if _is_configmap(d)]
+                if file == path and not any(map(_is_configmap, documents)):
+                    raise Broken([f"{file}: there is no ConfigMap in it"])
+    for item in staged:
+        if (found := unstaged(item)) is not None:
+            maps.append((f"ConfigMap {item.key}", f"ConfigMap {item.key}", found))
+    found_maps = await _maps(maps, policies)
+    if not rego and not found_maps:
+        where = ", ".join(paths) or "--staged"
+        raise Broken([f"{where}: there is no candidate policy"])
+    return Candidates(found_maps, rego, instead)
+
+
+def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the clusters in files, with the file of each. Raises Misconfigured."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for document in read_files(files, "--clusters"):
+        namespace = document.namespace(None) if namespaced else ""
+        metadata = {**document.metadata, "namespace": namespace}
+        if not namespaced:
+            del metadata["namespace"]
+        found.append((document.file, {**document.object, "metadata": metadata}))
+    return found
+
+
+async def _maps(
+    files: Iterable[_File], policies: Policies
+) -> list[tuple[str, ObjectKey, Mapping[str, str]]]:
+    found, wrong = [], []
+    for name, named, item in files:
+        policy = (await policies_of([item], policies)).get(item.key)
+        if policy is not None:
+            found.append((name, item.key, policy.modules))
+        elif name == named:
+            places = ", ".join(policies.namespaces)
+            why = f"not in a policy namespace ({places}), or without a key that ends in .rego"
+            wrong.append(f"{name}: ConfigMap {item.key} would be no policy: {why}")
+    if wrong:
+        raise Broken(wrong)
+    return found
+
+
+def _item(document: Document) -> Item:
+    key = ObjectKey(document.namespace(None), document.name())
+    metadata = {**document.metadata, "namespace": key.namespace}
+    body = msgspec.json.encode({**document.object, "metadata": metadata})
+    item = Item(key, "", ResourceVersion(""), body)
+    return unstaged(item) or item
+
+
+def _below(file: str, path: str) -> str:
+    """Return a file's path below the folder that was named."""
+    return Path(file).name if file == path else Path(file).relative_to(path).as_posix()
+
+
+def _is_one(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    rego = file.suffix == ".rego" and not file.name.endswith("_test.rego")
+    return rego or file.suffix in _MANIFESTS
+
+
+def _is_configmap(document: Document) -> bool:
+    return (document.api_group, document.kind) == ("", "ConfigMap")

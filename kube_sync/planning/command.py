@@ -1,0 +1,271 @@
+"""`kube-sync plan` and `kube-sync export`, from what is asked for to what is printed.
+
+Keeps true: of a cluster it only reads, the OPA that serves is not asked, and nothing is said as a
+result unless all of it is one. It is wired here and not in `app`, since it has nothing of what runs
+there, and must not need it to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from kube_sync.analysis.analyzer import Collection
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.errors import Undecided
+from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import Modules, ScratchOpa, file_of
+from kube_sync.planning import sources
+from kube_sync.planning.arguments import Request
+from kube_sync.planning.broken import Broken
+from kube_sync.planning.candidatefiles import clusters_of, read_candidates
+from kube_sync.planning.candidates import Candidates, Wanted, put
+from kube_sync.planning.causes import causes
+from kube_sync.planning.deciding import Decided, World, deciding, generated
+from kube_sync.planning.effects import Effect, effect
+from kube_sync.planning.facts import Facts, applied
+from kube_sync.planning.forecast import Forecast, forecast, tightening, workload
+from kube_sync.planning.outcome import Plan, identity
+from kube_sync.planning.policies import Chooser, Policies
+from kube_sync.planning.report import as_json, as_markdown, as_table
+from kube_sync.planning.snapshot import Snapshot, currents, policies_of, projected
+from kube_sync.planning.together import both
+from kube_sync.policykinds.printing import Answer
+from kube_sync.remediator.modes import Modes
+from kube_sync.remediator.plan import Current
+from kube_sync.replicator.policies.builtin import built_in, packages
+from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.reading import Reading
+from kube_sync.safety import Fleet, Placements, limits_of, read_history
+from kube_sync.settings import Settings
+from kube_sync.survey.progress import Progress
+
+CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
+
+Say = Callable[[str], None]
+_Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
+
+
+async def run(request: Request, settings: Settings, say: Say) -> Answer:
+    """Plan, and return what to print with the exit status. Raises SyncError: there is no plan."""
+    plan = await planned(request, settings, Progress(say), time.time())
+    match request.form:
+        case "json":
+            text = as_json(plan)
+        case "markdown":
+            text = as_markdown(plan, every=request.every)
+        case "table":
+            text = as_table(plan, shutil.get_terminal_size((120, 40)).columns, every=request.every)
+    return Answer(text, plan.status)
+
+
+async def export(settings: Settings, say: Say, tell: Say) -> None:
+    """Hand each line of an export of the configured cluster to `tell`. Raises SyncError."""
+    async with kube_client(settings.kubernetes) as client:
+        snapshot = await sources.of_cluster(client, settings, Progress(say))
+    # Made whole before the first is told: half an export is none.
+    for line in [*sources.lines(snapshot, settings)]:
+        tell(line)
+
+
+async def planned(request: Request, settings: Settings, progress: Progress, now: float) -> Plan:
+    """Return the plan, with moves that go from `now` on (Unix seconds). Raises SyncError."""
+    scratch = ScratchOpa(settings.opa.binary)
+    async with AsyncExitStack() as stack:
+        client: KubeClient | None = None
+        if request.exported is None:
+            client = await stack.enter_async_context(kube_client(settings.kubernetes))
+            snapshot = await sources.of_cluster(client, settings, progress)
+        else:
+            scoped = request.cluster_scoped
+            snapshot = await sources.of_file(request.exported, settings, scoped)
+        plan = await _planned(request, settings, snapshot, scratch, progress, now)
+        if client is not None:
+            await _stand(client, settings, plan.effects)
+        return plan
+
+
+async def _planned(
+    request: Request,
+    settings: Settings,
+    snapshot: Snapshot,
+    scratch: ScratchOpa,
+    progress: Progress,
+    now: float,
+) -> Plan:
+    facts = _facts(request, snapshot)
+    clusters = snapshot.objects.get(CLUSTERS, {})
+    then_clusters = applied(facts, clusters) if facts else clusters
+    before, wanted, after = await _policies(request, settings, snapshot, scratch, progress)
+    bodies = projected(settings, snapshot)
+    moved = snapshot.with_objects(CLUSTERS, then_clusters) if facts else snapshot
+    then_bodies = projected(settings, moved) if facts else bodies
+    always = {**generated(settings), **built_in(settings)}
+    worlds = (
+        World("now", {**before.modules, **always}, bodies),
+        World("then", {**after.modules, **always}, then_bodies),
+    )
+
+    async def places() -> Mapping[str, Collection]:
+        return snapshot.places
+
+    # One for both: where the policies are the same they are analysed once.
+    reading = Reading(scratch, settings.placement.path, places)
+    with progress.during("finding out what the policies read"):
+        reads = {world.name: (await reading.need(world.modules)).reads for world in worlds}
+    async with AsyncExitStack() as stack:
+
+        async def enter(world: World) -> Decided:
+            context = deciding(world, reads[world.name], scratch, settings, progress)
+            return await stack.enter_async_context(context)
+
+        is_now, then = await both(enter(worlds[0]), enter(worlds[1]))
+        has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
+        effects = _effects(settings, has, is_now, then)
+        fleet = _fleet(settings, len(clusters), len(then_clusters))
+        names = {file_of(i): name for i, name in wanted.names.items()} if wanted else {}
+        path = settings.placement.path
+        # The one waits for OPA, the other calculates.
+        why, (going, notes) = await both(
+            causes(effects, is_now, then, path, names, progress),
+            _forecast(settings, effects, has, then, fleet, now),
+        )
+    number = sum(len(found) for found in has.values())
+    notes = [*snapshot.notes, *before.notes, *notes, *_cautions(settings, is_now, then)]
+    return Plan(number, then.classes, effects, why, going, tuple(notes))
+
+
+def _fleet(settings: Settings, before: int, after: int) -> Fleet:
+    """Return the fleet as the remediator would know it once the edit is made."""
+    if all(resource.name != CLUSTERS for resource in settings.replicate.resources):
+        return Fleet(0.0, 1, 1, epoch_matches=True)  # as it does: nobody counts clusters
+    return Fleet(0.0, after, max(before, after), epoch_matches=True)
+
+
+def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
+    """Yield what the plan cannot know, or knows of this moment alone."""
+    if all(outcome == Outcome(outcome.uid) for outcome in now.outcomes.values()):
+        yield "as things are nothing is decided of any workload: are all policies here?"
+    if then.alone is not None:
+        yield f"each workload was decided alone: {then.alone}"
+    if settings.policies.static:
+        yield "policies that OPA has from elsewhere (policies.static) are not part of the plan"
+    if settings.replicate.topology:
+        yield "the topology (replicate.topology) is not part of the plan"
+
+
+def _facts(request: Request, snapshot: Snapshot) -> Facts:
+    facts = Facts((), request.fields, request.removed)
+    if not request.clusters and not facts:
+        return facts
+    if CLUSTERS not in snapshot.places:
+        msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
+        raise Broken([msg])
+    namespaced = snapshot.places[CLUSTERS].namespaced
+    return replace(facts, brought=clusters_of(request.clusters, namespaced=namespaced))
+
+
+async def _policies(
+    request: Request,
+    settings: Settings,
+    snapshot: Snapshot,
+    scratch: ScratchOpa,
+    progress: Progress,
+) -> tuple[Policies, Wanted | None, Policies]:
+    known = await policies_of(snapshot.configmaps, settings.policies)
+    modules: dict[ObjectKey, Modules] = {key: policy.modules for key, policy in known.items()}
+    candidates = Candidates()
+    if request.files or request.staged:
+        staged = snapshot.configmaps if request.staged else ()
+        candidates = await read_candidates(
+            request.files, staged, settings.policies, instead=request.instead
+        )
+    builtin = built_in(settings)
+    allow = settings.policies.allow
+    guard = Guard(
+        [(settings.replicate.root, resource.name) for resource in settings.replicate.resources],
+        frozenset(allow.packages),
+        frozenset(allow.builtins),
+        builtin=packages(builtin),
+    )
+    born = {key: policy.born for key, policy in known.items()}
+    chooser = Chooser(scratch, guard, {**generated(settings), **builtin}, born)
+    with progress.during("compiling the policies"):
+        before, choice = await chooser.as_is(modules)
+        if not candidates:
+            return before, None, before
+        wanted = put(candidates, modules)
+        return before, wanted, await chooser.tried(wanted, choice)
+
+
+def _targets(settings: Settings) -> list[str]:
+    return [resource.name for resource in settings.targets()]
+
+
+def _effects(settings: Settings, has: _Currents, now: Decided, then: Decided) -> list[Effect]:
+    placements = Placements(settings.remediate.guard.placements)
+    found = (
+        effect(name, key, current, now.outcomes[name, key], then.outcomes[name, key], placements)
+        for name, objects in has.items()
+        for key, current in objects.items()
+    )
+    return [one for one in found if one is not None]
+
+
+async def _forecast(
+    settings: Settings,
+    effects: Sequence[Effect],
+    has: _Currents,
+    then: Decided,
+    fleet: Fleet,
+    now: float,
+) -> tuple[Forecast, list[str]]:
+    """Return when what moves goes, and what is to be said of that."""
+    modes, notes = Modes(settings.remediate), list[str]()
+    placed = [e for e in effects if e.change is not None]
+    moving = [e for e in placed if modes.of(e.key.namespace) in ("enforce", "manual")]
+    if len(moving) < len(placed):
+        left = len(placed) - len(moving)
+        notes.append(f"{left} lie where the remediator does not write (remediate.mode, namespaces)")
+    try:
+        by = tightening(await then.budget())
+    except Undecided as error:
+        notes.append(f"what policies limit cannot be used, so nothing would move: {error}")
+        return Forecast({}, {}), notes
+    wanted = {
+        identity(e): (e.change, read_history(has[e.resource][e.key].annotations, now))
+        for e in moving
+        if e.change is not None
+    }
+    known = {
+        f"{name}/{key}/{current.uid}": found
+        for name, objects in has.items()
+        for key, current in objects.items()
+        if (found := workload(key.namespace, current.annotations, now)) is not None
+    }
+    not_before = {
+        identity(e): by.not_before[str(e.key)] for e in moving if str(e.key) in by.not_before
+    }
+    limits = limits_of(settings.remediate.guard)
+    number = sum(map(len, has.values()))
+    return await asyncio.to_thread(
+        forecast, wanted, known, number, fleet, limits, by, not_before, now
+    ), notes
+
+
+async def _stand(client: KubeClient, settings: Settings, effects: Sequence[Effect]) -> None:
+    """Make sure that what a plan is about is still there. Raises Broken, SyncError."""
+    if not effects:
+        return
+    missing = await sources.gone(client, settings, {effect.uid for effect in effects})
+    if missing:
+        raise Broken(
+            f"{e.resource} {e.key}: it vanished while it was planned"
+            for e in effects
+            if e.uid in missing
+        )

@@ -1,0 +1,149 @@
+"""Decisions over a snapshot, made by an OPA of its own that lives as long as somebody asks it.
+
+Keeps true: the question is the one that the replicator asks, by the same generated module; objects
+that agree in all that the policies read are decided once, where policies read nothing that changes
+by itself. Every object has an outcome in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+
+from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.classes import Classify, shares
+from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
+from kube_sync.decisions.requested import as_asked
+from kube_sync.errors import NO_JSON
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.client import OpaClient
+from kube_sync.opa.scratch import Modules
+from kube_sync.planning.broken import Broken
+from kube_sync.planning.snapshot import EPOCH, document
+from kube_sync.replicator.classes import classifier
+from kube_sync.settings import Settings
+from kube_sync.survey.progress import Progress
+
+_PART = 200  # classes between two signs of life
+
+Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
+Bodies = Mapping[str, Mapping[ObjectKey, bytes]]
+
+
+class Scratch(Protocol):
+    """The scratch OPA."""
+
+    def serving(self, modules: Modules, data: bytes) -> AbstractAsyncContextManager[OpaClient]:
+        """Yield a client of an OPA that holds these."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One side of a comparison: policies, and all objects as OPA would get them."""
+
+    name: str  # for people
+    modules: Modules
+    bodies: Bodies
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What one world decides of each target, in how many classes, and the OPA that did."""
+
+    world: World
+    opa: OpaClient
+    outcomes: Mapping[Key, Outcome]
+    classes: int
+    alone: str | None = None  # why no two objects share a decision
+
+    async def budget(self) -> Any:  # noqa: ANN401 - any JSON
+        """Return what policies say of how much may move, None: nothing. Raises SyncError."""
+        body = msgspec.json.encode({"input": {"epoch": EPOCH}})
+        answer = await self.opa.query("kube_sync/batch/budget", body)
+        found = msgspec.json.decode(answer or b"{}")
+        return found.get("document") if isinstance(found, dict) else None
+
+    def asked(self, key: Key) -> bytes:
+        """Return an object as a policy sees it."""
+        return as_asked(self.world.bodies[key[0]][key[1]])
+
+
+def generated(settings: Settings) -> dict[str, str]:
+    """Return the module that is part of every set: what decisions are asked by."""
+    return {BATCH_MODULE: batch_module(settings.replicate.root, settings.placement.path)}
+
+
+@asynccontextmanager
+async def deciding(
+    world: World, reads: Reads, scratch: Scratch, settings: Settings, progress: Progress
+) -> AsyncGenerator[Decided]:
+    """Yield all decisions of a world, whose policies read this. Raises SyncError."""
+    classify = classifier(reads.input.paths) if shares(reads) else None
+    data = document(settings.replicate.root, world.bodies)
+    async with scratch.serving(world.modules, data) as opa:
+        evaluator = Evaluator(opa, EPOCH)
+        outcomes, classes = dict[Key, Outcome](), 0
+        for name in settings.placement.resources:
+            groups = grouped(world.bodies.get(name, {}), classify)
+            classes += len(groups)
+            outcomes |= await _decided(world, name, groups, evaluator, progress)
+        yield Decided(world, opa, outcomes, classes, _alone(reads))
+
+
+def grouped(
+    bodies: Mapping[ObjectKey, bytes], classify: Classify | None
+) -> list[Sequence[ObjectKey]]:
+    """Return the objects in classes; without a way to tell, each is one by itself."""
+    if classify is None:
+        return [(key,) for key in bodies]
+    found: dict[bytes | ObjectKey, list[ObjectKey]] = {}
+    for key, body in bodies.items():
+        found.setdefault(_class(classify, body) or key, []).append(key)
+    return [*found.values()]
+
+
+def _alone(reads: Reads) -> str | None:
+    if reads.gave_up is not None:
+        return f"the policies could not be analysed: {reads.gave_up}"
+    if reads.impure:
+        return f"decided by {', '.join(reads.impure)}, which may answer otherwise another time"
+    return "the policies read all of each" if () in reads.input.paths else None
+
+
+def _class(classify: Classify, body: bytes) -> bytes | None:
+    try:
+        return classify(body)
+    except NO_JSON:
+        return None
+
+
+async def _decided(
+    world: World,
+    name: str,
+    groups: Sequence[Sequence[ObjectKey]],
+    evaluator: Evaluator,
+    progress: Progress,
+) -> dict[Key, Outcome]:
+    found: dict[Key, Outcome] = {}
+    rest, done = iter(groups), 0
+    while part := list(islice(rest, _PART)):
+        answers = await evaluator.evaluate(name, [group[0] for group in part])
+        for group in part:
+            outcome = answers.get(group[0])
+            if outcome is None:
+                raise Broken([f"{name} {group[0]}: it vanished while it was planned"])
+            found |= {(name, key): outcome for key in group}
+        done += len(part)
+        progress.reached(f"{world.name}: {_bar(done, len(groups))} {name} …")
+    return found
+
+
+def _bar(done: int, of: int) -> str:
+    full = 20 * done // max(of, 1)
+    return f"[{'#' * full}{'.' * (20 - full)}] {done} of {of} classes of"

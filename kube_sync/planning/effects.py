@@ -1,0 +1,148 @@
+"""What an edit does to one workload, told by the step that the remediator would take. Pure.
+
+Keeps true: what is told is what would be written, or why nothing is; the decision as things are
+only tells whether it is the edit's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.objects import ObjectKey
+from kube_sync.remediator.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
+from kube_sync.safety import Change, Placements, compare
+
+Kind = Literal[
+    "failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"
+]  # the worst first
+KINDS: Final[tuple[Kind, ...]] = (
+    "failed",
+    "refused",
+    "undecided",
+    "nowhere",
+    "moves",
+    "adds",
+    "changes",
+)
+BREAKS: Final = frozenset[Kind](("failed", "refused", "undecided", "nowhere"))
+
+_STEPS: Final[dict[str, Kind]] = {
+    "failed": "failed",
+    "undefined": "undecided",
+    "errors": "refused",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What becomes of one workload; `pending`: the same would without the edit.
+
+    `before` and `after` name the clusters that it may run on, `*` where that is any, and `?` where
+    it cannot be told.
+    """
+
+    resource: str
+    key: ObjectKey
+    uid: str
+    kind: Kind
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    reason: str = ""
+    pending: bool = False
+    evict: bool = False
+    change: Change | None = None  # of the placement, where something would be written
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the edit takes something away from the workload that it had."""
+        return self.kind in BREAKS and not self.pending
+
+
+def effect(
+    resource: str,
+    key: ObjectKey,
+    current: Current,
+    now: Outcome,
+    then: Outcome,
+    placements: Placements,
+) -> Effect | None:
+    """Return what becomes of a workload, None where it stays as it is."""
+    step = _step(then, current)
+    same = (now.decision, now.failure) == (then.decision, then.failure)
+    pending = same or step == _step(now, current)
+    has = clusters(placements, current.annotations)
+    if not isinstance(step, Apply | Amend):
+        kind = _silence(now, then, step)
+        if kind is None:
+            return None
+        reason = step.reason if isinstance(step, Held) else "nothing is decided any more"
+        return Effect(resource, key, current.uid, kind, has, has, reason)
+    annotations = after(step, current)
+    evict = then.decision is not None and then.decision.evict
+    change = compare(placements, key.namespace, current.annotations, annotations, evict=evict)
+    then_has = clusters(placements, annotations)
+    reason = ", ".join(sorted({*step.annotations, *step.labels})) if change is None else ""
+    return Effect(
+        resource,
+        key,
+        current.uid,
+        _kind(change),
+        has,
+        then_has,
+        reason,
+        pending,
+        evict,
+        change,
+    )
+
+
+def clusters(placements: Placements, annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the clusters that annotations place a workload on, in order."""
+    read = placements.read(annotations)
+    found: list[str] = []
+    for key, named in read.items():
+        prefix = f"{key.rpartition('/')[2]}: " if len(read) > 1 else ""
+        if named is None:
+            names = ["?"]
+        else:
+            names = sorted(named.names)
+            if named.open:
+                names = ["*", *(f"!{name}" for name in names)]
+        found += [prefix + name for name in names]
+    return tuple(found)
+
+
+def _step(outcome: Outcome, current: Current) -> Step:
+    return plan(Wanted(current.uid, outcome.decision, outcome.failure), current)
+
+
+def _silence(now: Outcome, then: Outcome, step: Step) -> Kind | None:
+    """Tell what it means that nothing is written, None where that is nothing new."""
+    if isinstance(step, Held):
+        kind = _STEPS[step.kind]
+    elif then.decision is None and now.decision is not None:
+        kind = "undecided"
+    else:
+        return None
+    return None if kind == _said(now) else kind
+
+
+def _said(outcome: Outcome) -> Kind | None:
+    if outcome.failure is not None:
+        return "failed"
+    if outcome.decision is None:
+        return "undecided"
+    return "refused" if outcome.decision.errors else None
+
+
+def _kind(change: Change | None) -> Kind:
+    if change is None:
+        return "changes"
+    if change.empties:
+        return "nowhere"
+    if change.is_move:
+        return "moves"
+    return "adds" if change.joined else "changes"

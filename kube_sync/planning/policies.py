@@ -1,0 +1,104 @@
+"""Which policies would be in force, chosen as the replicator chooses them.
+
+Keeps true: what is evaluated compiles as one set, and no module of it says what a policy may not.
+A candidate that is at fault, or puts another one at fault, ends the plan; what does not compile as
+things are is left out of both sides, and noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import Cause, Modules
+from kube_sync.planning.broken import Broken
+from kube_sync.planning.candidates import Wanted
+from kube_sync.replicator.policies.account import forbidden
+from kube_sync.replicator.policies.choice import Candidate, Choice, choose
+from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.header import Declared
+from kube_sync.replicator.policies.way import Compiler
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The modules that are in force beside those that are generated, and what is left out."""
+
+    modules: Modules
+    notes: tuple[str, ...] = ()
+
+
+class Chooser:
+    """Compiles and inspects sets of policies beside the `generated` modules."""
+
+    def __init__(
+        self, compiler: Compiler, guard: Guard, generated: Modules, born: Mapping[ObjectKey, str]
+    ) -> None:
+        """`born`: when each ConfigMap was created, which tells who gives way."""
+        self._compiler = compiler
+        self._guard = guard
+        self._generated = generated
+        self._born = born
+        self._declared = Declared(compiler)
+
+    async def as_is(self, policies: Mapping[ObjectKey, Modules]) -> tuple[Policies, Choice]:
+        """Return what is in force of the policies as they are. Raises SyncError."""
+        choice = await self._choose(policies)
+        notes = tuple(
+            f"policy ConfigMap {key} is not in force as it is and left out: {line}"
+            for key, causes in sorted(choice.failures.items())
+            for line in lines(causes, {})[:1]
+        )
+        return Policies(_together(choice), notes), choice
+
+    async def tried(self, wanted: Wanted, before: Choice) -> Policies:
+        """Return what would be in force. Raises Broken with all that is wrong, and SyncError."""
+        choice = await self._choose(wanted.policies)
+        new = {
+            key: causes
+            for key, causes in choice.failures.items()
+            if key in wanted.changed or key not in before.failures
+        }
+        if new:
+            found = (
+                line for _, causes in sorted(new.items()) for line in lines(causes, wanted.names)
+            )
+            raise Broken(dict.fromkeys(found))
+        return Policies(_together(choice))
+
+    async def _choose(self, policies: Mapping[ObjectKey, Modules]) -> Choice:
+        await self._declared.learn([self._generated, *policies.values()])
+        candidates = {
+            key: Candidate(modules, self._born.get(key, "9"), self._refusals(modules))
+            for key, modules in policies.items()
+        }
+        return await choose(candidates, {}, self._check)
+
+    async def _check(self, modules: Modules) -> list[Cause]:
+        return await self._compiler.check({**self._generated, **modules})
+
+    def _refusals(self, modules: Modules) -> tuple[Cause, ...]:
+        return tuple(
+            forbidden(policy_id, finding)
+            for policy_id, source in modules.items()
+            if (found := self._declared[source]) is not None
+            for finding in self._guard.findings(found)
+        )
+
+
+def lines(causes: Iterable[Cause], names: Mapping[str, str]) -> list[str]:
+    """Return a line for each cause: file, row, and what OPA has against it."""
+    return [_line(cause, names) for cause in causes]
+
+
+def _line(cause: Cause, names: Mapping[str, str]) -> str:
+    location = cause.get("location") or {}
+    file, row = location.get("file", ""), location.get("row")
+    place = names.get(file, file)
+    where = f"{place}:{row}: " if place and row else f"{place}: " if place else ""
+    return f"{where}{cause.get('code', 'error')}: {cause.get('message', '')}"
+
+
+def _together(choice: Choice) -> dict[str, str]:
+    return {i: source for modules in choice.modules.values() for i, source in modules.items()}

@@ -1,0 +1,108 @@
+"""Everything that a plan starts from: objects and policy ConfigMaps as they were listed once.
+
+Keeps true: it is one state of the world, the same however often it is asked; where it came from, a
+cluster or a file, makes no difference to what is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from kube_sync.analysis.analyzer import Collection
+from kube_sync.errors import NO_JSON, Terminal
+from kube_sync.kube.collection import Item
+from kube_sync.kube.configmaps import read_configmap
+from kube_sync.kube.policymaps import PolicyMap, policy_maps
+from kube_sync.objects import ObjectKey
+from kube_sync.remediator.plan import Current
+from kube_sync.remediator.targets import Targets
+from kube_sync.replicator.projection import Project, keeping, project
+from kube_sync.settings import Policies, Resource, Settings
+
+Objects = Mapping[ObjectKey, Item]
+EPOCH = "plan"  # the state of the data that decisions are asked on
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Objects by their collection's name in OPA, where these lie in it, and all ConfigMaps."""
+
+    places: Mapping[str, Collection]
+    objects: Mapping[str, Objects]
+    configmaps: Sequence[Item] = ()
+    notes: tuple[str, ...] = ()  # what is not in it
+
+    def with_objects(self, name: str, objects: Objects) -> Snapshot:
+        """Return the same with other objects in one collection."""
+        return replace(self, objects={**self.objects, name: objects})
+
+
+async def policies_of(
+    configmaps: Iterable[Item], policies: Policies
+) -> Mapping[ObjectKey, PolicyMap]:
+    """Return which ConfigMaps are policy, as the replicator reads them. Raises Retriable."""
+    items = list(configmaps)
+    found: dict[ObjectKey, PolicyMap] = {}
+    for store in policy_maps(policies, lambda: None):
+        inside = (i for i in items if store.scope in (None, i.key.namespace))
+        await store.page([i for i in inside if _selected(i, store.selector)])
+        store.finish(known=True)
+        found |= {policy.key: policy for policy in store}
+    return found
+
+
+async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
+    """Return what targets have, as the remediator reads it. Raises Retriable."""
+    store = Targets(lambda _: None)
+    await store.page([*objects.values()])
+    store.finish(known=True)
+    return dict(store.items())
+
+
+def projected(settings: Settings, snapshot: Snapshot) -> dict[str, dict[ObjectKey, bytes]]:
+    """Return all objects as OPA would get them. Raises Terminal, naming one that is none."""
+    return {
+        resource.name: {
+            key: _projected(_projection(resource), item, resource.name)
+            for key, item in snapshot.objects.get(resource.name, {}).items()
+        }
+        for resource in settings.replicate.resources
+    }
+
+
+def document(root: str, bodies: Mapping[str, Mapping[ObjectKey, bytes]]) -> bytes:
+    """Return what OPA would hold of them, as JSON."""
+    whole = {name: _collection(objects) for name, objects in bodies.items()}
+    return msgspec.json.encode({root: whole, "kube_sync": {"epoch": {EPOCH: "loaded"}}})
+
+
+def _collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, body in objects.items():
+        if not key.namespace:
+            found[key.name] = msgspec.Raw(body)
+            continue
+        inside = found.setdefault(key.namespace, {})
+        if isinstance(inside, dict):
+            inside[key.name] = msgspec.Raw(body)
+    return found
+
+
+def _projection(resource: Resource) -> Project:
+    # What policies find out by themselves to read (`auto`) decides the same as all of it.
+    return project if resource.paths is None else keeping(resource.paths)
+
+
+def _projected(projection: Project, item: Item, name: str) -> bytes:
+    try:
+        return projection(item.body)
+    except (*NO_JSON, KeyError) as error:
+        msg = f"{name} {item.key}: not a Kubernetes object: {error}"
+        raise Terminal(msg) from error
+
+
+def _selected(item: Item, selector: str | None) -> bool:
+    return selector is None or read_configmap(item).carries(selector)

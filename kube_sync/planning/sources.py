@@ -1,0 +1,147 @@
+"""Snapshots: of the configured cluster, or of what was exported of one.
+
+Keeps true: a cluster is only read; what is exported is what is planned with, so that the same edit
+has the same plan from both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterator
+from contextlib import aclosing
+
+import msgspec
+
+from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.errors import NO_JSON, Terminal
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
+from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.policymaps import policy_maps
+from kube_sync.objects import ObjectKey
+from kube_sync.planning.broken import Broken
+from kube_sync.planning.snapshot import Objects, Snapshot
+from kube_sync.replicator.projection import Fields, is_secret, tidy
+from kube_sync.settings import Resource, Settings
+from kube_sync.survey.clusterobjects import sources_of
+from kube_sync.survey.exported import Exported, read_objects
+from kube_sync.survey.places import asked, guessed
+from kube_sync.survey.progress import Progress
+
+_MAPS = Resource("", "v1", "configmaps")
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815 - as on the wire
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+_objects = msgspec.json.Decoder(_Object)
+_fields = msgspec.json.Decoder(Fields)
+
+
+async def of_cluster(client: KubeClient, settings: Settings, progress: Progress) -> Snapshot:
+    """Return what the cluster has now. Raises SyncError, Broken where it has no such workloads."""
+    replicate = settings.replicate
+    places, unknown = await asked(client, replicate)
+    if missing := sorted(unknown & {resource.name for resource in settings.targets()}):
+        # A plan over nothing would say that nothing moves.
+        raise Broken(f"{name}: the API server does not know this kind" for name in missing)
+    objects: dict[str, Objects] = {}
+    for resource in replicate.resources:
+        found: dict[ObjectKey, Item] = {}
+        if resource.name not in unknown:
+            for source in sources_of(client, replicate, resource, places[resource.name]):
+                async for item in _items(source):
+                    found[item.key] = item
+                    progress.reached(f"{resource.name}: {len(found)} objects read …")
+        objects[resource.name] = found
+    notes = tuple(f"{name}: the API server does not know this kind" for name in sorted(unknown))
+    return Snapshot(places, objects, await _configmaps(client, settings), notes)
+
+
+async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str] = ()) -> Snapshot:
+    """Return what was exported to a file. Raises Misconfigured, Terminal, Broken."""
+    exported = await asyncio.to_thread(read_objects, file, "--from")
+    places = guessed(settings.replicate, cluster_scoped, exported)
+    objects = {
+        resource.name: {item.key: item for item in _read(exported, resource)}
+        for resource in settings.replicate.resources
+    }
+    if not any(objects[resource.name] for resource in settings.targets()):
+        names = ", ".join(settings.placement.resources)
+        raise Broken([f"--from: {exported.file}: there are no {names} in it"])
+    return Snapshot(places, objects, tuple(_read(exported, _MAPS)))
+
+
+def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
+    """Yield a snapshot as it is exported: an object a line, each once. Raises Terminal."""
+    seen: set[tuple[str, ObjectKey]] = set()
+    for resource in settings.replicate.resources:
+        for item in snapshot.objects[resource.name].values():
+            seen.add((resource.resource, item.key))
+            yield exported_line(item)
+    for item in snapshot.configmaps:
+        if (_MAPS.resource, item.key) not in seen:
+            yield exported_line(item)
+
+
+def exported_line(item: Item) -> str:
+    """Return one object without bookkeeping and without a Secret's values. Raises Terminal.
+
+    Who owns what is kept where the remediator does: what it would take away depends on that.
+    """
+    try:
+        whole = _fields.decode(item.body)
+        managed = FIELD_MANAGER.encode() in bytes(whole["metadata"])
+        tidy(whole, managed=managed, applied=False)
+    except (*NO_JSON, KeyError) as error:
+        msg = f"{item.key}: not a Kubernetes object: {error}"
+        raise Terminal(msg) from error
+    if is_secret(whole):
+        whole.pop("data", None)
+        whole.pop("stringData", None)
+    return msgspec.json.encode(whole).decode()
+
+
+async def gone(client: KubeClient, settings: Settings, held: Collection[str]) -> set[str]:
+    """Return which of these uids of targets there are no more. Raises SyncError."""
+    left = set(held)
+    places, _ = await asked(client, settings.replicate)
+    for resource in settings.targets():
+        if resource.name in places:
+            for source in sources_of(client, settings.replicate, resource, places[resource.name]):
+                async for item in _items(source):
+                    left.discard(item.uid)
+    return left
+
+
+async def _configmaps(client: KubeClient, settings: Settings) -> list[Item]:
+    found: dict[ObjectKey, Item] = {}
+    for store in policy_maps(settings.policies, lambda: None):
+        source = KubeCollection(
+            client, CONFIGMAPS, namespace=store.scope, label_selector=store.selector
+        )
+        async for item in _items(source):
+            found[item.key] = item
+    return [*found.values()]
+
+
+async def _items(source: KubeCollection) -> AsyncGenerator[Item]:
+    async with aclosing(source.list()) as pages:
+        async for page in pages:
+            for item in page.items:
+                yield item
+
+
+def _read(exported: Exported, resource: Resource) -> Iterator[Item]:
+    for body in exported.bodies(resource):
+        metadata = _objects.decode(body).metadata
+        version = ResourceVersion(metadata.resourceVersion)
+        yield Item(ObjectKey(metadata.namespace, metadata.name), metadata.uid, version, body)

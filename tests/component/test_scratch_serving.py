@@ -1,0 +1,33 @@
+"""The scratch OPA as a server of its own, with the pinned program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kube_sync.errors import Retriable
+from kube_sync.opa.scratch import ScratchOpa
+from tools.servers.binaries import ensure_binary
+
+MODULES = {"ns/a/policy": "package a\nb := data.c + input"}
+
+
+@pytest.fixture
+def scratch() -> ScratchOpa:
+    return ScratchOpa(str(ensure_binary("opa")))
+
+
+async def test_it_answers_by_what_it_was_given_and_leaves_nothing_behind(
+    scratch: ScratchOpa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with scratch.serving(MODULES, b'{"c":1}') as opa:
+        assert await opa.query("a/b", b'{"input":2}') == b"3"
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - nobody waits
+
+
+async def test_modules_that_do_not_compile_are_no_server(scratch: ScratchOpa) -> None:
+    with pytest.raises(Retriable, match="its server does not answer"):
+        async with scratch.serving({"a": "package a\nb := c"}, b"{}"):
+            pytest.fail("it serves")

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from kube_sync.objects import ObjectKey
+from kube_sync.planning.broken import Broken
+from kube_sync.planning.candidates import STANDS_FOR, Candidates, put, unstaged
+from tests.unit.planning.fleets import item, policy
+
+ONE, TWO = ObjectKey("p", "one"), ObjectKey("p", "two")
+POLICIES = {
+    ONE: {"p/one/a.rego": "old a", "p/one/b.rego": "old b"},
+    TWO: {"p/two/b.rego": "old b of two"},
+}
+NEW = ObjectKey("", "candidates")
+
+
+def test_configmap_takes_the_place_of_all_modules_of_its_name() -> None:
+    wanted = put(Candidates([("f.yaml", ONE, {"p/one/c.rego": "new"})]), POLICIES)
+    assert wanted.policies == {ONE: {"p/one/c.rego": "new"}, TWO: POLICIES[TWO]}
+    assert wanted.changed == {ONE}
+    assert wanted.names == {"p/one/c.rego": "f.yaml (p/one/c.rego)"}
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "policy_id"),
+    [
+        ("a.rego", ONE, "p/one/a.rego"),
+        ("two/b.rego", TWO, "p/two/b.rego"),
+        ("deep/p/one/b.rego", ONE, "p/one/b.rego"),
+        ("c.rego", NEW, "candidates/c.rego"),
+        ("xa.rego", NEW, "candidates/xa.rego"),
+    ],
+)
+def test_file_of_rego_stands_for_the_module_that_its_path_ends_with(
+    path: str, key: ObjectKey, policy_id: str
+) -> None:
+    wanted = put(Candidates((), {f"dir/{path}": (path, "new")}), POLICIES)
+    assert wanted.policies[key][policy_id] == "new"
+    assert wanted.changed == {key}
+    assert wanted.names == {policy_id: f"dir/{path}"}
+    assert POLICIES[ONE]["p/one/a.rego"] == "old a"
+
+
+def test_file_that_may_stand_for_two_modules_stands_for_none() -> None:
+    with pytest.raises(Broken, match=r"d/b.rego: may stand for p/one/b.rego or p/two/b.rego"):
+        put(Candidates((), {"d/b.rego": ("b.rego", "new")}), POLICIES)
+
+
+def test_two_candidates_for_one_policy_are_said_by_name() -> None:
+    maps = [("f.yaml", ONE, {"p/one/c.rego": "1"}), ("g.yaml", ONE, {"p/one/c.rego": "2"})]
+    with pytest.raises(Broken, match=r"g.yaml: another candidate stands for ConfigMap p/one too"):
+        put(Candidates(maps), POLICIES)
+    files = {"d/a.rego": ("a.rego", "1"), "e/a.rego": ("a.rego", "2")}
+    with pytest.raises(Broken, match=r"e/a.rego: d/a.rego stands for p/one/a.rego too"):
+        put(Candidates((), files), POLICIES)
+
+
+def test_instead_leaves_nothing_but_the_candidates() -> None:
+    wanted = put(Candidates((), {"d/a.rego": ("a.rego", "new")}, instead=True), POLICIES)
+    assert wanted.policies == {NEW: {"candidates/a.rego": "new"}}
+
+
+def test_staged_configmap_stands_for_the_one_that_it_names_or_is_named_after() -> None:
+    label = {"kube-sync.io/stage": "candidate"}
+    named = policy(name="x", labels=label, annotations={STANDS_FOR: "placement"})
+    after = policy(name="placement-candidate", labels=label)
+    keys = [found.key.name for p in (named, after) if (found := unstaged(item(p))) is not None]
+    assert keys == ["placement", "placement"]
+    assert unstaged(item(policy(labels={"kube-sync.io/stage": "live"}))) is None
+
+
+def test_staged_configmap_that_cannot_be_read_is_said_by_name() -> None:
+    with pytest.raises(Broken, match="ConfigMap kube-federation-scheduling-policy/placement"):
+        unstaged(item(policy(labels=["no labels"])))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from kube_sync.errors import Misconfigured
+from kube_sync.planning.arguments import Request, declare, requested
+
+
+def parsed(*arguments: str) -> Request:
+    parser = argparse.ArgumentParser()
+    declare(parser)
+    return requested(parser.parse_args(arguments))
+
+
+def test_arguments_become_a_request() -> None:
+    candidates = ("-f", "p", "-f", "q", "--instead", "--staged")
+    facts = ("--clusters", "c", "--set-cluster", "c1.labels.a=b", "--remove-cluster", "c2")
+    form = ("--from", "fleet", "--cluster-scoped", "clusters", "-o", "json", "--all")
+    assert parsed(*candidates, *facts, *form) == Request(
+        files=("p", "q"),
+        instead=True,
+        staged=True,
+        clusters=("c",),
+        fields=("c1.labels.a=b",),
+        removed=("c2",),
+        exported="fleet",
+        cluster_scoped=frozenset({"clusters"}),
+        form="json",
+        every=True,
+    )
+
+
+def test_field_that_begins_with_a_dash_is_taken_away() -> None:
+    assert parsed("--set-cluster", "c1.labels.a-").fields == ("c1.labels.a-",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "say what would be otherwise"),
+        (("--from", "x"), "say what would be otherwise"),
+        (("--instead", "--remove-cluster", "c"), "^--instead: "),
+        (("--cluster-scoped", "a", "--staged"), "^--cluster-scoped: "),
+        (("--from", "-", "-f", "-"), "^--from -: "),
+    ],
+)
+def test_what_cannot_go_together_is_said_by_name(arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        parsed(*arguments)
