@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.admission.server import PATH as WEBHOOK
+from kube_sync.board.api import PREFIX
 from kube_sync.certificates import write_certificates
 from kube_sync.decisions import stream
 from kube_sync.decisions.hub import DecisionHub
@@ -30,6 +31,7 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Admission, Placement
+from tests.fakes.board import Board, served_board
 from tests.fakes.hostile import AMBIGUOUS, NO_REQUESTS, SECRET, Port, heads, unharmed
 from tests.fakes.reviewing import RESOURCE, Judge, webhook
 from tests.fakes.reviews import body
@@ -40,6 +42,15 @@ from tests.unit.remediator.test_reconciler import World as Remediator
 # Of the stream's port: what is added to it belongs here.
 _STREAM_PATHS = (STREAM, f"{STREAM}/{Placement().path}", "/" + shelf.RESOURCE, "/nowhere")
 
+_BOARD_PATHS = (
+    "/ui",
+    f"{PREFIX}/fleet",
+    f"{PREFIX}/history?since=0",
+    f"{PREFIX}/story?resource=replicasets.v1.apps&namespace=shop&name=../../etc/passwd",
+    "/ui/../v1/board/held",
+    "/ui/%2e%2e/%2e%2e/etc/passwd",
+)
+
 _Opened = Callable[[Path], AbstractAsyncContextManager[Port]]
 
 
@@ -48,10 +59,14 @@ def _get(path: str, token: bytes = b"") -> bytes:
     return head + b"Authorization: Bearer " + token + b"\r\nConnection: close\r\n\r\n"
 
 
-def _token(folder: Path) -> TokenFile:
+def _token_file(folder: Path) -> str:
     file = folder / "token"
     file.write_bytes(SECRET)
-    return TokenFile(str(file))
+    return str(file)
+
+
+def _token(folder: Path) -> TokenFile:
+    return TokenFile(_token_file(folder))
 
 
 @asynccontextmanager
@@ -59,6 +74,13 @@ async def _stream(folder: Path) -> AsyncGenerator[Port]:
     app = stream_app(DecisionHub("me"), _token(folder), Shelf().routes())
     async with serving(app, ("127.0.0.1", 0), grace=0.05, abandon=True) as port:
         yield Port(port, _get(_STREAM_PATHS[1], SECRET), _STREAM_PATHS, token=SECRET)
+
+
+@asynccontextmanager
+async def _board(folder: Path) -> AsyncGenerator[Port]:
+    async with served_board(Board(_token_file(folder))) as board:
+        good = _get(f"{PREFIX}/history", SECRET)
+        yield Port(board.port, good, _BOARD_PATHS, token=SECRET)
 
 
 @asynccontextmanager
@@ -87,6 +109,7 @@ async def _webhook(folder: Path) -> AsyncGenerator[Port]:
 
 _PORTS: dict[str, _Opened] = {
     "stream": _stream,
+    "board": _board,
     "pages": _pages,
     "status": _status,
     "webhook": _webhook,
