@@ -62,8 +62,7 @@ class Checks:
         self, scene: Scene, told: Told, clusters: int, spaces: Sequence[str], patience: float
     ) -> None:
         self._scene, self._told, self._patience = scene, told, patience
-        # One namespace after the other: what is read at once must not keep everybody waiting.
-        self._places = [("clusters", FLEET), *(("replicasets", where) for where in spaces)]
+        self._spaces = spaces
         self._bare: Bare = scene.bare
         self._always = ["cluster-000", *strong(clusters)]
 
@@ -72,14 +71,16 @@ class Checks:
         await self._until_nothing("OPA decides", self._unanswered)
         await self._until_nothing("the webhook is ready", partial(self._unready, [ADMIT]))
 
-    async def current(self, keys: Sequence[Key]) -> None:
+    async def current(self, keys: Sequence[Key], spaces: Sequence[str] | None = None) -> None:
         """Wait until all are ready, OPA holds what is there now, and these objects are right.
 
-        Raises Diverged.
+        Looks into these namespaces, else into all. Raises Diverged.
         """
         await self._until_nothing("all are ready", partial(self._unready, self._scene.services))
         await self._until_nothing("decisions may be acted on", self._held)
-        for place in self._places:
+        # One namespace after the other: what is read at once must not keep everybody waiting.
+        looked_into = self._spaces if spaces is None else spaces
+        for place in (("clusters", FLEET), *(("replicasets", where) for where in looked_into)):
             listed = await self._patiently(partial(self._listed, *place))
             check = partial(self._behind, *place, *listed)
             await self._until_nothing(f"OPA holds the {place[0]}", check)

@@ -36,7 +36,7 @@ from tools.soak.wishes import (
 
 _AT_ONCE = 64
 _PATIENCE = 30.0  # seconds for one change
-_IN_ONE_NAMESPACE = 1_000
+_IN_ONE_NAMESPACE = 200  # a look at one keeps nobody waiting
 _FEWEST_NAMESPACES = 3
 _SETTING_UP = 32  # at once
 _MAPS = f"/api/v1/namespaces/{POLICIES}/configmaps"
@@ -68,7 +68,7 @@ class Load:
         self.editions: dict[int, int] = {}  # of policy modules; the newest that was accepted
         self.edition = 0  # of the policy that decides
         self._bare, self._chance, self._tally = bare, chance, tally
-        self._spaces = [f"soak-{index:02}" for index in range(_spaces(objects))]
+        self._spaces = [f"soak-{index:03}" for index in range(_spaces(objects))]
         self._clusters = list(first_clusters(clusters))
         self._strong = strong(clusters)
         self._alive: list[Key] = []

@@ -26,6 +26,7 @@ from tools.soak.windows import Window, outside
 _PROGRESS = 10.0  # seconds
 _SAMPLE = 2.0  # seconds
 _LOOKED_AT = 50  # objects after each fault
+_LOOKED_INTO = 10  # namespaces after each fault
 _CHECKPOINT = 5  # faults
 _T = TypeVar("_T")
 
@@ -113,15 +114,24 @@ class Soak:
         end = self.report.begun + self._options.seconds
         due = self.report.begun
         chance = _seeded(self._options.seed + 1)
-        for number, fault in enumerate(order(chance, self._options.faults), 1):
-            due = max(due + self._options.fault_every, self.tally.now)
-            await asyncio.wait([changing], timeout=max(0.0, min(due, end) - self.tally.now))
-            if due >= end or changing.done():
-                return
-            await self._fault(scene, load, checks, fault, chance)
-            if number % _CHECKPOINT == 0:
-                await self._look(f"checkpoint after fault {number}", checks.whole(load.spaces))
-                self.report.checkpoints += 1
+        due_look = asyncio.Event()
+        async with _beside(self._checkpoints(load, checks, due_look)):
+            for number, fault in enumerate(order(chance, self._options.faults), 1):
+                due = max(due + self._options.fault_every, self.tally.now)
+                await asyncio.wait([changing], timeout=max(0.0, min(due, end) - self.tally.now))
+                if due >= end or changing.done():
+                    return
+                await self._fault(scene, load, checks, fault, chance)
+                if number % _CHECKPOINT == 0:
+                    due_look.set()
+
+    async def _checkpoints(self, load: Load, checks: Checks, due: asyncio.Event) -> None:
+        """Compare everything when it is due; the next faults do not wait for it."""
+        while await due.wait():
+            due.clear()
+            when = f"checkpoint after fault {len(self.report.faults)}"
+            await self._look(when, checks.whole(load.spaces))
+            self.report.checkpoints += 1
 
     async def _fault(
         self, scene: Scene, load: Load, checks: Checks, fault: Fault, chance: random.Random
@@ -139,7 +149,8 @@ class Soak:
             window.ended = self.tally.now
             done.answering = window.ended - done.ended
         keys = chance.sample(load.alive, min(_LOOKED_AT, len(load.alive)))
-        if await self._look(what, checks.current(keys)):
+        spaces = chance.sample(load.spaces, min(_LOOKED_INTO, len(load.spaces)))
+        if await self._look(what, checks.current(keys, spaces)):
             done.recovered = self.tally.now - done.ended
 
     async def _at_the_end(self, load: Load, checks: Checks) -> None:
