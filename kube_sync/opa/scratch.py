@@ -92,8 +92,7 @@ class ScratchOpa:
         Taking too long is one of these things. Raises Retriable when no answer is to be had.
         """
         ids = {file_of(policy_id): policy_id for policy_id in modules}
-        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
-            await asyncio.to_thread(_write, Path(folder), modules)
+        async with _private(_files(modules)) as folder:
             arguments = ("check", "--format=json", "--max-errors=0", ".")
             try:
                 status, output, complaint = await self._run(folder, arguments)
@@ -116,12 +115,11 @@ class ScratchOpa:
         else. Raises Retriable.
         """
         ids = {file_of(policy_id): policy_id for policy_id in modules}
-        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
-            await asyncio.to_thread(_write, Path(folder), modules)
-            async with self._process(
-                folder, ("run", "--server", *_LISTENING, "."), None
-            ) as process:
-                body = await self._policies(Path(folder, _SOCKET), process)
+        async with (
+            _private(_files(modules)) as folder,
+            self._process(folder, ("run", "--server", *_LISTENING, "."), None) as process,
+        ):
+            body = await self._policies(Path(folder, _SOCKET), process)
         try:
             found = msgspec.json.decode(body, type=_Trees).result
         except NO_JSON as error:
@@ -143,8 +141,7 @@ class ScratchOpa:
             if tree is not None:
                 found[policy_id] = tree
 
-        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
-            await asyncio.to_thread(_write, Path(folder), modules)
+        async with _private(_files(modules)) as folder:
             try:
                 async with asyncio.TaskGroup() as group:
                     for policy_id in modules:
@@ -184,10 +181,9 @@ class ScratchOpa:
 
         Modules that do not parse are left out. Raises Retriable.
         """
-        rego = files("kube_sync.opa").joinpath("inspect.rego").read_text(encoding="utf-8")
+        rego = files("kube_sync.opa").joinpath("inspect.rego").read_bytes()
         body = msgspec.json.encode({"sources": sources, "suspects": list(suspects)})
-        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
-            await asyncio.to_thread(Path(folder, "inspect.rego").write_text, rego, encoding="utf-8")
+        async with _private({"inspect.rego": rego}) as folder:
             query = "data.kube_sync.inspect.modules"
             arguments = ("eval", "--format=raw", "--data=inspect.rego", "--stdin-input", query)
             try:
@@ -209,9 +205,7 @@ class ScratchOpa:
 
         Raises Retriable, which tells what OPA has against it.
         """
-        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
-            await asyncio.to_thread(_write, Path(folder), modules)
-            await asyncio.to_thread(Path(folder, "data.json").write_bytes, _encode(data))
+        async with _private({**_files(modules), "data.json": _encode(data)}) as folder:
             arguments = ("eval", "--format=json", "--data=.", "--stdin-input", query)
             try:
                 status, output, complaint = await self._run(folder, arguments, _encode(asked))
@@ -230,9 +224,7 @@ class ScratchOpa:
 
         It listens on a socket in a private folder and ends with the block. Raises Retriable.
         """
-        with tempfile.TemporaryDirectory(prefix="kube-sync-") as folder:
-            await asyncio.to_thread(_write, Path(folder), modules)
-            await asyncio.to_thread(Path(folder, "data.json").write_bytes, data)
+        async with _private({**_files(modules), "data.json": data}) as folder:
             connector = aiohttp.UnixConnector(str(Path(folder, _SOCKET)), limit=0)
             async with (
                 self._process(folder, ("run", "--server", *_LISTENING, "."), None) as process,
@@ -298,11 +290,38 @@ class ScratchOpa:
 _encode = msgspec.json.encode
 
 
-def _write(folder: Path, modules: Modules) -> None:
-    for policy_id, source in modules.items():
-        path = folder / file_of(policy_id)
+@asynccontextmanager
+async def _private(contents: Mapping[str, bytes]) -> AsyncGenerator[str]:
+    """Yield a folder that holds these files, removed after the block. Raises Retriable."""
+    try:
+        private = tempfile.TemporaryDirectory(prefix="kube-sync-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _no_folder(error) from error
+    with private as folder:
+        writing = asyncio.ensure_future(asyncio.to_thread(_write, Path(folder), contents))
+        try:
+            await asyncio.shield(writing)
+        except OSError as error:
+            raise _no_folder(error) from error
+        finally:
+            # A thread outlives the cancellation of who waits for it, and must find its folder.
+            await asyncio.wait([writing])
+        yield folder
+
+
+def _no_folder(error: OSError) -> Retriable:
+    return Retriable(f"no files can be written to {tempfile.gettempdir()}: {error.strerror}")
+
+
+def _files(modules: Modules) -> dict[str, bytes]:
+    return {file_of(policy_id): source.encode() for policy_id, source in modules.items()}
+
+
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    for name, content in contents.items():
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source, encoding="utf-8")
+        path.write_bytes(content)
 
 
 def file_of(policy_id: str) -> str:

@@ -1,0 +1,44 @@
+"""The folder of a scratch OPA: there as long as anybody writes into it, and gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kube_sync.errors import Retriable
+from kube_sync.opa.scratch import ScratchOpa
+from tests.unit.async_tools import until
+
+MANY = {f"policies/p-{number}/a.rego": "package a\n" * 1000 for number in range(2000)}
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+async def test_who_stops_waiting_leaves_nothing_behind_and_meets_no_other_error(
+    temporary: Path,
+) -> None:
+    task = asyncio.create_task(ScratchOpa("true").compiled(MANY))
+    await until(lambda: any(temporary.rglob("*.rego")))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not list(temporary.iterdir())
+
+
+async def test_folder_that_cannot_be_had_is_tried_again_later(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temporary / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "file"))
+    with pytest.raises(Retriable, match="no files can be written to .*/file: Not a directory"):
+        await ScratchOpa("true").compiled({"a": "package a"})
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with pytest.raises(Retriable, match=f"no files can be written to {temporary}: File name too"):
+        await ScratchOpa("true").compiled({"a" * 300: "package a"})
