@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fakes.browser import tab
 from tests.integration.scheduling_world import World as SystemWorld
 from tests.integration.scheduling_world import pod, system_world
 from tests.integration.syncing_world import spec_of
@@ -42,6 +43,9 @@ from tools.servers.scraping import Target, api, instant, start_prometheus
 from tools.servers.stack import RunningStack
 
 ROOT = Path(__file__).resolve().parents[2]
+CONSOLES = ROOT / "manifests/prometheus/consoles"
+SHOWN = ("kube-sync-replicate", "replicasets", "applied", "admitted", "denied")
+SCREENSHOT = ROOT / "build/screenshots/prometheus.png"
 PLACED = """
 package io.k8s.federation.admission
 
@@ -177,7 +181,9 @@ def world(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Itera
         ):
             services[name] = start(stack, folder / name)
             ending.callback(services[name].stop)
-        prometheus = start_prometheus(folder / "prometheus", targets(stack, services), [RULES])
+        prometheus = start_prometheus(
+            folder / "prometheus", targets(stack, services), [RULES], consoles=CONSOLES
+        )
         ending.callback(prometheus.stop)
         furnish(system)
         furnish_hub(system)
@@ -299,6 +305,23 @@ async def test_prometheus_reads_everything_with_its_tokens(world: World) -> None
 
     jobs = ("admit", "opa", "policy-sync", "remediate", "replicate", "topology")
     await eventually(health, {f"kube-sync-{job}": "up" for job in jobs})
+
+
+async def test_prometheus_shows_what_it_has_on_one_page(world: World, chromium: str | None) -> None:
+    """The screenshot stays in build/screenshots."""
+    if chromium is None:
+        pytest.skip("there is no browser")
+    async with busy(world), tab(chromium) as page:
+        missing = set(SHOWN)
+        async with asyncio.timeout(60):
+            while missing:
+                await page.open(f"{world.prometheus.url}/consoles/kube-sync.html")
+                await page.until('document.readyState === "complete" && document.title')
+                text = await page.run("document.body.innerText")
+                missing = {said for said in SHOWN if said not in text}
+        await page.shoot(SCREENSHOT)
+        assert await page.run("document.querySelectorAll('td:empty').length") == 0
+        assert page.troubles == []
 
 
 async def test_opa_shows_its_metrics_to_nobody_else(world: World) -> None:

@@ -22,7 +22,9 @@ policy. Counters of faults begin at 0. What a process has no part in it tells as
   `kubectl apply --server-side -k manifests/prometheus`, and `manifests/dashboards`.
 - Plain Prometheus: `rule_files: [manifests/prometheus/rules.yaml]`; import
   `manifests/dashboards/*.json` into Grafana.
-- With `make up`, Prometheus is at http://127.0.0.1:19090. Grafana comes beside it with
+- Without Grafana: Prometheus renders a page of its own, `/consoles/kube-sync.html`, where
+  `--web.console.templates` names `manifests/prometheus/consoles`.
+- With `make up`, Prometheus is at http://127.0.0.1:19090, with that page. Grafana beside it:
   `docker-compose --project-name kube-sync --profile grafana up -d grafana`, at
   http://127.0.0.1:13000.
 
