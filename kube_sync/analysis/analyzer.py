@@ -115,6 +115,7 @@ class _Report:
                 name: tuple(sorted(map(self._caller, askers)))
                 for name, askers in sorted(self._engine.impure.items())
             },
+            followed=frozenset(self._engine.followed),
         )
 
     def _of(self, root: str) -> dict[Path, set[Need]]:

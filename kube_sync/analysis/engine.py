@@ -50,6 +50,7 @@ class Engine:
     def __init__(self, modules: Sequence[Module]) -> None:
         self.needs: dict[Place, set[Need]] = {}
         self.impure: dict[str, set[Asker]] = {}
+        self.followed: set[tuple[tuple[Key, ...], ...]] = set()  # every reference below `data`
         self._root = _Node()
         self._known: dict[tuple[int, Context, tuple[Values, ...]], Values | None] = {}
         self._evaluations = 0
@@ -94,6 +95,7 @@ class Engine:
 
     def document(self, keys: Sequence[tuple[Key, ...]], context: Context) -> Values:
         """Return what lies below `data`; other data stands there under `with`."""
+        self.followed.add(tuple(keys))
         found = union(self._below(self._root, keys, (), context)) or OPAQUE
         if any(_overlaps(path, keys) for path in context.replaced):
             return found | OPAQUE
@@ -101,6 +103,7 @@ class Engine:
 
     def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
         """Return what a function returns."""
+        self.followed.add(tuple((key,) for key in function))
         node = self._node(function)
         if node is None or self.arity(function) != len(arguments):
             msg = f"a call of the unknown function {'.'.join(map(str, function))}"

@@ -6,11 +6,11 @@ counts as read and `gave_up` says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kube_sync.analysis.paths import Path, minimal
+from kube_sync.analysis.paths import EACH, Path, minimal
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,6 +65,12 @@ class Reads:
     impure: Mapping[str, tuple[Ask, ...]]  # builtins whose answer changes without any data
     gave_up: str | None = None  # why everything counts as read
     beside: Reads | None = None  # what another document of the same policies reads of the data
+    # Every reference below `data`, defined or not, by the keys that each step of it may have.
+    followed: frozenset[tuple[Path, ...]] = frozenset()
+
+    def may_see(self, package: Sequence[str]) -> bool:
+        """Tell whether what rules of a package say may matter, whether it has any now or not."""
+        return self.gave_up is not None or any(_meets(steps, package) for steps in self.followed)
 
     def target_paths(self, resource: str) -> tuple[Path, ...]:
         """Return what to keep of a resource whose objects are decided on, as `input`."""
@@ -84,6 +90,12 @@ class Reads:
     def __str__(self) -> str:
         """Return a tree for people."""
         return "\n".join(_lines(self))
+
+
+def _meets(steps: Sequence[Path], package: Sequence[str]) -> bool:
+    """Tell whether one of both lies at or below the other."""
+    pairs = zip(steps, package, strict=False)
+    return all(name in keys or EACH in keys for keys, name in pairs)
 
 
 def order(path: Path) -> tuple[tuple[bool, str], ...]:

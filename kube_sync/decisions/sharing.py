@@ -95,6 +95,16 @@ class Sharing:
         self._known: dict[tuple[str, bytes], tuple[Outcome, int]] = {}  # and on which data
         self._revision = 0
         self._unshared: set[str] = set()
+        self._awaited: set[Key] = set()
+
+    def expect(self, keys: Iterable[Key]) -> None:
+        """Note which of these nothing was told of yet."""
+        self._awaited = set(keys)
+
+    @property
+    def expecting(self) -> bool:
+        """Whether nothing was told of some of what was expected."""
+        return bool(self._awaited)
 
     def policies_changing(self) -> None:
         """Share nothing until it is known what the next policies read."""
@@ -106,6 +116,10 @@ class Sharing:
         self._policy, self._reads, self._shares = digest, reads, shares(reads)
         self._changing = False
         self.outdate()
+
+    def policies_renamed(self, digest: str) -> None:
+        """Decide in the name of other policies, which decide alike."""
+        self._policy = digest
 
     def outdate(self) -> None:
         """Take note that what was decided may be decided otherwise now."""
@@ -135,7 +149,7 @@ class Sharing:
                 continue
             member = self._member(found, key)
             if member is not None and (known := self._known.get((name, member.kind))) is not None:
-                self._tell(gvr, key, known[0], cause, member.uid, known[1])
+                self._tell(name, gvr, key, known[0], cause, member.uid, known[1])
             elif not self._ask(asked, found, key, cause, member, room):
                 continue
             for queue in queues:
@@ -157,10 +171,11 @@ class Sharing:
         one, others = question.one, question.keys.copy()
         cause = others.pop(one)
         if outcome is None:
+            self._awaited.discard((found.name, one))
             self._hub.delete(_target(gvr, one))
         else:
             # As it was asked: whatever OPA holds by now, this is what it said of this uid.
-            self._tell(gvr, one, outcome, cause, outcome.uid, question.data)
+            self._tell(found.name, gvr, one, outcome, cause, outcome.uid, question.data)
         # A write may reach OPA before the question and be answered after it. Until then it is
         # pending in the Mirror, from then on the object is among those that changed.
         same = self._is(found, one, question.kind) and not found.moves(one)
@@ -185,7 +200,8 @@ class Sharing:
         (self._unshared.add if alone else self._unshared.discard)(found.name)
 
     def forget(self, name: str) -> None:
-        """Count the classes of a collection no more."""
+        """Count the classes of a collection no more, and expect nothing of it."""
+        self._awaited = {key for key in self._awaited if key[0] != name}
         self._unshared.discard(name)
         for metric in (metrics.decision_classes, metrics.decision_unshared):
             metric.remove(name)
@@ -221,7 +237,7 @@ class Sharing:
         for key, cause in keys.items():
             member = self._member(found, key)
             if member is not None and member.kind == question.kind:
-                self._tell(gvr, key, outcome, cause, member.uid, question.data)
+                self._tell(found.name, gvr, key, outcome, cause, member.uid, question.data)
             else:
                 again[found.name, key] = cause
         return again
@@ -235,6 +251,7 @@ class Sharing:
 
     def _tell(
         self,
+        name: str,
         gvr: GroupVersionResource,
         key: ObjectKey,
         outcome: Outcome,
@@ -242,6 +259,7 @@ class Sharing:
         uid: str,
         data: int,
     ) -> None:
+        self._awaited.discard((name, key))
         self._hub.update(
             _target(gvr, key),
             outcome,

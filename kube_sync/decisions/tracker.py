@@ -93,6 +93,7 @@ class Tracker:
         self._sweep_cause: Cause | None = None
         self._due: dict[str, tuple[float, Cause]] = {}  # sweeps to come, by the kind of cause
         self._sweep_took = 0.0
+        self._loading: bool | None = None  # None: the first sweep has not begun
         self._static = static
         self._limiting = limiting
         self._modules = 0
@@ -181,21 +182,34 @@ class Tracker:
         self._want("policy")
         self._news.set()
 
+    def policies_renamed(self, digest: str, modules: int) -> None:
+        """Take note that OPA holds, or may hold, another set that decides all alike."""
+        self._modules = modules
+        self._sharing.policies_renamed(digest)
+
     async def run(self, policies: asyncio.Event) -> NoReturn:
         """Once the first policies are in, keep the hub current."""
         self._hub.hold("load", "OPA is being loaded")
+        self._loading = None
         await policies.wait()
         self._want("load")
-        loaded = False
         while True:
             self._news.clear()
             await self._work()
-            if not loaded:
-                loaded = True
-                self._forget_what_is_gone()
-                self._hub.release("load")
-                log.info("decisions_current", targets=self._hub.count)
+            self._sharing.expect(())  # what is left is not there any more
+            self._end_load()
             await self._wait()
+
+    def _end_load(self) -> None:
+        """Let readers act once everything was decided on in this epoch, whatever changes since.
+
+        Where policies or objects change without end there is always something to ask again.
+        """
+        if self._loading and not self._sharing.expecting:
+            self._loading = False
+            self._forget_what_is_gone()
+            self._hub.release("load")
+            log.info("decisions_current", targets=self._hub.count)
 
     async def _work(self) -> None:
         """Decide until nothing is left, changed targets before swept ones."""
@@ -208,6 +222,7 @@ class Tracker:
                 started = self._clock() if started is None else started
             if self._queues:
                 await self._insist(self._turn)
+                self._end_load()
             elif self._sweep or self._sweep_cause is not None:
                 await self._next_news()
             else:
@@ -228,10 +243,12 @@ class Tracker:
     def _begin_sweep(self, cause: Cause) -> None:
         self._sweep_cause = None
         self._due.clear()
-        if self._nothing_to_decide():
-            return
-        for name in self._targets:
-            self._sweep.update(queued(name, self._collections[name].keys(), cause))
+        if not self._nothing_to_decide():
+            for name in self._targets:
+                self._sweep.update(queued(name, self._collections[name].keys(), cause))
+        if self._loading is None:
+            self._loading = True
+            self._sharing.expect(self._sweep)
 
     def _plan(self, cause: Cause, seconds: float) -> None:
         """Sweep later; what is planned already is not put off."""

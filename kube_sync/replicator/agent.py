@@ -228,6 +228,10 @@ class Replicator:
             tracker.policies_changed(digest, modules, reads)
             check.policies_changed(digest, pure=not reads.impure)
 
+        def policies_renamed(digest: str, modules: int, reads: Reads) -> None:
+            tracker.policies_renamed(digest, modules)
+            check.policies_changed(digest, pure=not reads.impure)
+
         def data_written(name: str, keys: Collection[ObjectKey]) -> None:
             tracker.written(name, keys)
             self._policies.wake()  # one of them may have waited for the place
@@ -268,6 +272,7 @@ class Replicator:
                         applied,
                         tracker.policies_changing,
                         policies_changed,
+                        policies_renamed,
                         writer.stands,
                         documents.places,
                         resources,

@@ -639,6 +639,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
     assert found == {
         "approving.py",
         "certificates.py",
+        "command.py",  # of a plan: how long ago objects moved
         "conditionkeeper.py",
         "eventrecorder.py",
         "events.py",

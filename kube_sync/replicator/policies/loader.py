@@ -33,6 +33,7 @@ from kube_sync.replicator.policies.header import Declared
 from kube_sync.replicator.policies.puts import InForce
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf, Stands
+from kube_sync.replicator.policies.standing import Standing
 from kube_sync.replicator.policies.way import Compiler, Pathfinder, PolicyApi, Way
 from kube_sync.runtime.backoff import Backoff
 
@@ -113,6 +114,7 @@ class Epoch:
     applied: asyncio.Event  # set when the policies are, for the first time
     changing: Callable[[], None]  # OPA may hold another set from now on
     changed: Changed  # always told after that
+    renamed: Changed  # told, without either, of another set that decides all alike
     stands: Stands
     places: Callable[[], Sequence[DataPath]]  # where data lies beside that of the guard
     data: Data = field(default_factory=Whole)
@@ -165,6 +167,7 @@ class PolicyLoader:
         self._in_force: Mapping[str, str | None] = {}
         self._offered: str | None = None  # the digest of what was delivered last
         self._told: tuple[str, Reads] | None = None
+        self._standing: Standing | None = None  # None: nobody knows, or others are on their way
         self._may_hold: list[Modules] = []  # of each of these OPA may hold some modules
 
     @property
@@ -194,7 +197,7 @@ class PolicyLoader:
 
     async def run(self, epoch: Epoch) -> NoReturn:
         """Once the data is loaded, keep OPA's modules equal to the ConfigMaps."""
-        self._told = self._offered = None
+        self._told = self._offered = self._standing = None
         self._shelf.withhold()
         if epoch.data.narrowed:
             await self._foresee(epoch)
@@ -274,6 +277,7 @@ class PolicyLoader:
         self._at_fault(_faults(choice.failures))  # whatever becomes of the others
         metrics.policies_rejected.set(len(choice.failures))
         wanted = self._wanted(choice)
+        alike = self._alike(way, wanted)
         narrowed = epoch.data.narrowed
         if not epoch.data.hold(await self._ahead(way, wanted) if narrowed else [None]):
             self._readiness.waiting(
@@ -283,8 +287,10 @@ class PolicyLoader:
         if wanted not in self._may_hold:
             self._may_hold.append(wanted)
         if (offered := digest(wanted)) != self._offered:
-            self._offered, self._told = offered, None
-            epoch.changing()
+            self._offered = offered
+            if not alike:
+                self._told = self._standing = None
+                epoch.changing()
         in_force = await self._deliver(way, wanted, epoch)
         if in_force is None:
             # While OPA fetches them: until it is known what they read no decision is shared.
@@ -292,12 +298,15 @@ class PolicyLoader:
             return False
         known = {i: source for i, source in in_force.modules.items() if source is not None}
         need = await self._reading.need({**way.static, **known})
+        stood = self._standing is not None
         if way.opaque or len(known) < len(in_force.modules):
+            self._standing = None
             epoch.data.settle(None)
         else:
             self._may_hold = [known]
+            self._standing = Standing({**way.static, **known}, self._packages(known), need)
             epoch.data.settle(need)
-        self._note(choice, in_force, need.reads, epoch.changed)
+        self._note(choice, in_force, need.reads, epoch, alike=stood)
         await self._record.save(self._good or {})
         for policy in policies.values():
             await self._tell(policy, choice, in_force)
@@ -356,7 +365,20 @@ class PolicyLoader:
         self._readiness.waiting("policies", reason)
         log.warning("policies_not_activated", reason=reason)
 
-    def _note(self, choice: Choice, in_force: InForce, reads: Reads, changed: Changed) -> None:
+    def _alike(self, way: Way, wanted: Modules) -> bool:
+        """Tell whether all decisions stay as they are, and remember it for what they read."""
+        standing, modules = self._standing, {**way.static, **wanted}
+        # The first policy, and the last one, are more than an edit: without any nobody decides.
+        several = self.in_force and wanted.keys() - self._generated.keys()
+        if standing is None or way.opaque or not several:
+            return False
+        if alike := standing.decides_as(modules, self._packages(wanted)):
+            self._reading.remember(modules, standing.need)
+        return alike
+
+    def _note(
+        self, choice: Choice, in_force: InForce, reads: Reads, epoch: Epoch, *, alike: bool
+    ) -> None:
         """Remember what is good, and tell what is in force if that is news."""
         before = self._good or {}
         self._good = {
@@ -370,8 +392,9 @@ class PolicyLoader:
         metrics.policies_rejected.set(len(choice.failures.keys() | _not_taken(choice, in_force)))
         metrics.policies_in_force.set(len(modules))
         if (told := (digest(modules), reads)) != self._told:
+            same = alike and self._told is not None and self._told[1] == reads
             self._told = told
-            changed(told[0], len(modules), reads)
+            (epoch.renamed if same else epoch.changed)(told[0], len(modules), reads)
 
     async def _tell(self, policy: PolicyMap, choice: Choice, in_force: InForce) -> None:
         failures = {i: e for i, e in in_force.failures.items() if i in policy.modules}

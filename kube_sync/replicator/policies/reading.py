@@ -70,6 +70,14 @@ class Reading:
         self._known.append((sets, need))
         return need
 
+    def remember(self, modules: Modules, need: Need) -> None:
+        """Take it as known that this set reads the same as another one, of which it was asked."""
+        sets = (modules,)
+        if all(
+            asked != sets or known.collections != need.collections for asked, known in self._known
+        ):
+            self._known.append((sets, need))
+
     def _analysed(
         self, modules: Sequence[PolicyModule], collections: Mapping[str, Collection]
     ) -> Reads:

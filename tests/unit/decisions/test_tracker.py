@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -71,6 +71,7 @@ class Opa:
         self.answers = asyncio.Event()
         self.answers.set()
         self.seconds = 0.0  # how long a query takes
+        self.meanwhile: Callable[[], None] = lambda: None
         self.clock = 0.0
 
     async def query(self, path: str, body: bytes) -> bytes | None:
@@ -78,6 +79,8 @@ class Opa:
         names = [name for _, name in json.loads(body)["input"]["items"]]
         self.asked.append(names)
         await self.answers.wait()
+        await asyncio.sleep(0)
+        self.meanwhile()
         self.clock += self.seconds
         if self.failures:
             raise self.failures.pop(0)
@@ -182,6 +185,48 @@ async def test_a_load_forgets_what_went_while_opa_was_away() -> None:
     async with world.running():
         await until(lambda: not world.hub.records)
         await until(lambda: not world.hub.held)
+
+
+async def test_a_load_ends_once_all_was_decided_on_though_policies_change_without_end() -> None:
+    world = World("a", "b")
+    world.opa.meanwhile = lambda: world.tracker.policies_changed("p2", 1, READS)
+    world.policies.set()
+    async with world.running():
+        await until(lambda: world.hub.records and not world.hub.held)
+        assert world.texts == {"a": "one", "b": "one"}
+        world.opa.meanwhile = lambda: None
+        await world.idle()
+
+
+async def test_a_load_does_not_end_before_all_was_decided_on() -> None:
+    world = World("a", *(f"b{number}" for number in range(30)))
+    world.policies.set()
+    held: list[tuple[str, ...]] = []
+
+    def meanwhile() -> None:
+        held.append(world.hub.held)
+        world.tracker.policies_changed("p2", 1, READS)
+
+    world.opa.meanwhile = meanwhile
+    async with world.running():
+        await until(lambda: world.hub.records and not world.hub.held)
+        assert len(world.hub.records) == 31
+        world.opa.meanwhile = lambda: None
+        await world.idle()
+    assert held[1]  # after the first of several queries
+
+
+async def test_policies_that_decide_alike_cost_no_question() -> None:
+    world = World("a", "b")
+    async with world.loaded():
+        world.tracker.policies_renamed("p2", 2)
+        await world.idle()
+        assert world.opa.asked == []
+        world.opa.text = "two"
+        world.tracker.written("replicasets", [_key("b")])
+        await until(lambda: world.texts["b"] == "two")
+        policies = {target.name: record.policy for target, record in world.hub.records.items()}
+        assert policies == {"a": "p1", "b": "p2"}
 
 
 async def test_a_changed_target_is_asked_for_alone_and_at_once() -> None:

@@ -150,6 +150,10 @@ class Bench:
         self.digests.append(digest)
         self.counts.append(modules)
 
+    def _renamed(self, digest: str, modules: int, reads: Reads) -> None:
+        self._changed(digest, modules, reads)
+        self.steps[-1] = "renamed"
+
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         epoch = Epoch(
@@ -158,6 +162,7 @@ class Bench:
             self.applied,
             lambda: self.steps.append("changing"),
             self._changed,
+            self._renamed,
             self._stands,
             lambda: self.places,
             self.data,
@@ -613,6 +618,51 @@ async def test_whoever_decides_is_told_before_opa_gets_another_set_and_after(ben
         bench.put("p", OK, **{"a.rego": "package b"})
         await bench.until_idle()
         assert bench.steps == ["changing", "changed"] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "expected"),
+    [
+        ("other", "q # edited", ["renamed"]),
+        ("new", "r", ["renamed"]),
+        ("decides", "p # edited", ["changing", "changed"]),
+        ("new", "p.deeper", ["changing", "changed"]),
+        ("new", "kube_sync_budget", ["changing", "changed"]),
+        ("other", "p.deeper", ["changing", "changed"]),
+    ],
+)
+async def test_edit_that_no_decision_looks_at_changes_none(
+    bench: Bench, name: str, package: str, expected: list[str]
+) -> None:
+    """`p` is what decides here."""
+    bench.compiler.trees = True
+    bench.put("decides", **{"a.rego": "package p\n"})
+    bench.put("other", **{"b.rego": "package q\n"})
+    async with bench.applied_once():
+        assert bench.steps == ["changing", "changed"]
+        analysed = len(bench.compiler.analysed)
+        bench.put(name, **{"b.rego" if name == "other" else "a.rego": f"package {package}\n"})
+        await bench.until_idle()
+        assert bench.steps[2:] == expected
+        assert len(bench.compiler.analysed) - analysed == (expected != ["renamed"])
+        assert len(set(bench.digests)) == 2
+        before = len(bench.steps)
+        bench.delete(name)
+        await bench.until_idle()
+        assert bench.steps[before:] == expected
+
+
+async def test_edits_are_compared_with_what_was_decided_by(bench: Bench) -> None:
+    """Not with the last edit: several may be on their way, and one be taken back."""
+    bench.compiler.trees = True
+    bench.put("decides", **{"a.rego": "package p\n"})
+    async with bench.applied_once():
+        bench.put("other", **{"b.rego": "package q\n"})
+        await bench.until_idle()
+        bench.put("decides", **{"a.rego": "package p # edited\n"})
+        bench.put("other", **{"b.rego": "package r\n"})
+        await bench.until_idle()
+        assert bench.steps == ["changing", "changed", "renamed", "changing", "changed"]
 
 
 async def test_what_policies_read_is_found_out_while_opa_fetches_them(
