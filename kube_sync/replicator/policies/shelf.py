@@ -5,12 +5,16 @@ an OPA that holds no bundle, so it has just started: it is answered after its da
 the present epoch's, which makes it the quickest sign of a restart there is. A request that names a
 set says that OPA has activated it; one that does not although the set was sent says that OPA did
 not take it, and it is sent again more and more slowly.
+
+OPA takes no data while it activates a set, so an edit waits for three times as long as the last
+one took: where policies change without end, the newest of several goes, and data keeps its share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -27,6 +31,8 @@ RESOURCE = "v1/bundles/policies"  # as OPA's configuration spells it
 _CONTENT_TYPE = "application/vnd.openpolicyagent.bundles"  # anything else ends the long polling
 # Asked to answer at once, it waits this long all the same: finding out what OPA holds takes a turn.
 _SHORTEST_WAIT, _LONGEST_WAIT = 5.0, 300.0
+_SHARE = 3  # times as long as OPA took
+_LONGEST_REST = 10.0  # seconds: an edit is waited for
 
 # Returns once OPA was found to hold the present epoch. Raises EpochLost.
 Stands = Callable[[], Awaitable[None]]
@@ -36,8 +42,18 @@ Refused = Callable[[str], None]
 class Shelf:
     """Holds the bundle in force, between the loader that puts it there and OPA that takes it."""
 
-    def __init__(self, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        backoff: Backoff | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._backoff = backoff or Backoff(longest=30.0)
+        self._clock = clock
+        self._pause = pause
+        self._sending: tuple[str, float] | None = None  # to an OPA that had another, and when
+        self._rests_until = 0.0
         self._bundle: Bundle | None = None
         self._stands: Stands = _nothing_stands
         self._refused: Refused = _nobody
@@ -76,6 +92,7 @@ class Shelf:
 
     async def _other_than(self, etag: str | None, request: web.Request) -> Bundle:
         """Wait until there is a bundle that OPA does not hold."""
+        self._rest(etag)
         while True:
             bundle, news = self._bundle, self._news
             if _is_gone(request):
@@ -85,6 +102,7 @@ class Shelf:
                     self._activate(bundle)
             elif await self._may_have(etag) and bundle is self._bundle and not _is_gone(request):
                 self._sent[etag] += 1
+                self._sending = bundle.etag, self._clock()
                 return bundle
             else:
                 continue
@@ -103,7 +121,16 @@ class Shelf:
             except EpochLost:
                 await self._news.wait()  # the next epoch begins by withholding
                 return False
+        elif (rest := self._rests_until - self._clock()) > 0:
+            await self._pause(rest)
         return True
+
+    def _rest(self, etag: str | None) -> None:
+        """Rest if OPA says by this that it has activated what was sent last."""
+        if self._sending is not None and self._sending[0] == etag:
+            now = self._clock()
+            self._rests_until = now + min(_SHARE * (now - self._sending[1]), _LONGEST_REST)
+            self._sending = None
 
     def _activate(self, bundle: Bundle) -> None:
         if not self._activated:

@@ -32,6 +32,8 @@ class Bench:
         self.lost = False
         self.refusals: list[str] = []
         self.woken = 0
+        self.now = 0.0
+        self.pauses: list[float] = []
         shelf.wake = self._wake
 
     def _wake(self) -> None:
@@ -72,14 +74,21 @@ def waits() -> Waits:
 
 @pytest.fixture
 async def bench(waits: Waits) -> AsyncGenerator[Bench]:
-    shelf = Shelf(waits.backoff())
+    found: list[Bench] = []
+
+    async def pause(seconds: float) -> None:
+        found[0].pauses.append(seconds)
+        found[0].now += seconds
+
+    shelf = Shelf(waits.backoff(), clock=lambda: found[0].now, pause=pause)
     app = web.Application()
     app.router.add_routes(shelf.routes())
     async with (
         serving(app, ("127.0.0.1", 0), grace=0.1) as port,
         aiohttp.ClientSession() as session,
     ):
-        yield Bench(port, session, shelf)
+        found.append(Bench(port, session, shelf))
+        yield found[0]
 
 
 async def test_fresh_opa_gets_the_bundle_after_its_data_was_found_there(bench: Bench) -> None:
@@ -110,6 +119,34 @@ async def test_opa_that_holds_the_set_waits_for_the_next(bench: Bench) -> None:
     assert not asked.done()
     bench.publish(TWO)
     assert await asked == (200, '"2"', b"two")
+
+
+@pytest.mark.parametrize(("took", "paused"), [(2.0, [5.0]), (0.2, []), (60.0, [9.0])])
+async def test_edit_waits_in_proportion_to_what_the_last_one_took(
+    bench: Bench, took: float, paused: list[float]
+) -> None:
+    """OPA takes no data meanwhile."""
+    bench.publish(ONE)
+    await bench.ask('"0"')
+    bench.now += took
+    asked = bench.ask('"1"')
+    await until(lambda: bench.woken)
+    bench.now += 1.0
+    bench.publish(TWO)
+    assert await asked == (200, '"2"', b"two")
+    assert bench.pauses == paused
+
+
+async def test_an_opa_that_has_just_started_waits_for_nothing(bench: Bench) -> None:
+    bench.publish(ONE)
+    await bench.ask('"0"')
+    bench.now += 5.0
+    asked = bench.ask('"1"')
+    await until(lambda: bench.woken)
+    bench.publish(TWO)
+    assert await bench.ask() == (200, '"2"', b"two")
+    assert await asked == (200, '"2"', b"two")
+    assert len(bench.pauses) <= 1  # of the one that has a set
 
 
 async def test_question_with_the_set_s_name_says_that_it_is_in_force(bench: Bench) -> None:
