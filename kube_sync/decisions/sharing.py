@@ -8,8 +8,8 @@ about counts for the representative alone, and the others are asked about again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_TURN = 500  # objects between two looks at what came meanwhile
+TURN = 500  # objects between two looks at what came meanwhile
 
 Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
 
@@ -50,6 +50,17 @@ class Cause:
 OWN = Cause("object")  # the object itself changed
 
 Queue = dict[Key, Cause]  # why each is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Objects that were of one class when all were asked for, or one alone."""
+
+    keys: list[ObjectKey]
+    cause: Cause
+
+
+Sweep = dict[tuple[str, bytes | ObjectKey], Group]  # by collection, and by class where known
 
 
 class Objects(Protocol):
@@ -81,6 +92,19 @@ class Question:
     def one(self) -> ObjectKey:
         """The one that is evaluated."""
         return next(iter(self.keys))
+
+    @property
+    def others(self) -> Question:
+        """The same, without the one that is evaluated."""
+        return replace(self, keys={k: c for k, c in self.keys.items() if k != self.one})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was decided of a class, for these objects."""
+
+    question: Question
+    outcome: Outcome
 
 
 class Sharing:
@@ -136,15 +160,23 @@ class Sharing:
         """Whether decisions change without any data."""
         return self._reads is not None and bool(self._reads.impure)
 
-    def questions(
-        self, queues: Sequence[Queue], found: Objects, gvr: GroupVersionResource, room: int
-    ) -> list[Question]:
-        """Take from the first queue what is asked next; what is known already is said at once.
+    def grouped(self, found: Objects, keys: Iterable[ObjectKey], cause: Cause) -> Sweep:
+        """Return what is to be asked about all of these, each class once."""
+        sweep: Sweep = {}
+        for key in keys:
+            member = self._member(found, key)
+            ident = found.name, key if member is None else member.kind
+            if (group := sweep.get(ident)) is None:
+                group = sweep[ident] = Group([], cause)
+            group.keys.append(key)
+        return sweep
 
-        All of it is taken from the other queues too.
-        """
+    def questions(
+        self, queue: Queue, found: Objects, gvr: GroupVersionResource, room: int
+    ) -> list[Question]:
+        """Take from a queue what is asked next; what is known already is said at once."""
         asked: dict[object, Question] = {}
-        for (name, key), cause in [*islice(queues[0].items(), _TURN)]:
+        for (name, key), cause in [*islice(queue.items(), TURN)]:
             if name != found.name:
                 continue
             member = self._member(found, key)
@@ -152,9 +184,50 @@ class Sharing:
                 self._tell(name, gvr, key, known[0], cause, member.uid, known[1])
             elif not self._ask(asked, found, key, cause, member, room):
                 continue
-            for queue in queues:
-                queue.pop((name, key), None)
+            queue.pop((name, key))
         return [*asked.values()]
+
+    def swept(self, sweep: Sweep, found: Objects, room: int) -> tuple[list[Question], list[Answer]]:
+        """Take from a sweep what is asked next, and what is known already."""
+        asked: dict[object, Question] = {}
+        known: list[Answer] = []
+        for ident, group in [*islice(sweep.items(), TURN)]:
+            if ident[0] != found.name:
+                continue
+            if not self._take(asked, known, found, ident[1], group, room):
+                break
+            del sweep[ident]
+        return [*asked.values()], known
+
+    def _take(
+        self,
+        asked: dict[object, Question],
+        known: list[Answer],
+        found: Objects,
+        kind: bytes | ObjectKey,
+        group: Group,
+        room: int,
+    ) -> bool:
+        """Ask about a group; returns whether there was room."""
+        keys = dict.fromkeys(group.keys, group.cause)
+        if isinstance(kind, ObjectKey):
+            member = self._member(found, kind)
+            said = None if member is None else self._known.get((found.name, member.kind))
+            if member is None or said is None:
+                return self._ask(asked, found, kind, group.cause, member, room)
+            known.append(Answer(Question(member.kind, keys, self._revision, said[1]), said[0]))
+            return True
+        if (said := self._known.get((found.name, kind))) is not None:
+            known.append(Answer(Question(kind, keys, self._revision, said[1]), said[0]))
+            return True
+        # Where all have changed since, any of them is asked about for itself alone.
+        fit = (k for k in keys if self._is(found, k, kind) and not found.moves(k))
+        one = next(fit, group.keys[0])
+        if kind not in asked and len(asked) >= room:
+            return False
+        before = asked[kind].keys if kind in asked else {one: group.cause}
+        asked[kind] = Question(kind, before | keys, self._revision, self._hub.data)
+        return True
 
     def answered(
         self,
@@ -168,22 +241,51 @@ class Sharing:
 
         `changed` is what OPA holds another state of since the question.
         """
-        one, others = question.one, question.keys.copy()
-        cause = others.pop(one)
+        keys = [*question.keys][1:]
+        same = self.answered_one(question, outcome, found, gvr, changed)
+        if outcome is None or not same:
+            return {(found.name, key): question.keys[key] for key in keys}
+        return self.share(Answer(question, outcome), keys, found, gvr)
+
+    def answered_one(
+        self,
+        question: Question,
+        outcome: Outcome | None,
+        found: Objects,
+        gvr: GroupVersionResource,
+        changed: Queue,
+    ) -> bool:
+        """Tell what was decided of the one that was asked about; returns if others may share it."""
+        one = question.one
         if outcome is None:
             self._awaited.discard((found.name, one))
             self._hub.delete(_target(gvr, one))
-        else:
-            # As it was asked: whatever OPA holds by now, this is what it said of this uid.
-            self._tell(found.name, gvr, one, outcome, cause, outcome.uid, question.data)
+            return False
+        # As it was asked: whatever OPA holds by now, this is what it said of this uid.
+        cause = question.keys[one]
+        self._tell(found.name, gvr, one, outcome, cause, outcome.uid, question.data)
         # A write may reach OPA before the question and be answered after it. Until then it is
         # pending in the Mirror, from then on the object is among those that changed.
         same = self._is(found, one, question.kind) and not found.moves(one)
-        if outcome is None or not same or (found.name, one) in changed:
-            return {(found.name, key): cause for key, cause in others.items()}
+        if not same or (found.name, one) in changed:
+            return False
         if question.kind is not None and question.revision == self._revision:
             self._known[found.name, question.kind] = outcome, question.data
-        return self._tell_members(question, others, outcome, found, gvr)
+        return True
+
+    def share(
+        self, answer: Answer, keys: Iterable[ObjectKey], found: Objects, gvr: GroupVersionResource
+    ) -> Queue:
+        """Tell it of these of its class; returns those that are of another one by now."""
+        again: Queue = {}
+        question = answer.question
+        for key in keys:
+            member, cause = self._member(found, key), question.keys[key]
+            if member is not None and member.kind == question.kind:
+                self._tell(found.name, gvr, key, answer.outcome, cause, member.uid, question.data)
+            else:
+                again[found.name, key] = cause
+        return again
 
     def measure(self, found: Objects, *, deciding: bool) -> None:
         """Count the classes of a collection, and say when there are as many as objects."""
@@ -224,23 +326,6 @@ class Sharing:
             question = asked[kind or key] = Question(kind, {}, self._revision, self._hub.data)
         question.keys[key] = cause
         return True
-
-    def _tell_members(
-        self,
-        question: Question,
-        keys: dict[ObjectKey, Cause],
-        outcome: Outcome,
-        found: Objects,
-        gvr: GroupVersionResource,
-    ) -> Queue:
-        again: Queue = {}
-        for key, cause in keys.items():
-            member = self._member(found, key)
-            if member is not None and member.kind == question.kind:
-                self._tell(found.name, gvr, key, outcome, cause, member.uid, question.data)
-            else:
-                again[found.name, key] = cause
-        return again
 
     def _member(self, found: Objects, key: ObjectKey) -> Member | None:
         return found.members.of(key) if self._shares else None

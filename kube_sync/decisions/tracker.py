@@ -23,7 +23,19 @@ from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.records import Source
-from kube_sync.decisions.sharing import OWN, Cause, Objects, Question, Queue, Sharing, queued
+from kube_sync.decisions.sharing import (
+    OWN,
+    TURN,
+    Answer,
+    Cause,
+    Group,
+    Objects,
+    Question,
+    Queue,
+    Sharing,
+    Sweep,
+    queued,
+)
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.backoff import Backoff
@@ -89,7 +101,7 @@ class Tracker:
         self._news = asyncio.Event()
         self._sharing = Sharing(hub)
         self._changed: Queue = {}
-        self._sweep: Queue = {}
+        self._sweep: Sweep = {}
         self._sweep_cause: Cause | None = None
         self._due: dict[str, tuple[float, Cause]] = {}  # sweeps to come, by the kind of cause
         self._sweep_took = 0.0
@@ -137,9 +149,8 @@ class Tracker:
             self._targets[name] = target
         if old == target:
             return
-        for queue in (self._changed, self._sweep):
-            for key in [key for key in queue if key[0] == name]:
-                del queue[key]
+        self._changed = {key: cause for key, cause in self._changed.items() if key[0] != name}
+        self._sweep = {ident: group for ident, group in self._sweep.items() if ident[0] != name}
         if target is None:
             self._sharing.forget(name)
         if old is not None and old not in self._targets.values():
@@ -220,7 +231,7 @@ class Tracker:
                 self._begin_sweep(self._sweep_cause)
                 # Not from when it was wanted: waiting for classes keeps OPA from nothing.
                 started = self._clock() if started is None else started
-            if self._queues:
+            if self._changed or (self._sweep and not self._unread):
                 await self._insist(self._turn)
                 self._end_load()
             elif self._sweep or self._sweep_cause is not None:
@@ -244,11 +255,18 @@ class Tracker:
         self._sweep_cause = None
         self._due.clear()
         if not self._nothing_to_decide():
+            sweep: Sweep = {}
             for name in self._targets:
-                self._sweep.update(queued(name, self._collections[name].keys(), cause))
+                found = self._collections[name]
+                sweep |= self._sharing.grouped(found, found.keys(), cause)
+            # What waits already stays ahead: who was asked about last is asked about last again.
+            ahead = {ident: sweep[ident] for ident in self._sweep if ident in sweep}
+            self._sweep = ahead | sweep
         if self._loading is None:
             self._loading = True
-            self._sharing.expect(self._sweep)
+            self._sharing.expect(
+                (name, key) for (name, _), group in self._sweep.items() for key in group.keys
+            )
 
     def _plan(self, cause: Cause, seconds: float) -> None:
         """Sweep later; what is planned already is not put off."""
@@ -268,12 +286,6 @@ class Tracker:
         To ask for all of them keeps OPA from taking the very policies that are waited for.
         """
         return self._unread_until is not None and self._clock() < self._unread_until
-
-    @property
-    def _queues(self) -> list[Queue]:
-        """What is asked for now: what changed itself never waits."""
-        queues = [self._changed] if self._unread else [self._changed, self._sweep]
-        return [queue for queue in queues if queue]
 
     async def _next_news(self) -> None:
         until, now = self._unread_until, self._clock()
@@ -304,43 +316,87 @@ class Tracker:
 
     async def _turn(self) -> None:
         await self._keep_limits()  # some decisions are known, and told at once
-        queues = self._queues
-        if not queues:  # withdrawn, or the policies change, while this waited to be tried again
-            return
-        name = next(iter(queues[0]))[0]
+        if self._changed:  # what changed itself never waits
+            await self._ask_about_changed()
+        elif self._sweep and not self._unread:  # else withdrawn, or the policies change by now
+            await self._ask_about_all()
+
+    async def _ask_about_changed(self) -> None:
+        name = next(iter(self._changed))[0]
         gvr, found = self._targets[name], self._collections[name]
         # Taken off first: what changes while OPA answers is asked for again.
-        questions = self._sharing.questions(queues, found, gvr, self._evaluator.room)
+        questions = self._sharing.questions(self._changed, found, gvr, self._evaluator.room)
+        for question in questions:
+            for key in question.keys:
+                self._sweep.pop((name, key), None)
         if not questions:
             await asyncio.sleep(0)  # all was known: others want their turn too
             return
         try:
-            outcomes = await self._evaluator.evaluate(name, [one.one for one in questions])
-            if self._limiting is not None:
-                await self._limiting.keep_after(self._collections.values())
+            outcomes = await self._answers(name, questions)
         except SyncError:
             if self._targets.get(name) == gvr:
                 self._ask_again({(name, k): c for one in questions for k, c in one.keys.items()})
             raise
         if self._targets.get(name) == gvr:  # else withdrawn while OPA answered
-            self._answered(name, gvr, questions, outcomes)
+            for question in questions:
+                outcome = outcomes.get(question.one)
+                changed = self._changed
+                self._ask_again(self._sharing.answered(question, outcome, found, gvr, changed))
 
-    def _answered(
-        self,
-        name: str,
-        gvr: GroupVersionResource,
-        questions: Iterable[Question],
-        outcomes: Mapping[ObjectKey, Outcome],
+    async def _ask_about_all(self) -> None:
+        name = next(iter(self._sweep))[0]
+        gvr, found = self._targets[name], self._collections[name]
+        questions, known = self._sharing.swept(self._sweep, found, self._evaluator.room)
+        if questions:
+            try:
+                outcomes = await self._answers(name, questions)
+            except SyncError:
+                if self._targets.get(name) == gvr:
+                    self._sweep_again(name, *questions, *(answer.question for answer in known))
+                raise
+            for question in questions:
+                if self._targets.get(name) != gvr:  # withdrawn while OPA answered
+                    return
+                outcome, changed = outcomes.get(question.one), self._changed
+                same = self._sharing.answered_one(question, outcome, found, gvr, changed)
+                if outcome is not None and same:
+                    known.append(Answer(question, outcome))
+                else:
+                    self._sweep_again(name, question.others)
+        for answer in known:
+            await self._share(answer, name, gvr, found)
+
+    async def _answers(
+        self, name: str, questions: Iterable[Question]
+    ) -> Mapping[ObjectKey, Outcome]:
+        outcomes = await self._evaluator.evaluate(name, [one.one for one in questions])
+        if self._limiting is not None:
+            await self._limiting.keep_after(self._collections.values())
+        return outcomes
+
+    async def _share(
+        self, answer: Answer, name: str, gvr: GroupVersionResource, found: Collection_
     ) -> None:
-        found, again = self._collections[name], Queue()
+        """Tell a whole class, by and by: others want their turn too."""
+        keys = [*answer.question.keys]
+        for start in range(0, len(keys), TURN):
+            if self._targets.get(name) != gvr:  # withdrawn meanwhile
+                return
+            for key, cause in self._sharing.share(
+                answer, keys[start : start + TURN], found, gvr
+            ).items():
+                self._sweep[key] = Group([key[1]], cause)
+            await asyncio.sleep(0)
+
+    def _sweep_again(self, name: str, *questions: Question) -> None:
+        """Ask about these again, before all others."""
+        again: Sweep = {}
         for question in questions:
-            outcome = outcomes.get(question.one)
-            again |= self._sharing.answered(question, outcome, found, gvr, self._changed)
-        if self._unread:  # those of whole classes: one by one they would be a sweep
-            swept = {key: cause for key, cause in again.items() if cause.kind != OWN.kind}
-            self._sweep = swept | self._sweep
-            again = {key: cause for key, cause in again.items() if key not in swept}
-        self._ask_again(again)
+            for key, cause in question.keys.items():
+                ident = name, key if question.kind is None else question.kind
+                again.setdefault(ident, Group([], cause)).keys.append(key)
+        self._sweep = again | self._sweep
 
     def _ask_again(self, keys: Queue) -> None:
         self._changed = keys | self._changed
