@@ -44,6 +44,8 @@ EPOCH: DataPath = ("kube_sync", "epoch")
 # OPA's PATCH is quadratic in its operations: 100 cost 9 ms, 1,000 cost 118 ms, and every reader
 # waits for the writer.
 _KEYS_PER_PATCH = 100
+# Far behind, which is where it is not the work that takes long but the waiting for OPA's turn.
+_FAR_BEHIND, _KEYS_FAR_BEHIND = 1_000, 300
 _HEARTBEAT_SECONDS = 1.0
 _ENDED = "the epoch has ended"
 _SETTLE_SECONDS = 5.0  # what a write that is under way gets to end, when nobody wants it any more
@@ -320,7 +322,8 @@ class Writer:
         self._fence.passed()
 
     def _batches(self) -> list[tuple[Mirror, Batch]]:
-        room = _KEYS_PER_PATCH
+        behind = sum(mirror.pending for mirror in self._mirrors) > _FAR_BEHIND
+        room = _KEYS_FAR_BEHIND if behind else _KEYS_PER_PATCH
         batches: list[tuple[Mirror, Batch]] = []
         for mirror in self._mirrors:
             if room > 0 and (batch := mirror.batch(room)):

@@ -44,17 +44,18 @@ _PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterpro
 _APPLY = "apply-patch+yaml"
 _MERGE = "merge-patch+json"
 
-# Of a thousand changes. A cluster's level moves one object in four hundred, its region one in
-# twenty-five, the edition of a policy one in fifty of those that were made since.
+# Of ten thousand changes. A cluster's level moves one object in four hundred, its region one in
+# twenty-five, the edition of a policy one in fifty of those that were made since. At 100 changes a
+# second a cluster changes every five seconds and a policy every twenty.
 _WEIGHTS = {
-    "mark": 594,
-    "wish": 100,
-    "create": 155,
-    "delete": 140,
-    "cluster mark": 5,
-    "cluster level": 2,
-    "cluster region": 1,
-    "policy": 2,
+    "mark": 5975,
+    "wish": 1000,
+    "create": 1550,
+    "delete": 1450,
+    "cluster mark": 13,
+    "cluster level": 5,
+    "cluster region": 2,
+    "policy": 4,
     "edition": 1,
 }
 

@@ -230,6 +230,16 @@ async def test_many_changes_are_split_into_bounded_patches(bench: Bench, opa: Fa
         assert len(opa.data["kubernetes"]["others"]["default"]) == 150
 
 
+async def test_a_writer_that_is_far_behind_sends_more_at_once(bench: Bench, opa: FakeOpa) -> None:
+    async with bench.loaded():
+        seen = len(opa.http.requests)
+        listed(bench.things, listing(*(f"n{number}" for number in range(1250))))
+        await until(lambda: not bench.things.pending)
+        sizes = [len(request.json()) for request in opa.http.requests[seen:]]
+        # A new namespace first.
+        assert sizes == [PROTOCOL + 301, *[PROTOCOL + 100] * 9, PROTOCOL + 50]
+
+
 async def test_removal_of_what_opa_never_held_sends_nothing(bench: Bench, opa: FakeOpa) -> None:
     async with bench.loaded("a"):
         seen = len(opa.http.requests)
