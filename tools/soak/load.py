@@ -44,19 +44,20 @@ _PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterpro
 _APPLY = "apply-patch+yaml"
 _MERGE = "merge-patch+json"
 
-# Of ten thousand changes. A cluster's level moves one object in four hundred, its region one in
+# Of a hundred thousand changes. A cluster's level moves one object in four hundred, its region one in
 # twenty-five, the edition of a policy one in fifty of those that were made since. At 100 changes a
-# second a cluster changes every five seconds and a policy every twenty.
+# second a cluster changes every six seconds and a policy every twenty; with 50,000 objects moves
+# ask for some fifteen changes a second more.
 _WEIGHTS = {
-    "mark": 5975,
-    "wish": 1000,
-    "create": 1550,
-    "delete": 1450,
-    "cluster mark": 13,
-    "cluster level": 5,
-    "cluster region": 2,
-    "policy": 4,
-    "edition": 1,
+    "mark": 59790,
+    "wish": 10000,
+    "create": 15500,
+    "delete": 14500,
+    "cluster mark": 130,
+    "cluster level": 20,
+    "cluster region": 5,
+    "policy": 45,
+    "edition": 10,
 }
 
 
