@@ -44,9 +44,9 @@ _PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterpro
 _APPLY = "apply-patch+yaml"
 _MERGE = "merge-patch+json"
 
-# Of a hundred thousand changes. A cluster's level moves one object in four hundred, its region one in
-# twenty-five, the edition of a policy one in fifty of those that were made since. At 100 changes a
-# second a cluster changes every six seconds and a policy every twenty; with 50,000 objects moves
+# Of a hundred thousand changes. A cluster's level moves one object in four hundred, its region one
+# in twenty-five, the edition of a policy one in fifty of those that were made since. At 100 changes
+# a second a cluster changes every six seconds and a policy every twenty; with 50,000 objects moves
 # ask for some fifteen changes a second more.
 _WEIGHTS = {
     "mark": 59790,
