@@ -21,18 +21,20 @@ from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules, ScratchOpa, file_of
 from kube_sync.planning import sources
+from kube_sync.planning.alike import Effects
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidatefiles import clusters_of, read_candidates
 from kube_sync.planning.candidates import Candidates, Wanted, put
 from kube_sync.planning.causes import causes
 from kube_sync.planning.deciding import Decided, World, deciding, generated
-from kube_sync.planning.effects import Effect, effect
+from kube_sync.planning.effects import Effect
 from kube_sync.planning.facts import Facts, applied
 from kube_sync.planning.forecast import Forecast, forecast, tightening, workload
 from kube_sync.planning.outcome import Plan, identity
 from kube_sync.planning.policies import Chooser, Policies
 from kube_sync.planning.report import as_json, as_markdown, as_table
+from kube_sync.planning.sharing import Sharing
 from kube_sync.planning.snapshot import Snapshot, currents, policies_of, projected
 from kube_sync.planning.together import both
 from kube_sync.policykinds.printing import Answer
@@ -103,8 +105,9 @@ async def _planned(
     then_clusters = applied(facts, clusters) if facts else clusters
     before, wanted, after = await _policies(request, settings, snapshot, scratch, progress)
     bodies = projected(settings, snapshot)
-    moved = snapshot.with_objects(CLUSTERS, then_clusters) if facts else snapshot
-    then_bodies = projected(settings, moved) if facts else bodies
+    # The other collections are the very same, so that their classes are too.
+    edited = snapshot.with_only(CLUSTERS, then_clusters) if facts else None
+    then_bodies = bodies if edited is None else {**bodies, **projected(settings, edited)}
     always = {**generated(settings), **built_in(settings)}
     worlds = (
         World("now", {**before.modules, **always}, bodies),
@@ -117,11 +120,14 @@ async def _planned(
     # One for both: where the policies are the same they are analysed once.
     reading = Reading(scratch, settings.placement.path, places)
     with progress.during("finding out what the policies read"):
-        reads = {world.name: (await reading.need(world.modules)).reads for world in worlds}
+        needs = {world.name: await reading.need(world.modules) for world in worlds}
+    sharing = Sharing(settings.placement.resources)
     async with AsyncExitStack() as stack:
 
         async def enter(world: World) -> Decided:
-            context = deciding(world, reads[world.name], scratch, settings, progress)
+            need = needs[world.name]
+            groups = sharing.groups(world.bodies, need)
+            context = deciding(world, need, groups, scratch, settings, progress)
             return await stack.enter_async_context(context)
 
         is_now, then = await both(enter(worlds[0]), enter(worlds[1]))
@@ -208,9 +214,9 @@ def _targets(settings: Settings) -> list[str]:
 
 
 def _effects(settings: Settings, has: _Currents, now: Decided, then: Decided) -> list[Effect]:
-    placements = Placements(settings.remediate.guard.placements)
+    effects = Effects(Placements(settings.remediate.guard.placements))
     found = (
-        effect(name, key, current, now.outcomes[name, key], then.outcomes[name, key], placements)
+        effects.of(name, key, current, now.outcomes[name, key], then.outcomes[name, key])
         for name, objects in has.items()
         for key, current in objects.items()
     )

@@ -35,9 +35,9 @@ class Snapshot:
     configmaps: Sequence[Item] = ()
     notes: tuple[str, ...] = ()  # what is not in it
 
-    def with_objects(self, name: str, objects: Objects) -> Snapshot:
-        """Return the same with other objects in one collection."""
-        return replace(self, objects={**self.objects, name: objects})
+    def with_only(self, name: str, objects: Objects) -> Snapshot:
+        """Return one collection alone, with these objects."""
+        return replace(self, objects={name: objects})
 
 
 async def policies_of(
@@ -67,9 +67,10 @@ def projected(settings: Settings, snapshot: Snapshot) -> dict[str, dict[ObjectKe
     return {
         resource.name: {
             key: _projected(_projection(resource), item, resource.name)
-            for key, item in snapshot.objects.get(resource.name, {}).items()
+            for key, item in snapshot.objects[resource.name].items()
         }
         for resource in settings.replicate.resources
+        if resource.name in snapshot.objects
     }
 
 
