@@ -18,9 +18,9 @@ from typing import Any
 
 from benchmarks import world
 from benchmarks.bare import REPLICA_SETS, Bare
-from benchmarks.decisions import create_clusters, flip, load_policy, metric
+from benchmarks.decisions import PROFILES, create_clusters, flip, load_policy, metric
 from tools.demo.components import GUARD_OFF, start_service
-from tools.demo.fleet import EU, FLEET, PREFERENCES
+from tools.demo.fleet import EU, PREFERENCES
 from tools.servers.running import RunningServer, free_port
 from tools.servers.stack import RunningStack
 
@@ -28,7 +28,6 @@ _CLUSTERS = 20
 _WORKERS = 4  # as many PATCHes at a time as the remediator sends
 _SINGLE = 50
 _MARK = "example.com/mark"
-_PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterprofiles"
 _PATIENCE = 240.0  # seconds
 
 
@@ -40,7 +39,7 @@ async def measure_remediation(
     await create_clusters(bare, 0, _CLUSTERS)
     await world.fresh_opa(stack)
     async with world.replicator(stack) as replicator, remediator(stack) as moving:
-        await _until_applied(moving, objects)  # what was there is placed first
+        await until_applied(moving, objects)  # what was there is placed first
         flips = [await _mass(moving, bare, turn, objects) for turn in range(2 * runs)]
         floors = [await _by_hand(bare, turn, objects) for turn in range(runs)]
         await _mass(moving, bare, 0, objects)  # from here on a wish for the EU makes a difference
@@ -78,22 +77,24 @@ async def remediator(stack: RunningStack) -> AsyncGenerator[RunningServer]:
         shutil.rmtree(folder)
 
 
-async def _applied(server: RunningServer) -> float:
+async def applied(server: RunningServer) -> float:
+    """Return how many objects the remediator has written."""
     return await metric(server, 'kube_sync_remediations_total{outcome="applied"}')
 
 
-async def _until_applied(server: RunningServer, count: float) -> None:
+async def until_applied(server: RunningServer, count: float) -> None:
+    """Wait until it has written so many."""
     async with asyncio.timeout(_PATIENCE):
-        while await _applied(server) < count:  # noqa: ASYNC110 - another process
+        while await applied(server) < count:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
 
 
 async def _mass(server: RunningServer, bare: Bare, turn: int, objects: int) -> float:
     """Return the seconds from the flip of one cluster until the last object was written."""
-    before = await _applied(server)
+    before = await applied(server)
     await flip(bare, inside=bool(turn % 2))
     started = time.perf_counter()
-    await _until_applied(server, before + objects // 2)
+    await until_applied(server, before + objects // 2)
     return time.perf_counter() - started
 
 
@@ -171,10 +172,10 @@ async def _nothing(
 ) -> dict[str, float]:
     """Change a cluster so that no decision changes."""
     evaluated = await metric(replicator, "kube_sync_decision_evaluations_total")
-    written = await _applied(moving)
+    written = await applied(moving)
     classes = await metric(replicator, "kube_sync_decision_classes")
     body = {"metadata": {"labels": {_MARK: str(time.time_ns())}}}
-    await bare.kube("PATCH", f"{_PROFILES}/cluster-0001", body, "merge-patch+json")
+    await bare.kube("PATCH", f"{PROFILES}/cluster-0001", body, "merge-patch+json")
     await asyncio.sleep(3)  # whatever it leads to is done by then
     return {
         "remediation, classes": classes,
@@ -182,5 +183,5 @@ async def _nothing(
             replicator, "kube_sync_decision_evaluations_total"
         )
         - evaluated,
-        "remediation, PATCHes when nothing changes": await _applied(moving) - written,
+        "remediation, PATCHes when nothing changes": await applied(moving) - written,
     }
