@@ -85,7 +85,7 @@ async def _round(
         await edit.undo()
     async with asyncio.timeout(_PATIENCE):
         while (await _Seen.of(bare)).placed != begun.placed:  # noqa: ASYNC110 - others' doing
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1)
     await asyncio.sleep(_REST_SECONDS)
     return found
 
