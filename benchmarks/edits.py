@@ -3,7 +3,8 @@
 A policy that means something else, a cluster that offers less and one that leaves are planned by
 the command, as a process with a person's rights, and made with replicator and remediator running,
 without brakes. The time of an edit goes from its write until the last workload that the plan named
-is written. A plan that named another workload or another target than what happened ends the run.
+is seen on a watch where it was to go. A plan that named another workload or another target than
+what happened ends the run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +25,10 @@ import yaml
 from benchmarks import world
 from benchmarks.bare import REPLICA_SETS, Bare
 from benchmarks.decisions import PROFILES, load_policy
-from benchmarks.remediation import applied, remediator, until_applied
+from benchmarks.remediation import remediator
 from tools.demo.components import UNBRAKED
 from tools.demo.fleet import FLEET, LEVEL, POLICY, PREFERENCES, cluster, namespace, policy_map
 from tools.servers.binaries import ensure_binary
-from tools.servers.running import RunningServer
 from tools.servers.stack import RunningStack
 
 WORKLOADS, CLUSTERS = 5000, 50
@@ -56,10 +56,9 @@ async def measure_edits(
     stack: RunningStack,
     bare: Bare,
     rounds: int,
-    workloads: int = WORKLOADS,
     clusters: int = CLUSTERS,
 ) -> dict[str, float]:
-    """Measure on ReplicaSets that are there, `workloads` of them; a median over the rounds."""
+    """Measure on ReplicaSets that are there; medians over the rounds."""
     await load_policy(bare)
     await bare.kube("POST", "/api/v1/namespaces", namespace(FLEET))
     for number in range(clusters):
@@ -67,40 +66,38 @@ async def measure_edits(
     await world.fresh_opa(stack)
     with tempfile.TemporaryDirectory() as folder:
         planning = _Planning(stack, Path(folder))
-        async with world.replicator(stack), remediator(stack) as moving:
-            await until_applied(moving, workloads)  # what was there is placed first
+        async with world.replicator(stack), remediator(stack):
+            await _until(bare, lambda placed: all(placed.values()))  # what was there comes first
             edits = _edits(bare, Path(folder))
-            return world.medians(
-                [await _round(planning, moving, bare, edits) for _ in range(rounds)]
-            )
+            return world.medians([await _round(planning, bare, edits) for _ in range(rounds)])
 
 
-async def _round(
-    planning: _Planning, moving: RunningServer, bare: Bare, edits: tuple[Edit, ...]
-) -> dict[str, float]:
+async def _round(planning: _Planning, bare: Bare, edits: tuple[Edit, ...]) -> dict[str, float]:
     begun, found = await _Seen.of(bare), dict[str, float]()
     for edit in edits:
-        found |= await _one(edit, planning, moving, bare)
+        found |= await _one(edit, planning, bare)
     for edit in edits:
         await edit.undo()
-    async with asyncio.timeout(_PATIENCE):
-        while (await _Seen.of(bare)).placed != begun.placed:  # noqa: ASYNC110 - others' doing
-            await asyncio.sleep(1)
+    await _until(bare, lambda placed: placed == begun.placed)
     await asyncio.sleep(_REST_SECONDS)
     return found
 
 
-async def _one(
-    edit: Edit, planning: _Planning, moving: RunningServer, bare: Bare
-) -> dict[str, float]:
-    before, written = await _Seen.of(bare), await applied(moving)
+async def _until(bare: Bare, are: Callable[[Placed], bool]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while not are((await _Seen.of(bare)).placed):  # noqa: ASYNC110 - others' doing
+            await asyncio.sleep(1)
+
+
+async def _one(edit: Edit, planning: _Planning, bare: Bare) -> dict[str, float]:
+    before = await _Seen.of(bare)
     started = time.perf_counter()
     announced = await planning.plan(edit)
     took = time.perf_counter() - started
     started = time.perf_counter()
     await edit.make()
     with suppress(TimeoutError):  # what has not happened is told below
-        await until_applied(moving, written + len(announced))
+        await _until_happened(announced, before.version, bare)
     lasted = time.perf_counter() - started
     await asyncio.sleep(_REST_SECONDS)
     _compare(edit, announced, before, await _Seen.of(bare))
@@ -110,6 +107,16 @@ async def _one(
         f"edit, {edit.name}: made (s)": lasted,
         f"edit, {edit.name}: ratio": took / lasted,
     }
+
+
+async def _until_happened(announced: Placed, since: str, bare: Bare) -> None:
+    """Wait until each workload was seen where the plan sends it. Raises TimeoutError."""
+    left = dict(announced)
+    async with asyncio.timeout(_PATIENCE), aclosing(bare.watch(since)) as events:
+        while left:
+            metadata = (await anext(events))["object"]["metadata"]
+            if left.get(metadata["name"]) == _clusters(metadata):
+                del left[metadata["name"]]
 
 
 def _compare(edit: Edit, announced: Placed, before: _Seen, after: _Seen) -> None:
@@ -135,15 +142,16 @@ class _Seen:
 
     placed: Placed
     versions: Mapping[str, str]
+    version: str  # of them all
 
     @classmethod
     async def of(cls, bare: Bare) -> _Seen:
-        metadata = [
-            m["metadata"] for m in json.loads(await bare.kube("GET", REPLICA_SETS))["items"]
-        ]
+        listed = json.loads(await bare.kube("GET", REPLICA_SETS))
+        metadata = [item["metadata"] for item in listed["items"]]
         return cls(
             {one["name"]: _clusters(one) for one in metadata},
             {one["name"]: one["resourceVersion"] for one in metadata},
+            listed["metadata"]["resourceVersion"],
         )
 
 

@@ -39,7 +39,7 @@ async def measure_remediation(
     await create_clusters(bare, 0, _CLUSTERS)
     await world.fresh_opa(stack)
     async with world.replicator(stack) as replicator, remediator(stack) as moving:
-        await until_applied(moving, objects)  # what was there is placed first
+        await _until_applied(moving, objects)  # what was there is placed first
         flips = [await _mass(moving, bare, turn, objects) for turn in range(2 * runs)]
         floors = [await _by_hand(bare, turn, objects) for turn in range(runs)]
         await _mass(moving, bare, 0, objects)  # from here on a wish for the EU makes a difference
@@ -77,24 +77,22 @@ async def remediator(stack: RunningStack) -> AsyncGenerator[RunningServer]:
         shutil.rmtree(folder)
 
 
-async def applied(server: RunningServer) -> float:
-    """Return how many objects the remediator has written."""
+async def _applied(server: RunningServer) -> float:
     return await metric(server, 'kube_sync_remediations_total{outcome="applied"}')
 
 
-async def until_applied(server: RunningServer, count: float) -> None:
-    """Wait until it has written so many."""
+async def _until_applied(server: RunningServer, count: float) -> None:
     async with asyncio.timeout(_PATIENCE):
-        while await applied(server) < count:  # noqa: ASYNC110 - another process
+        while await _applied(server) < count:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
 
 
 async def _mass(server: RunningServer, bare: Bare, turn: int, objects: int) -> float:
     """Return the seconds from the flip of one cluster until the last object was written."""
-    before = await applied(server)
+    before = await _applied(server)
     await flip(bare, inside=bool(turn % 2))
     started = time.perf_counter()
-    await until_applied(server, before + objects // 2)
+    await _until_applied(server, before + objects // 2)
     return time.perf_counter() - started
 
 
@@ -172,7 +170,7 @@ async def _nothing(
 ) -> dict[str, float]:
     """Change a cluster so that no decision changes."""
     evaluated = await metric(replicator, "kube_sync_decision_evaluations_total")
-    written = await applied(moving)
+    written = await _applied(moving)
     classes = await metric(replicator, "kube_sync_decision_classes")
     body = {"metadata": {"labels": {_MARK: str(time.time_ns())}}}
     await bare.kube("PATCH", f"{PROFILES}/cluster-0001", body, "merge-patch+json")
@@ -183,5 +181,5 @@ async def _nothing(
             replicator, "kube_sync_decision_evaluations_total"
         )
         - evaluated,
-        "remediation, PATCHes when nothing changes": await applied(moving) - written,
+        "remediation, PATCHes when nothing changes": await _applied(moving) - written,
     }
