@@ -43,9 +43,10 @@ interrupted.
 
 _WHY_NOT = """\
 Tells what speaks against one cluster, and looks for the smallest single change of an attribute of
-this cluster or of the object that would put the object there: it tries what the decision reads, with
-values that others have, that rules compare with, or that are one step beyond. Each try is evaluated
-in an OPA of its own, and what is printed was seen to turn the decision. Nothing is written.
+this cluster or of the object that would put the object there: it tries what the decision reads,
+with values that others have, that rules compare with, or that are one step beyond. Each try is
+evaluated in an OPA of its own, and what is printed was seen to turn the decision. Nothing is
+written.
 """
 
 _WHY_NOT_EXAMPLES = """\

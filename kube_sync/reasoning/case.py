@@ -17,10 +17,11 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules, file_of
 from kube_sync.planning.broken import Broken
-from kube_sync.planning.deciding import Scratch, World
+from kube_sync.planning.deciding import Scratch, World, generated
 from kube_sync.planning.snapshot import EPOCH, document, reducing
 from kube_sync.planning.worlds import CLUSTERS, Worlds
 from kube_sync.reasoning.subject import Subject
+from kube_sync.replicator.policies.builtin import built_in
 from kube_sync.settings import Resource, Settings
 
 
@@ -90,6 +91,12 @@ async def opened(
         modules = {file_of(policy_id): source for policy_id, source in world.modules.items()}
         outcome = await decided(opa, subject)
         yield Case(settings, worlds, subject, opa, outcome, modules)
+
+
+def authored(settings: Settings, modules: Modules) -> dict[str, str]:
+    """Return the modules that somebody wrote, without those that are part of every set."""
+    always = {**generated(settings), **built_in(settings)}
+    return {i: source for i, source in modules.items() if i not in always}
 
 
 async def decided(opa: OpaClient, subject: Subject) -> Outcome:

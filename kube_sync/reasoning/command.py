@@ -16,16 +16,18 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import Snapshot
+from kube_sync.planning.together import both
 from kube_sync.planning.worlds import CLUSTERS, worlds
 from kube_sync.policykinds.printing import Answer
 from kube_sync.reasoning import trying
 from kube_sync.reasoning.answer import Told
 from kube_sync.reasoning.arguments import Question
-from kube_sync.reasoning.case import Case, opened
+from kube_sync.reasoning.case import authored, opened
 from kube_sync.reasoning.report import as_json, as_text
 from kube_sync.reasoning.search import search
 from kube_sync.reasoning.subject import cluster, subject
 from kube_sync.reasoning.telling import told
+from kube_sync.reasoning.weighing import weighed
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
@@ -59,26 +61,16 @@ async def answered(
         root, path = settings.replicate.root, settings.placement.path
         places = trying.places(root, (asked.resource.name, asked.key), about.key)
         more = {trying.MODULE: trying.module(path, places)}
+    policies = authored(settings, sides.then.modules)
     async with opened(settings, sides, asked, scratch, more) as case:
-        found = await told(case)
+        found, trees = await both(told(case), scratch.parsed(policies))
         if about is None:
-            return found
-        return await _why_not(question, case, found, about, scratch, progress)
-
-
-async def _why_not(
-    question: Question,
-    case: Case,
-    found: Told,
-    about: Item,
-    scratch: ScratchOpa,
-    progress: Progress,
-) -> Told:
-    (standing,) = (s for s in found.standings if s.cluster == about.key)
-    found = replace(found, standings=(standing,))
-    if standing.chosen:
-        return found
-    return replace(found, search=await search(case, about, scratch, question.tries, progress))
+            return await weighed(case, found, trees, scratch)
+        (standing,) = (s for s in found.standings if s.cluster == about.key)
+        if standing.chosen:
+            return replace(found, standings=(standing,))
+        turning = await search(case, about, trees, question.tries, progress)
+        return await weighed(case, replace(found, search=turning), trees, scratch, about)
 
 
 def _cluster(name: str, snapshot: Snapshot) -> Item:

@@ -17,6 +17,7 @@ from kube_sync.reasoning.search import Search, Turn
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
 _GAP: Final = "  "
+NOTHING: Final = "no rule was found that speaks of this cluster on its own"
 
 
 def as_text(told: Told, width: int) -> str:
@@ -103,6 +104,8 @@ def _standings(told: Told) -> Iterator[str]:
         for against in standing.against[:_AGAINST]:
             yield from (f"    {line}" for line in _against(against))
         yield from (f"    {line}" for line in _more(standing.against, _AGAINST, "reasons"))
+        if not (standing.chosen or standing.said or standing.against):
+            yield f"    {NOTHING}"
     yield from _more(told.standings, _CLUSTERS, "clusters")
     if told.compared:
         yield f"  ({told.compared})"

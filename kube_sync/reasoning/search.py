@@ -6,7 +6,7 @@ nothing did, it is told how much was tried, and whether that was all there is to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -17,7 +17,6 @@ from kube_sync.analysis.reads import FieldRead, Reads
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.requested import requests
 from kube_sync.kube.collection import Item
-from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.reasoning.case import Case
 from kube_sync.reasoning.change import ABSENT, Change
 from kube_sync.reasoning.constants import constants
@@ -33,10 +32,11 @@ _OTHERS: Final = 200  # objects whose values are tried
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A change that turns the decision, and the clusters that are decided then."""
+    """A change that turns the decision, the object that has it, and what is decided then."""
 
     change: Change
-    decided: tuple[str, ...]
+    item: Item
+    decided: tuple[str, ...]  # clusters
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,13 @@ class Search:
 
 
 async def search(
-    case: Case, cluster: Item, scratch: ScratchOpa, limit: int, progress: Progress
+    case: Case, cluster: Item, trees: Mapping[str, Any], limit: int, progress: Progress
 ) -> Search:
-    """Return the smallest changes that put the object of a case on a cluster. Raises SyncError."""
+    """Return the smallest changes that put the object of a case on a cluster. Raises SyncError.
+
+    `trees` are those of the policies as they were parsed, by id.
+    """
     reader = Reader.of(case.settings)
-    trees = await scratch.parsed(_asking(case))
     every = [*changes(_sides(case, cluster, reader), constants(trees))]
     trying = Trying(case, cluster)
     tried = await trying.outcomes(every[:limit], progress)
@@ -72,7 +74,7 @@ async def _verified(
         if spot not in found and len(found) < _SHOWN:
             outcome = await trying.verified(one)
             if reader.chooses(outcome, name):
-                found[spot] = Turn(one.change, reader.decided(outcome))
+                found[spot] = Turn(one.change, one.item, reader.decided(outcome))
     return tuple(found.values())
 
 
@@ -99,14 +101,6 @@ def _size(reader: Reader, now: Outcome, name: str) -> Callable[[Tried], tuple[ob
 def _distance(before: object, after: object) -> float:
     one, other = as_number(before), as_number(after)
     return abs(one - other) if one is not None and other is not None else 0.0
-
-
-def _asking(case: Case) -> dict[str, str]:
-    """Return the modules that read anything that may be changed."""
-    documents = (case.reads.input, *case.reads.resources.values())
-    asks = (ask for d in documents for field in d.fields for ask in field.asked)
-    named = {ask.module for ask in asks}
-    return {i: source for i, source in case.world.modules.items() if i in named}
 
 
 def _sides(case: Case, cluster: Item, reader: Reader) -> list[Side]:

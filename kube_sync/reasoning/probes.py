@@ -1,0 +1,169 @@
+"""Modules with probes in them: notes that tell how far each body came, and for which cluster. Pure.
+
+A probe stands before the first expression of a body and behind each. It holds always, so that what
+is decided stays as it is, and says the number of the point that was reached, the cluster that a
+variable stands for there, and the values that the next expression will see.
+Keeps true: a text is changed only where the tree says what stands there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.reasoning.syntax import (
+    Body,
+    Text,
+    aliases,
+    bodies,
+    package_of,
+    rule_names,
+)
+
+MODULE: Final = "kube_sync/reasoning/probe"  # its id
+FLEET: Final = ("kube_sync", "probed")  # where the clusters are named in OPA's data
+SOURCE: Final = """package kube_sync.probe
+
+note(point, variables, saw) := base64.encode(json.marshal({
+	"point": point,
+	"clusters": [found | some value in variables; found := _stands_for(value); count(found) > 0],
+	"saw": [_shown(values) | some values in saw],
+}))
+
+_stands_for(value) := data.kube_sync.probed.names[value] if is_string(value)
+
+_stands_for(value) := [id] if {
+	id := data.kube_sync.probed.uids[value.metadata.uid]
+	data.kube_sync.probed.names[value.metadata.name]
+} else := [id] if {
+	not value.metadata.uid
+	place := sprintf("%s/%s", [object.get(value.metadata, "namespace", ""), value.metadata.name])
+	id := trim_prefix(place, "/")
+	id in data.kube_sync.probed.names[value.metadata.name]
+}
+
+_shown(values) := null if count(values) == 0
+
+_shown(values) := substring(json.marshal(values[0]), 0, 200) if count(values) > 0
+"""
+
+_ELSE: Final = re.compile(r"else\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A body with probes: the number of its first point, one for each expression and one more."""
+
+    file: str  # the module's id
+    body: Body
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Modules with probes in them, and what these watch."""
+
+    modules: Mapping[str, str]
+    watched: Sequence[Watched]
+    veiled: bool
+
+
+def probed(modules: Mapping[str, str], trees: Mapping[str, Any], *, veiled: bool) -> Probed:
+    """Return modules with probes in those that there are trees of.
+
+    `veiled`: of values only those of the object itself are told.
+    """
+    names = _names(trees)
+    found, watched = dict(modules), list[Watched]()
+    for policy_id, tree in sorted(trees.items()):
+        source, seen, at = modules[policy_id].encode(), list[tuple[int, int, bytes]](), 0
+        known = names[package_of(tree)] | aliases(tree)
+        for body in bodies(tree, known):
+            first = sum(len(w.body.expressions) + 1 for w in watched)
+            if (put := _probes(source, body, first, veiled=veiled)) is not None:
+                watched.append(Watched(policy_id, body, first))
+                seen += [(offset, at + n, text) for n, (offset, text) in enumerate(put)]
+                at += len(put)
+        found[policy_id] = _inserted(source, seen).decode()
+    return Probed(found, watched, veiled)
+
+
+def _names(trees: Mapping[str, Any]) -> dict[tuple[str, ...], frozenset[str]]:
+    found: dict[tuple[str, ...], frozenset[str]] = {}
+    for tree in trees.values():
+        package = package_of(tree)
+        found[package] = found.get(package, frozenset()) | rule_names(tree)
+    return found
+
+
+def _inserted(source: bytes, pieces: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """Return a text with pieces in it, each before what stands at its place."""
+    parts, done = list[bytes](), 0
+    for offset, _, piece in sorted(pieces):
+        parts += [source[done:offset], piece]
+        done = offset
+    return b"".join([*parts, source[done:]])
+
+
+def _probes(
+    source: bytes, body: Body, first: int, *, veiled: bool
+) -> list[tuple[int, bytes]] | None:
+    """Return what to put where, None where the text is not what the tree says."""
+    places = [_span(source, expression.place) for expression in body.expressions]
+    spans = [place for place in places if place is not None]
+    if len(spans) < len(places):
+        return None
+    begin, end = spans[0][0], spans[-1][1]
+    # A body of one expression may come without braces.
+    bare = source[:begin].rstrip().endswith(b"if")
+    found = [(begin, (b"{ " if bare else b"") + _note(body, first, 0, veiled=veiled) + b"; ")]
+    for number, (_, behind) in enumerate(spans, 1):
+        probe = b"; " + _note(body, first, number, veiled=veiled)
+        found.append((behind, probe + (b" }" if bare and behind == end else b"")))
+    return found
+
+
+def _note(body: Body, first: int, number: int, *, veiled: bool) -> bytes:
+    bound = body.bound
+    terms: tuple[str, ...] = ()
+    if number < len(body.expressions):
+        bound = body.expressions[number].bound
+        terms = shown(body, number, veiled=veiled)
+    saw = ", ".join(f"[kube_sync_it | kube_sync_it := {term}]" for term in terms)
+    point = first + number
+    return f"trace(data.kube_sync.probe.note({point}, [{', '.join(bound)}], [{saw}]))".encode()
+
+
+def shown(body: Body, number: int, *, veiled: bool) -> tuple[str, ...]:
+    """Return the terms of an expression whose values are told."""
+    terms = body.expressions[number].terms
+    return tuple(term for term in terms if not veiled or term.startswith("input."))
+
+
+def _span(source: bytes, place: Text) -> tuple[int, int] | None:
+    """Return where a text begins and ends, in bytes, None where something else stands there."""
+    text = place.text.encode()
+    if _ELSE.match(place.text):
+        return None  # OPA takes the word for a part of the expression
+    rows = source.split(b"\n")
+    if not 0 < place.row <= len(rows):
+        return None
+    before = sum(len(row) + 1 for row in rows[: place.row - 1])
+    row = rows[place.row - 1]
+    in_letters = len(row.decode("utf-8", "replace")[: place.column - 1].encode())
+    for column in dict.fromkeys((place.column - 1, in_letters)):
+        if source.startswith(text, before + column):
+            return before + column, before + column + len(text)
+    return None
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One point that was reached: by which clusters, and what the next expression saw."""
+
+    point: int
+    clusters: list[list[str]] = []
+    saw: list[str | None] = []
