@@ -17,12 +17,12 @@ import msgspec
 
 from kube_sync.reasoning.syntax import (
     Body,
-    Text,
     aliases,
     bodies,
     package_of,
     rule_names,
 )
+from kube_sync.reasoning.terms import Text
 
 MODULE: Final = "kube_sync/reasoning/probe"  # its id
 FLEET: Final = ("kube_sync", "probed")  # where the clusters are named in OPA's data
@@ -48,7 +48,11 @@ _stands_for(value) := [id] if {
 
 _shown(values) := null if count(values) == 0
 
-_shown(values) := substring(json.marshal(values[0]), 0, 200) if count(values) > 0
+_shown(values) := _cut(json.marshal(values[0])) if count(values) > 0
+
+_cut(text) := text if count(text) <= 200
+
+_cut(text) := concat("", [substring(text, 0, 199), "…"]) if count(text) > 200
 """
 
 _ELSE: Final = re.compile(r"else\b")

@@ -7,7 +7,8 @@ import pytest
 from kube_sync.reasoning.answer import Against, Seen
 from kube_sync.reasoning.contrast import Ways, against, by_name, failing
 from kube_sync.reasoning.probes import Note, Probed, Watched
-from kube_sync.reasoning.syntax import Body, Expression, Text
+from kube_sync.reasoning.syntax import Body, Expression
+from kube_sync.reasoning.terms import Text
 
 
 def body(*texts: str, row: int = 1, constants: frozenset[str] = frozenset()) -> Body:
