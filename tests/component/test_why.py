@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -314,12 +313,10 @@ def some_cluster(name: str, number: int, chance: random.Random) -> dict[str, Any
     return {**cluster(name, zone=zone, level=level, **{ZONE: zone}), "spec": {"taints": taints}}
 
 
-def worlds() -> Iterator[tuple[int, str]]:
-    for seed in range(12):
-        yield seed, POLICIES[seed % len(POLICIES)]
+WORLDS = [(seed, POLICIES[seed % len(POLICIES)]) for seed in range(12)]
 
 
-@pytest.mark.parametrize(("seed", "source"), worlds())
+@pytest.mark.parametrize(("seed", "source"), WORLDS)
 async def test_smallest_change_once_made_turns_the_decision(
     tmp_path: Path, seed: int, source: str
 ) -> None:
