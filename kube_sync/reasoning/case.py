@@ -103,5 +103,6 @@ async def decided(opa: OpaClient, subject: Subject) -> Outcome:
     """Return what is decided of an object. Raises SyncError."""
     answers = await Evaluator(opa, EPOCH).evaluate(subject.resource.name, [subject.key])
     if subject.key not in answers:
-        raise Broken([f"{subject}: OPA does not hold it"])
+        why = "OPA does not hold it" if subject.item.uid else "it has no uid: nobody stored it"
+        raise Broken([f"{subject}: {why}"])
     return answers[subject.key]

@@ -26,7 +26,11 @@ from kube_sync.reasoning.terms import Text
 
 MODULE: Final = "kube_sync/reasoning/probe"  # its id
 FLEET: Final = ("kube_sync", "probed")  # where the clusters are named in OPA's data
-SOURCE: Final = """package kube_sync.probe
+ASKED: Final = "kube_sync/probe/asked"
+_SOURCE: Final = """package kube_sync.probe
+
+# A set is there even where nothing is decided: of what is not OPA tells no notes.
+asked contains decision if decision := DECISION
 
 note(point, variables, saw) := base64.encode(json.marshal({
 	"point": point,
@@ -56,6 +60,12 @@ _cut(text) := concat("", [substring(text, 0, 199), "…"]) if count(text) > 200
 """
 
 _ELSE: Final = re.compile(r"else\b")
+
+
+def module(path: str) -> str:
+    """Return the module that asks for the decision at `path`, and makes notes."""
+    parts = "".join(f"[{msgspec.json.encode(part).decode()}]" for part in path.split("/"))
+    return _SOURCE.replace("DECISION", f"data{parts}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,12 @@ NOTHING: Final = "no rule was found that speaks of this cluster on its own"
 
 def as_text(told: Told, width: int) -> str:
     """Return it for people whose terminal has so many columns."""
-    blocks = [_decision(told), _rules(told), _inputs(told), _standings(told), _search(told)]
+    asked = [_short(_standings(told), width), _search(told)]
+    why = [_short(_rules(told), width), _short(_inputs(told), width)]
+    # Whoever asks about one cluster wants to read of it first.
+    blocks = [_short(_decision(told), width), *([*asked, *why] if told.search else [*why, *asked])]
     blocks.append(f"note: {note}" for note in told.notes)
-    texts = ["\n".join(_short(_plain(line), width) for line in block) for block in blocks]
+    texts = ("\n".join(map(_plain, block)) for block in blocks)
     return "\n\n".join(text for text in texts if text)
 
 
@@ -113,8 +116,11 @@ def _standings(told: Told) -> Iterator[str]:
 
 def _against(against: Against) -> Iterator[str]:
     verb = "holds" if against.holds else "does not hold"
-    yield f"{against.file}:{against.row}{_GAP}{verb}: {_one_line(against.text)}"
-    for seen in against.saw:
+    yield f"{against.file}:{against.row}"
+    yield f"  {verb}: {_one_line(against.text)}"
+    # What is made of a whole object says more than the object.
+    plain = [seen for seen in against.saw if not (seen.value or "").startswith("{")]
+    for seen in plain or against.saw:
         is_there = "is not there" if seen.value is None else f"is {seen.value}"
         yield f"    {_one_line(seen.term)} {is_there}"
 
@@ -131,7 +137,8 @@ def _search(told: Told) -> Iterator[str]:
     for number, turn in enumerate(found):
         if number == 1:
             yield "others that do"
-        yield f"  {_whose(told, standing, turn)}{_GAP}{turn.change}"
+        yield f"  {_whose(told, standing, turn)}"
+        yield f"    {turn.change}"
         yield from (f"    {line}" for line in _effect(standing, turn))
 
 
@@ -205,5 +212,5 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _short(lines: Iterable[str], width: int) -> Iterator[str]:
+    return (line if len(line) <= width else line[: width - 1] + "…" for line in lines)

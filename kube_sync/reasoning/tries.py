@@ -125,13 +125,8 @@ def _beside(values: Iterable[Any]) -> Iterator[int | float]:
 
 
 def _switched(before: object, common: Sequence[Any]) -> Iterator[Any]:
-    words = {"true", "false"}
-    if (
-        isinstance(before, bool)
-        or before is ABSENT
-        or before in words
-        or words & {*map(str, common)}
-    ):
+    words = {"true", "false", '"true"', '"false"'}
+    if before is ABSENT or words & {text(value) for value in (before, *common)}:
         yield from (True, False)
 
 

@@ -22,7 +22,7 @@ from kube_sync.opa.scratch import ScratchOpa, file_of
 from kube_sync.planning.snapshot import document, reducing
 from kube_sync.reasoning.case import Case
 from kube_sync.reasoning.contrast import Ways
-from kube_sync.reasoning.probes import FLEET, MODULE, SOURCE, Note, Probed, probed
+from kube_sync.reasoning.probes import ASKED, FLEET, MODULE, Note, Probed, module, probed
 
 _SECONDS: Final = 20.0
 _ROUNDS: Final = 3  # of leaving out modules that do not compile with probes
@@ -52,9 +52,8 @@ class Watching:
             reduced = reducing(self._case.resource(of))(item)
             await self._opa.put_data(self._case.place(of, item.key), reduced)
             body = reduced if (of, item.key) == (name, key) else body
-        path = self._case.settings.placement.path
         question = b'{"input":' + as_asked(body) + b"}"
-        found = await self._opa.explain(path, question, LONGEST, _SECONDS, what="notes")
+        found = await self._opa.explain(ASKED, question, LONGEST, _SECONDS, what="notes")
         return Ways.of(_said(found.explanation))
 
 
@@ -65,21 +64,22 @@ async def watching(
     """Yield what asks, in an OPA of its own. Raises SyncError."""
     found = await _compiling(case, trees, scratch)
     data = document(case.settings.replicate.root, case.world.bodies)
-    async with scratch.serving({**found.modules, MODULE: SOURCE}, data) as opa:
+    async with scratch.serving(found.modules, data) as opa:
         await opa.put_data(FLEET, _fleet(case.worlds.clusters.values()))
         yield Watching(case, opa, found)
 
 
 async def _compiling(case: Case, trees: Mapping[str, Any], scratch: ScratchOpa) -> Probed:
     veiled, left = _holds_secrets(case), dict(trees)
+    modules = {**case.world.modules, MODULE: module(case.settings.placement.path)}
     for _ in range(_ROUNDS):
-        found = probed(case.world.modules, left, veiled=veiled)
-        causes = await scratch.check({**found.modules, MODULE: SOURCE})
+        found = probed(modules, left, veiled=veiled)
+        causes = await scratch.check(found.modules)
         if not causes:
             return found
         files = {(cause.get("location") or {}).get("file") for cause in causes}
         left = {i: tree for i, tree in left.items() if not files & {i, file_of(i)}}
-    return probed(case.world.modules, {}, veiled=veiled)
+    return probed(modules, {}, veiled=veiled)
 
 
 def _holds_secrets(case: Case) -> bool:

@@ -92,7 +92,7 @@ async def test_decision_is_told_with_its_rules_its_inputs_and_every_cluster(flee
     ]
     (reason,) = found["clusters"][2]["against"]
     assert (reason["file"], reason["row"], reason["holds"]) == (FILE, 13, False)
-    assert {seen["value"] for seen in reason["saw"]} == {'"us"', '"eu"'}
+    assert {seen["value"] for seen in reason["saw"]} >= {'"us"', '"eu"'}
 
 
 async def test_object_that_is_not_as_decided_says_what_would_be_written(tmp_path: Path) -> None:
