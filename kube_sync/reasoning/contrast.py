@@ -61,6 +61,12 @@ def by_name(name: str, ways: Ways, probed: Probed) -> tuple[Against, ...]:
     return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, naming)))
 
 
+def gates(ways: Ways, probed: Probed) -> tuple[Against, ...]:
+    """Return the expressions at which rules end, whichever the cluster, that would place."""
+    placing = [w for w in probed.watched if w.body.alone and w.body.rule.startswith("annotations")]
+    return tuple(dict.fromkeys(_ends(ANYBODY, ways, probed, placing)))
+
+
 def _ends(who: str, ways: Ways, probed: Probed, bodies: Iterable[Watched]) -> Iterator[Against]:
     for watched in bodies:
         last = _last(who, ways, watched)

@@ -3,6 +3,8 @@
 A probe stands before the first expression of a body and behind each. It holds always, so that what
 is decided stays as it is, and says the number of the point that was reached, the cluster that a
 variable stands for there, and the values that the next expression will see.
+OPA does not enter a rule that by its index cannot hold, so each body of the decision's own rules
+stands once more at the end of its module, in a comprehension, which is always entered.
 Keeps true: a text is changed only where the tree says what stands there.
 """
 
@@ -86,24 +88,74 @@ class Probed:
     veiled: bool
 
 
-def probed(modules: Mapping[str, str], trees: Mapping[str, Any], *, veiled: bool) -> Probed:
-    """Return modules with probes in those that there are trees of.
+def probed(
+    modules: Mapping[str, str], trees: Mapping[str, Any], path: str, *, veiled: bool
+) -> Probed:
+    """Return modules with probes in those that there are trees of; `path` is the decision's.
 
     `veiled`: of values only those of the object itself are told.
     """
     names = _names(trees)
-    found, watched = dict(modules), list[Watched]()
+    found, watched, points = dict(modules), list[Watched](), 0
     for policy_id, tree in sorted(trees.items()):
-        source, seen, at = modules[policy_id].encode(), list[tuple[int, int, bytes]](), 0
-        known = names[package_of(tree)] | aliases(tree)
-        for body in bodies(tree, known):
-            first = sum(len(w.body.expressions) + 1 for w in watched)
-            if (put := _probes(source, body, first, veiled=veiled)) is not None:
-                watched.append(Watched(policy_id, body, first))
-                seen += [(offset, at + n, text) for n, (offset, text) in enumerate(put)]
-                at += len(put)
-        found[policy_id] = _inserted(source, seen).decode()
+        package = package_of(tree)
+        text = _Edited(modules[policy_id].encode())
+        for body in bodies(tree, names[package] | aliases(tree)):
+            if text.watch(body, points, veiled=veiled, again="/".join(package) == path):
+                watched.append(Watched(policy_id, body, points))
+                points += len(body.expressions) + 1
+        found[policy_id] = text.whole().decode()
     return Probed(found, watched, veiled)
+
+
+class _Edited:
+    """A module's text, and what is to be put into it where."""
+
+    def __init__(self, source: bytes) -> None:
+        self._source = source
+        self._probes: list[tuple[int, bytes]] = []
+        self._braces: list[tuple[int, bytes]] = []
+        self._again: list[tuple[int, int, int]] = []  # a point, and where its body begins and ends
+
+    def watch(self, body: Body, first: int, *, veiled: bool, again: bool) -> bool:
+        """Put probes into a body; tell whether its text is what the tree says."""
+        places = [_span(self._source, expression.place) for expression in body.expressions]
+        spans = [place for place in places if place is not None]
+        if len(spans) < len(places):
+            return False
+        begin, end = spans[0][0], spans[-1][1]
+        notes = [_note(body, first, n, veiled=veiled) for n in range(len(spans) + 1)]
+        self._probes.append((begin, notes[0] + b"; "))
+        for (_, behind), note in zip(spans, notes[1:], strict=True):
+            self._probes.append((behind, b"; " + note))
+        # A body of one expression may come without braces.
+        if self._source[:begin].rstrip().endswith(b"if"):
+            self._braces += [(begin, b"{ "), (end, b" }")]
+        if again and body.alone:
+            self._again.append((first, begin, end))
+        return True
+
+    def whole(self) -> bytes:
+        """Return the text with all that was put into it."""
+        begins = [piece for piece in self._braces if piece[1] == b"{ "]
+        ends = [piece for piece in self._braces if piece[1] != b"{ "]
+        text = _with(self._source, 0, len(self._source), [*begins, *self._probes, *ends])
+        again = [
+            b"\nkube_sync_again_%d := [1 | %b\n]\n"
+            % (first, _with(self._source, begin, end, self._probes))
+            for first, begin, end in self._again
+        ]
+        return b"".join([text, *again])
+
+
+def _with(source: bytes, begin: int, end: int, pieces: Sequence[tuple[int, bytes]]) -> bytes:
+    """Return a part of a text with pieces in it, each before what stands at its place."""
+    parts, done = list[bytes](), begin
+    for offset, piece in sorted(pieces, key=lambda one: one[0]):
+        if begin <= offset <= end:
+            parts += [source[done:offset], piece]
+            done = offset
+    return b"".join([*parts, source[done:end]])
 
 
 def _names(trees: Mapping[str, Any]) -> dict[tuple[str, ...], frozenset[str]]:
@@ -111,33 +163,6 @@ def _names(trees: Mapping[str, Any]) -> dict[tuple[str, ...], frozenset[str]]:
     for tree in trees.values():
         package = package_of(tree)
         found[package] = found.get(package, frozenset()) | rule_names(tree)
-    return found
-
-
-def _inserted(source: bytes, pieces: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """Return a text with pieces in it, each before what stands at its place."""
-    parts, done = list[bytes](), 0
-    for offset, _, piece in sorted(pieces):
-        parts += [source[done:offset], piece]
-        done = offset
-    return b"".join([*parts, source[done:]])
-
-
-def _probes(
-    source: bytes, body: Body, first: int, *, veiled: bool
-) -> list[tuple[int, bytes]] | None:
-    """Return what to put where, None where the text is not what the tree says."""
-    places = [_span(source, expression.place) for expression in body.expressions]
-    spans = [place for place in places if place is not None]
-    if len(spans) < len(places):
-        return None
-    begin, end = spans[0][0], spans[-1][1]
-    # A body of one expression may come without braces.
-    bare = source[:begin].rstrip().endswith(b"if")
-    found = [(begin, (b"{ " if bare else b"") + _note(body, first, 0, veiled=veiled) + b"; ")]
-    for number, (_, behind) in enumerate(spans, 1):
-        probe = b"; " + _note(body, first, number, veiled=veiled)
-        found.append((behind, probe + (b" }" if bare and behind == end else b"")))
     return found
 
 

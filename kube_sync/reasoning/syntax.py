@@ -49,6 +49,7 @@ class Body:
     expressions: tuple[Expression, ...]
     bound: tuple[str, ...]  # at its end
     texts: frozenset[str]  # constants of its rule
+    alone: bool = False  # it needs nothing from elsewhere: the body of a rule that is no function
 
 
 def package_of(tree: Node) -> tuple[str, ...]:
@@ -94,13 +95,16 @@ class _Rule:
         way: Node | None = self._rule
         while way is not None:
             head = way["head"]
-            bound = self._body(way["body"], self._vars(head.get("args")))
+            alone = way is self._rule and not head.get("args")
+            bound = self._body(way["body"], self._vars(head.get("args")), alone=alone)
             for term in (head.get("ref"), head.get("key"), head.get("value")):
                 self._within(term, bound)
             way = way.get("else")
         return self._found
 
-    def _body(self, expressions: Iterable[Node], bound: tuple[str, ...]) -> tuple[str, ...]:
+    def _body(
+        self, expressions: Iterable[Node], bound: tuple[str, ...], *, alone: bool = False
+    ) -> tuple[str, ...]:
         """Note a body and those within it; return what is bound at its end."""
         seen: list[Expression] = []
         for expression in expressions:
@@ -109,7 +113,8 @@ class _Rule:
             self._within(expression.get("terms"), bound)
             bound = self._after(expression, bound)
         if seen:
-            self._found.append(Body(self._title, self._row, tuple(seen), bound, self._texts))
+            texts, row = self._texts, self._row
+            self._found.append(Body(self._title, row, tuple(seen), bound, texts, alone=alone))
         return bound
 
     def _within(self, node: Any, bound: tuple[str, ...]) -> None:  # noqa: ANN401 - any JSON

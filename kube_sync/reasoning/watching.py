@@ -71,15 +71,16 @@ async def watching(
 
 async def _compiling(case: Case, trees: Mapping[str, Any], scratch: ScratchOpa) -> Probed:
     veiled, left = _holds_secrets(case), dict(trees)
-    modules = {**case.world.modules, MODULE: module(case.settings.placement.path)}
+    path = case.settings.placement.path
+    modules = {**case.world.modules, MODULE: module(path)}
     for _ in range(_ROUNDS):
-        found = probed(modules, left, veiled=veiled)
+        found = probed(modules, left, path, veiled=veiled)
         causes = await scratch.check(found.modules)
         if not causes:
             return found
         files = {(cause.get("location") or {}).get("file") for cause in causes}
         left = {i: tree for i, tree in left.items() if not files & {i, file_of(i)}}
-    return probed(modules, {}, veiled=veiled)
+    return probed(modules, {}, path, veiled=veiled)
 
 
 def _holds_secrets(case: Case) -> bool:

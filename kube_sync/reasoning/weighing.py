@@ -15,7 +15,7 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.worlds import CLUSTERS
 from kube_sync.reasoning.answer import Against, Standing, Told
 from kube_sync.reasoning.case import Case
-from kube_sync.reasoning.contrast import Ways, against, by_name, failing
+from kube_sync.reasoning.contrast import Ways, against, by_name, failing, gates
 from kube_sync.reasoning.search import Turn
 from kube_sync.reasoning.watching import Watching, watching
 
@@ -60,7 +60,8 @@ async def _derived(
     if chosen:
         return _with_named(found, silent, now, watched), "compared with those that are chosen"
     ends = [failing(str(s.cluster), now, probed) for s in silent]
-    return _with_named(ends, silent, now, watched), "none is chosen to compare with"
+    named = _with_named(ends, silent, now, watched)
+    return [one or gates(now, probed) for one in named], "none is chosen to compare with"
 
 
 def _with_named(
