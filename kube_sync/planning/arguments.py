@@ -67,6 +67,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
     declare_policies(parser)
     declare_clusters(parser)
     declare_source(parser)
+    declare_output(parser)
+
+
+def declare_output(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser how a plan is printed."""
     parser.add_argument(
         "-o",
         "--output",
