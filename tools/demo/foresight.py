@@ -5,12 +5,13 @@ Nothing that is asked here changes anything, and each step looks whether that is
 
 from __future__ import annotations
 
-from tools.demo.fleet import policy_map
+from tools.demo.fleet import LEVEL, policy_map
 from tools.demo.narrator import Narrator
 from tools.demo.world import World
 
 _BREAKS = 3  # exit status of a plan by which something breaks
 _ROWS = 8  # of a table that are shown
+_CHANGE = "smallest change that puts it on "
 
 
 def a_dangerous_edit_is_planned(world: World, narrator: Narrator, source: str) -> None:
@@ -33,6 +34,32 @@ def a_dangerous_edit_is_planned(world: World, narrator: Narrator, source: str) -
             kept,
             lambda: kept if world.modules() == modules else "others",
         )
+        narrator.see("where they are to run", before, world.placements)
+        nobody: list[str] = []
+        narrator.see("who was written to", nobody, lambda: world.written_since(versions))
+
+
+def a_workload_is_explained(world: World, narrator: Narrator) -> None:
+    """Tell why a workload is not on a cluster, and what would have to be otherwise."""
+    with narrator.step(
+        "`why-not` explains why a workload left a cluster, and what would bring it back"
+    ):
+        before, versions, there = world.placements(), world.versions(), "gce-europe-west2"
+        asked = ("why-not", "replicaset/nginx-eu", "-n", "shop", "--cluster", there)
+        status, said = world.kube_sync(*asked)
+        against, _, turning = said.partition(_CHANGE)
+        change = turning.partition("\nothers that do")[0]
+        narrator.quote(f"$ kube-sync {' '.join(asked)}")
+        narrator.quote(against[against.find("clusters\n") :] + _CHANGE + change)
+        narrator.see("its exit status", 0, lambda: status)
+        level = "PCI level 1 is too low"
+        narrator.see(
+            "what speaks against it", level, lambda: level if level in against else against
+        )
+        label = f'metadata.labels["{LEVEL}"]: "1" -> "2"'
+        narrator.see("what would turn it", label, lambda: label if label in change else change)
+        then = f"then decided: gce-europe-west1, {there}"
+        narrator.see("and then", then, lambda: then if then in change else change)
         narrator.see("where they are to run", before, world.placements)
         nobody: list[str] = []
         narrator.see("who was written to", nobody, lambda: world.written_since(versions))

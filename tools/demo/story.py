@@ -22,7 +22,7 @@ from tools.demo.fleet import (
     policy_map,
     replica_set,
 )
-from tools.demo.foresight import a_dangerous_edit_is_planned
+from tools.demo.foresight import a_dangerous_edit_is_planned, a_workload_is_explained
 from tools.demo.narrator import Narrator
 from tools.demo.world import ADMITTED, Placement, World
 
@@ -44,6 +44,7 @@ def tell(world: World, narrator: Narrator) -> None:
     a_cluster_loses_its_level(world, narrator)
     half_of_the_fleet_vanishes(world, narrator)
     the_policy_is_edited(world, narrator)
+    a_workload_is_explained(world, narrator)
     a_dangerous_edit_is_planned(world, narrator, _EDITED)
     a_broken_policy_is_stored(world, narrator)
     opa_is_killed(world, narrator)
