@@ -16,6 +16,8 @@ from kube_sync.planning.broken import Broken
 from kube_sync.reasoning import command
 from kube_sync.reasoning.arguments import Question
 from kube_sync.settings import Opa, Replicate, Resource, Settings
+from tests.component.test_planned import live
+from tests.fakes.apiserver import fake_apiserver
 from tests.unit.planning.fleets import (
     FLEET,
     NAMESPACE,
@@ -28,6 +30,7 @@ from tests.unit.planning.fleets import (
     replicaset,
     write,
 )
+from tools.demo import fleet as demo
 from tools.servers.binaries import ensure_binary
 
 SETTINGS = Settings(opa=Opa(binary=str(ensure_binary("opa"))))
@@ -57,7 +60,11 @@ _objections(cluster) := {"zone" |
 
 
 async def asked(
-    fleet: str, subject: str, about: str | None = None, settings: Settings = SETTINGS, **more: Any
+    fleet: str | None,
+    subject: str,
+    about: str | None = None,
+    settings: Settings = SETTINGS,
+    **more: Any,
 ) -> Any:
     request = Request(exported=fleet, files=more.pop("files", ()))
     question = Question(f"replicaset/{subject}", "shop", about, form="json", world=request, **more)
@@ -214,6 +221,47 @@ async def test_answer_is_that_of_the_candidate_policy(fleet: str, tmp_path: Path
     file.write_text("package io.k8s.federation.admission\n\nx := y\n")
     with pytest.raises(Broken, match=r"policy.rego:3: rego_unsafe_var_error"):
         await asked(fleet, "web", files=(str(file),))
+
+
+async def test_documented_answer_is_the_one_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "why.md").read_text(encoding="utf-8")
+    documented = page.partition("```text\n")[2].partition("\n```")[0]
+    objects = [demo.replica_set("web", eu=True, pci="2")]
+    objects += [demo.cluster(name, *what) for name, what in demo.CLUSTERS.items()]
+    for one in objects:
+        one["metadata"]["uid"] = f"u-{one['metadata']['name']}"
+    source = demo.policy_map(demo.POLICY.read_text(encoding="utf-8"))
+    world = Request(exported=write(tmp_path / "fleet", source, *objects))
+    monkeypatch.setenv("COLUMNS", "110")
+    question = Question("replicaset/web", "shop", "gce-us-east1", world=world)
+    assert (await command.run(question, SETTINGS, print)).text == documented
+
+
+async def test_cluster_is_asked_over_as_its_export_is_and_only_read(tmp_path: Path) -> None:
+    async with fake_apiserver() as api:
+        settings = await live(api, tmp_path)
+        of_cluster = await asked(None, "web", "c3", settings)
+        methods = {request.method for request in api.http.requests}
+    exported = write(tmp_path / "fleet", policy(), *FLEET, *WORKLOADS)
+    assert of_cluster == await asked(exported, "web", "c3")
+    assert methods == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("subject", "about", "said"),
+    [
+        ("wep", None, "there is no replicaset/wep in namespace shop; perhaps shop/web"),
+        ("web", "c33", "--cluster: there is no cluster c33; perhaps c3"),
+    ],
+)
+async def test_what_is_not_there_is_no_answer(
+    fleet: str, subject: str, about: str | None, said: str
+) -> None:
+    with pytest.raises(Broken) as raised:
+        await asked(fleet, subject, about)
+    assert str(raised.value).startswith(said)
 
 
 async def test_values_of_secrets_are_nowhere_in_an_answer(tmp_path: Path) -> None:
