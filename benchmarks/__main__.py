@@ -1,6 +1,6 @@
 """`make bench`: first sync, events, a relist and start-up, beside a bare client's in the same run.
 
-Each figure is a median of `--runs`.
+Each figure is a median of `--runs`. At the end three edits are planned, made and compared, once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
-from benchmarks import admission, decisions, pods, startup, world
+from benchmarks import admission, decisions, edits, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.kubemgmt import measure_kube_mgmt
 from benchmarks.metadata import measure_metadata
@@ -55,7 +55,17 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
                 found |= medians([await _relist(stack, bare, objects) for _ in range(runs)])
             with step(f"{MODULES} policy modules, by PUT and as one set"):
                 found |= await measure_policies(stack, bare, runs)
-    return found
+    return found | await measure_only_edits(rounds=1)
+
+
+async def measure_only_edits(rounds: int) -> dict[str, float]:
+    """Measure edits that are planned and then made, on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"creating {edits.WORKLOADS} ReplicaSets"):
+                await world.create_replica_sets(bare, edits.WORKLOADS)
+            with step(f"three edits, planned and then made, {rounds} times"):
+                return await edits.measure_edits(stack, bare, rounds)
 
 
 async def measure_only_remediation(objects: int, runs: int) -> dict[str, float]:
@@ -251,6 +261,7 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
         (chosen.metadata, lambda: measure_metadata(runs)),
         (chosen.topology, lambda: measure_topology(runs)),
         (chosen.plan, lambda: measure_planning(runs)),
+        (chosen.edits, lambda: asyncio.run(measure_only_edits(runs))),
         (chosen.policy_sync, lambda: asyncio.run(measure_policy_sync(runs, chosen.seconds))),
         (
             chosen.kube_mgmt,
@@ -284,6 +295,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--topology", action="store_true", help="measure topologies alone")
     parser.add_argument("--plan", action="store_true", help="measure plans alone")
+    parser.add_argument(
+        "--edits", action="store_true", help="measure edits that are planned and then made alone"
+    )
     parser.add_argument("--policy-sync", action="store_true", help="measure policy sync alone")
     parser.add_argument(
         "--kube-mgmt", type=Path, metavar="PROGRAM", help="measure beside this kube-mgmt alone"

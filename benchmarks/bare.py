@@ -79,10 +79,11 @@ class Bare:
             response.raise_for_status()
             return answer.get("result")
 
-    async def watch(self) -> AsyncGenerator[Any]:
-        """Yield every event of the ReplicaSets from now on."""
-        listed = json.loads(await self.kube("GET", REPLICA_SETS + "?limit=1"))
-        since = listed["metadata"]["resourceVersion"]
+    async def watch(self, since: str | None = None) -> AsyncGenerator[Any]:
+        """Yield every event of the ReplicaSets from now on, or since a resourceVersion."""
+        if since is None:
+            listed = json.loads(await self.kube("GET", REPLICA_SETS + "?limit=1"))
+            since = listed["metadata"]["resourceVersion"]
         url = f"{self._stack.apiserver_url}{REPLICA_SETS}?watch=1&resourceVersion={since}"
         async with self._kube.get(url) as response:
             async for line in response.content:

@@ -30,7 +30,7 @@ _SAMPLE = 200  # objects that the floor asks for
 _FLIPS = 20
 _IDLE_SECONDS = 2.0
 _DECISION = "io/k8s/federation/admission"
-_PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterprofiles"
+PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterprofiles"
 _FLIPPED = "cluster-0000"
 _LOOKED_UP = f"kubernetes/clusters/{FLEET}/{_FLIPPED}/metadata/labels/{LEVEL.replace('/', '%2F')}"
 _PATIENCE = 120.0  # seconds
@@ -146,7 +146,7 @@ async def flip(bare: Bare, *, inside: bool) -> None:
     """Move one cluster into the EU or out of it."""
     labels = {REGION: "europe-west1" if inside else "us-east1"}
     body = {"metadata": {"labels": labels}}
-    await bare.kube("PATCH", f"{_PROFILES}/{_FLIPPED}", body, "merge-patch+json")
+    await bare.kube("PATCH", f"{PROFILES}/{_FLIPPED}", body, "merge-patch+json")
 
 
 async def create_clusters(bare: Bare, start: int, end: int) -> None:
@@ -154,13 +154,13 @@ async def create_clusters(bare: Bare, start: int, end: int) -> None:
     if start == 0:
         await bare.kube("POST", "/api/v1/namespaces", namespace(FLEET))
     for index in range(start, end):
-        await bare.kube("POST", _PROFILES, cluster(f"cluster-{index:04}", "europe-west1", "3"))
+        await bare.kube("POST", PROFILES, cluster(f"cluster-{index:04}", "europe-west1", "3"))
 
 
-async def load_policy(bare: Bare) -> None:
-    """Have the demo's policy in force."""
+async def load_policy(bare: Bare, source: str | None = None) -> None:
+    """Have a policy in force, the demo's unless another one is named."""
     path = f"/api/v1/namespaces/{POLICIES}/configmaps/placement?fieldManager=bench&force=true"
-    manifest = policy_map(POLICY.read_text(encoding="utf-8"))
+    manifest = policy_map(source or POLICY.read_text(encoding="utf-8"))
     await bare.kube("PATCH", path, manifest, "apply-patch+yaml")
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from benchmarks import world
 from benchmarks.bare import REPLICA_SETS, Bare
-from benchmarks.decisions import create_clusters, flip, load_policy, metric
+from benchmarks.decisions import PROFILES, create_clusters, flip, load_policy, metric
 from tools.demo.components import GUARD_OFF, start_service
-from tools.demo.fleet import EU, FLEET, PREFERENCES
+from tools.demo.fleet import EU, PREFERENCES
 from tools.servers.running import RunningServer, free_port
 from tools.servers.stack import RunningStack
 
@@ -28,7 +28,6 @@ _CLUSTERS = 20
 _WORKERS = 4  # as many PATCHes at a time as the remediator sends
 _SINGLE = 50
 _MARK = "example.com/mark"
-_PROFILES = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{FLEET}/clusterprofiles"
 _PATIENCE = 240.0  # seconds
 
 
@@ -174,7 +173,7 @@ async def _nothing(
     written = await _applied(moving)
     classes = await metric(replicator, "kube_sync_decision_classes")
     body = {"metadata": {"labels": {_MARK: str(time.time_ns())}}}
-    await bare.kube("PATCH", f"{_PROFILES}/cluster-0001", body, "merge-patch+json")
+    await bare.kube("PATCH", f"{PROFILES}/cluster-0001", body, "merge-patch+json")
     await asyncio.sleep(3)  # whatever it leads to is done by then
     return {
         "remediation, classes": classes,

@@ -25,10 +25,12 @@ from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
 from kube_sync.planning import arguments as planning
 from kube_sync.provisioning import arguments as provisioning
+from kube_sync.reasoning import arguments as reasoning
 from kube_sync.remediator import arguments as remediation
 from kube_sync.scheduling import arguments as scheduling
 from kube_sync.settings import (
     CONFIG_ENV,
+    Settings,
     Source,
     effective,
     explained,
@@ -54,7 +56,9 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   decisions  prints what is decided now, and what changes
   analyze    tells which fields a policy reads, and what replicating only these saves
   plan       tells what an edit of policies or clusters would do to every workload
-  export     prints what plan needs where no cluster is
+  why        tells why an object is placed where it is; why-not, what would put it elsewhere
+  what-if    tells what would move if a cluster had another attribute
+  export     prints what plan and why need where no cluster is
   scheduling tells whether SchedulingPolicies admit a pod, and why
   metadata   tells what MetadataPolicies would do to an object, and by which rule
   topology   shows, from manifests, what policies attach to and what applies on each path;
@@ -69,7 +73,8 @@ can be overridden by an environment variable (`kube-sync config --variables` lis
 
 Run = Callable[..., Awaitable[None]]
 
-_PLAN, _NO_PLAN = "plan", 3
+# Status 2 of what they print says that something moves: a word that was misspelt must not say so.
+_ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if"}), 3
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -88,9 +93,8 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     try:
         return _parser().parse_args(argv)
     except SystemExit as error:
-        # Its status 2 says that something moves: a word that was misspelt must not say so.
-        if error.code and next(iter(argv), None) == _PLAN:
-            sys.exit(_NO_PLAN)
+        if error.code and next(iter(argv), None) in _ANSWERING:
+            sys.exit(_NO_ANSWER)
         raise
 
 
@@ -115,7 +119,10 @@ def _parser() -> argparse.ArgumentParser:
         if name == "remediate":
             remediation.declare(command, _remediation)
     declare(_command(commands, "analyze", WHAT, _analyze))
-    planning.declare(_command(commands, _PLAN, planning.WHAT, _plan))
+    planning.declare(_command(commands, "plan", planning.WHAT, _plan))
+    reasoning.declare_why(_command(commands, "why", reasoning.WHY, _why))
+    reasoning.declare_why_not(_command(commands, "why-not", reasoning.WHY_NOT, _why))
+    reasoning.declare_what_if(_command(commands, "what-if", reasoning.WHAT_IF, _plan))
     planning.declare_export(_command(commands, "export", planning.EXPORT, _export))
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
@@ -312,17 +319,35 @@ def _answered(text: str, complaints: Sequence[str]) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    try:
-        request = planning.requested(arguments)
-        settings = load_settings(arguments.config, os.environ)
-        configure_logs("error")
+    def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
         from kube_sync.planning import command  # noqa: PLC0415 - slow, as `app` is
 
-        answer = asyncio.run(command.run(request, settings, _complain))
+        return command.run(planning.requested(arguments), settings, _complain)
+
+    return _told(arguments, ask)
+
+
+def _why(arguments: argparse.Namespace) -> int:
+    def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
+        from kube_sync.reasoning import command  # noqa: PLC0415 - slow, as `app` is
+
+        return command.run(reasoning.asked(arguments), settings, _complain)
+
+    return _told(arguments, ask)
+
+
+def _told(
+    arguments: argparse.Namespace, ask: Callable[[Settings], Coroutine[Any, Any, Answer]]
+) -> int:
+    """Print an answer and return its status; where there is none, say why and print nothing."""
+    try:
+        settings = load_settings(arguments.config, os.environ)
+        configure_logs("error")
+        answer = asyncio.run(ask(settings))
     except SyncError as error:
         for line in str(error).splitlines():
             _complain(line)
-        return _NO_PLAN
+        return _NO_ANSWER
     except KeyboardInterrupt:
         return 130
     try:

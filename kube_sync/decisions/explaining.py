@@ -119,6 +119,9 @@ def _with_text(rule: Rule, modules: Mapping[str, str]) -> Rule:
 
 def _steps(explanation: Iterable[str]) -> Iterator[tuple[str, int, str, bool]]:
     for line in explanation:
+        # Most lines are no such step, and to find that out by the pattern takes four times as long.
+        if not (" Enter data." in line or " Exit data." in line):
+            continue
         if (step := _STEP.fullmatch(line)) and _RULE.fullmatch(step["rule"]):
             yield step["file"], int(step["row"]), step["rule"][5:], step["step"] == "Exit"
 

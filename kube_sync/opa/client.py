@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -189,14 +189,24 @@ class OpaClient:
         """
         return _result(await self._request("POST", "/v1/data/" + path, body, timeout=_QUERY))
 
-    async def explain(self, path: str, body: bytes, longest: int, seconds: float) -> Explained:
+    async def explain(
+        self,
+        path: str,
+        body: bytes,
+        longest: int,
+        seconds: float,
+        *,
+        what: Literal["full", "notes"] = "full",
+    ) -> Explained:
         """Ask for the decision at `path`, and for each step to it, as OPA prints it for people.
+
+        `notes`: only steps on which a policy says something (`trace`), and what led there.
 
         Raises Retriable when that takes longer than `seconds` or more than `longest` bytes, and
         Undecided on an evaluation error.
         """
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
-        whole = f"/v1/data/{path}?explain=full&pretty=true"
+        whole = f"/v1/data/{path}?explain={what}&pretty=true"
         answer = await self._request("POST", whole, body, timeout=timeout, longest=longest)
         return _decode(answer, Explained)
 

@@ -7,7 +7,7 @@ other command pays for it too.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kube_sync.errors import Misconfigured
@@ -64,29 +64,14 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    what = "candidate policies: ConfigMaps (YAML, JSON), Rego, or a folder of either (repeatable)"
-    _several(parser, "-f", "--filename", metavar="FILE", help=what)
-    parser.add_argument(
-        "--instead", action="store_true", help="the candidates are all policies that there are then"
-    )
-    parser.add_argument(
-        "--staged",
-        action="store_true",
-        help="candidates are the ConfigMaps with the label kube-sync.io/stage=candidate",
-    )
-    what = "candidate clusters, which take the place of those of their names or join (repeatable)"
-    _several(parser, "--clusters", metavar="FILE", help=what)
-    what = "one field of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
-    _several(parser, "--set-cluster", metavar="NAME.PATH=VALUE", help=what)
-    _several(parser, "--remove-cluster", metavar="NAME", help="a cluster that leaves (repeatable)")
-    parser.add_argument(
-        "--from",
-        dest="exported",
-        metavar="FILE",
-        help="what `kube-sync export` printed, - for standard input (default: the cluster)",
-    )
-    what = "with --from: a resource, by its name in OPA, whose objects lie in no namespace"
-    _several(parser, "--cluster-scoped", metavar="NAME", help=what)
+    declare_policies(parser)
+    declare_clusters(parser)
+    declare_source(parser)
+    declare_output(parser)
+
+
+def declare_output(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser how a plan is printed."""
     parser.add_argument(
         "-o",
         "--output",
@@ -97,6 +82,41 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="all workloads, not the first 40")
 
 
+def declare_policies(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser what says which policies there would be."""
+    what = "candidate policies: ConfigMaps (YAML, JSON), Rego, or a folder of either (repeatable)"
+    _several(parser, "-f", "--filename", metavar="FILE", help=what)
+    parser.add_argument(
+        "--instead", action="store_true", help="the candidates are all policies that there are then"
+    )
+    parser.add_argument(
+        "--staged",
+        action="store_true",
+        help="candidates are the ConfigMaps with the label kube-sync.io/stage=candidate",
+    )
+
+
+def declare_clusters(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser what says which clusters there would be."""
+    what = "candidate clusters, which take the place of those of their names or join (repeatable)"
+    _several(parser, "--clusters", metavar="FILE", help=what)
+    what = "one field of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
+    _several(parser, "--set-cluster", metavar="NAME.PATH=VALUE", help=what)
+    _several(parser, "--remove-cluster", metavar="NAME", help="a cluster that leaves (repeatable)")
+
+
+def declare_source(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser where objects and policies are from."""
+    parser.add_argument(
+        "--from",
+        dest="exported",
+        metavar="FILE",
+        help="what `kube-sync export` printed, - for standard input (default: the cluster)",
+    )
+    what = "with --from: a resource, by its name in OPA, whose objects lie in no namespace"
+    _several(parser, "--cluster-scoped", metavar="NAME", help=what)
+
+
 def declare_export(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `export`."""
     parser.description = _EXPORT
@@ -104,6 +124,17 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
 
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
+    request = edited(arguments)
+    policies = request.files or request.staged
+    if not (policies or request.clusters or request.fields or request.removed):
+        options = "-f, --staged, --clusters, --set-cluster or --remove-cluster"
+        msg = f"plan: say what would be otherwise: {options}"
+        raise Misconfigured(msg)
+    return replace(request, form=arguments.output, every=arguments.all)
+
+
+def edited(arguments: argparse.Namespace) -> Request:
+    """Return what would be otherwise, perhaps nothing, and than what. Raises Misconfigured."""
     request = Request(
         files=tuple(arguments.filename),
         instead=arguments.instead,
@@ -113,20 +144,14 @@ def requested(arguments: argparse.Namespace) -> Request:
         removed=tuple(arguments.remove_cluster),
         exported=arguments.exported,
         cluster_scoped=frozenset(arguments.cluster_scoped),
-        form=arguments.output,
-        every=arguments.all,
     )
-    _check(request)
+    check(request)
     return request
 
 
-def _check(request: Request) -> None:
-    policies = request.files or request.staged
-    if not (policies or request.clusters or request.fields or request.removed):
-        options = "-f, --staged, --clusters, --set-cluster or --remove-cluster"
-        msg = f"plan: say what would be otherwise: {options}"
-        raise Misconfigured(msg)
-    if request.instead and not policies:
+def check(request: Request) -> None:
+    """Make sure that options go together. Raises Misconfigured."""
+    if request.instead and not (request.files or request.staged):
         msg = "--instead: goes with -f or --staged"
         raise Misconfigured(msg)
     if request.cluster_scoped and request.exported is None:

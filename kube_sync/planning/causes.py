@@ -7,6 +7,7 @@ applies on one side only is responsible; where both sides apply the same, the da
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -18,7 +19,8 @@ from kube_sync.planning.effects import Effect
 from kube_sync.planning.together import both
 from kube_sync.survey.progress import Progress
 
-MOST: Final = 6  # ways that are asked about: half a second each in a fleet of 100 clusters
+# Ways that are asked about: half a second each in a fleet of 100 clusters. No more than may wait.
+MOST: Final = 6
 RULES: Final = 5  # of one way
 
 Way = tuple[str, tuple[str, ...], tuple[str, ...], str]
@@ -55,15 +57,21 @@ async def causes(
     common = sorted(ways, key=lambda w: -len(ways[w]))[:MOST]
     asked = [(Explaining(side.opa, decision), side, _modules(side)) for side in (now, then)]
     found: dict[Way, Sequence[Cause]] = {}
-    for number, one in enumerate(common, 1):
-        progress.reached(f"asking for the rules of {number} of {len(common)} ways …")
+
+    async def ask(one: Way) -> None:
         key = (ways[one][0].resource, ways[one][0].key)
         is_now, is_then = (
             explaining.explain(side.asked(key), modules) for explaining, side, modules in asked
         )
         before, later = await both(is_now, is_then)
+        progress.reached(f"found the rules of {len(found)} of {len(common)} ways …")
         if before.failure is None and later.failure is None:
             found[one] = responsible(before.rules, later.rules, names)
+
+    # OPA is asked about one after the other, and explains the next one while this one is read.
+    async with asyncio.TaskGroup() as group:
+        for one in common:
+            group.create_task(ask(one))
     return found
 
 

@@ -12,40 +12,33 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.scratch import Modules, ScratchOpa, file_of
+from kube_sync.opa.scratch import ScratchOpa, file_of
 from kube_sync.planning import sources
+from kube_sync.planning.alike import Effects
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.broken import Broken
-from kube_sync.planning.candidatefiles import clusters_of, read_candidates
-from kube_sync.planning.candidates import Candidates, Wanted, put
 from kube_sync.planning.causes import causes
-from kube_sync.planning.deciding import Decided, World, deciding, generated
-from kube_sync.planning.effects import Effect, effect
-from kube_sync.planning.facts import Facts, applied
+from kube_sync.planning.deciding import Decided, World, deciding
+from kube_sync.planning.effects import Effect
 from kube_sync.planning.forecast import Forecast, forecast, tightening, workload
 from kube_sync.planning.outcome import Plan, identity
-from kube_sync.planning.policies import Chooser, Policies
 from kube_sync.planning.report import as_json, as_markdown, as_table
-from kube_sync.planning.snapshot import Snapshot, currents, policies_of, projected
+from kube_sync.planning.sharing import Sharing
+from kube_sync.planning.snapshot import Snapshot, currents
 from kube_sync.planning.together import both
+from kube_sync.planning.worlds import CLUSTERS, worlds
 from kube_sync.policykinds.printing import Answer
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.plan import Current
-from kube_sync.replicator.policies.builtin import built_in, packages
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.reading import Reading
+from kube_sync.replicator.extent import Need
 from kube_sync.safety import Fleet, Placements, limits_of, read_history
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
-
-CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
 
 Say = Callable[[str], None]
 _Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
@@ -98,45 +91,30 @@ async def _planned(
     progress: Progress,
     now: float,
 ) -> Plan:
-    facts = _facts(request, snapshot)
+    found = await worlds(request, settings, snapshot, scratch, progress)
     clusters = snapshot.objects.get(CLUSTERS, {})
-    then_clusters = applied(facts, clusters) if facts else clusters
-    before, wanted, after = await _policies(request, settings, snapshot, scratch, progress)
-    bodies = projected(settings, snapshot)
-    moved = snapshot.with_objects(CLUSTERS, then_clusters) if facts else snapshot
-    then_bodies = projected(settings, moved) if facts else bodies
-    always = {**generated(settings), **built_in(settings)}
-    worlds = (
-        World("now", {**before.modules, **always}, bodies),
-        World("then", {**after.modules, **always}, then_bodies),
-    )
-
-    async def places() -> Mapping[str, Collection]:
-        return snapshot.places
-
-    # One for both: where the policies are the same they are analysed once.
-    reading = Reading(scratch, settings.placement.path, places)
-    with progress.during("finding out what the policies read"):
-        reads = {world.name: (await reading.need(world.modules)).reads for world in worlds}
+    sharing = Sharing(settings.placement.resources)
     async with AsyncExitStack() as stack:
 
         async def enter(world: World) -> Decided:
-            context = deciding(world, reads[world.name], scratch, settings, progress)
+            need = Need(found.reads[world.name], snapshot.places)
+            groups = sharing.groups(world.bodies, need)
+            context = deciding(world, need, groups, scratch, settings, progress)
             return await stack.enter_async_context(context)
 
-        is_now, then = await both(enter(worlds[0]), enter(worlds[1]))
+        is_now, then = await both(enter(found.now), enter(found.then))
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         effects = _effects(settings, has, is_now, then)
-        fleet = _fleet(settings, len(clusters), len(then_clusters))
-        names = {file_of(i): name for i, name in wanted.names.items()} if wanted else {}
+        fleet = _fleet(settings, len(clusters), len(found.clusters))
+        names = {file_of(i): name for i, name in found.names.items()}
         path = settings.placement.path
         # The one waits for OPA, the other calculates.
         why, (going, notes) = await both(
             causes(effects, is_now, then, path, names, progress),
             _forecast(settings, effects, has, then, fleet, now),
         )
-    number = sum(len(found) for found in has.values())
-    notes = [*snapshot.notes, *before.notes, *notes, *_cautions(settings, is_now, then)]
+    number = sum(map(len, has.values()))
+    notes = [*found.notes, *notes, *_cautions(settings, is_now, then)]
     return Plan(number, then.classes, effects, why, going, tuple(notes))
 
 
@@ -159,58 +137,14 @@ def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
         yield "the topology (replicate.topology) is not part of the plan"
 
 
-def _facts(request: Request, snapshot: Snapshot) -> Facts:
-    facts = Facts((), request.fields, request.removed)
-    if not request.clusters and not facts:
-        return facts
-    if CLUSTERS not in snapshot.places:
-        msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
-        raise Broken([msg])
-    namespaced = snapshot.places[CLUSTERS].namespaced
-    return replace(facts, brought=clusters_of(request.clusters, namespaced=namespaced))
-
-
-async def _policies(
-    request: Request,
-    settings: Settings,
-    snapshot: Snapshot,
-    scratch: ScratchOpa,
-    progress: Progress,
-) -> tuple[Policies, Wanted | None, Policies]:
-    known = await policies_of(snapshot.configmaps, settings.policies)
-    modules: dict[ObjectKey, Modules] = {key: policy.modules for key, policy in known.items()}
-    candidates = Candidates()
-    if request.files or request.staged:
-        staged = snapshot.configmaps if request.staged else ()
-        candidates = await read_candidates(
-            request.files, staged, settings.policies, instead=request.instead
-        )
-    builtin = built_in(settings)
-    allow = settings.policies.allow
-    guard = Guard(
-        [(settings.replicate.root, resource.name) for resource in settings.replicate.resources],
-        frozenset(allow.packages),
-        frozenset(allow.builtins),
-        builtin=packages(builtin),
-    )
-    born = {key: policy.born for key, policy in known.items()}
-    chooser = Chooser(scratch, guard, {**generated(settings), **builtin}, born)
-    with progress.during("compiling the policies"):
-        before, choice = await chooser.as_is(modules)
-        if not candidates:
-            return before, None, before
-        wanted = put(candidates, modules)
-        return before, wanted, await chooser.tried(wanted, choice)
-
-
 def _targets(settings: Settings) -> list[str]:
     return [resource.name for resource in settings.targets()]
 
 
 def _effects(settings: Settings, has: _Currents, now: Decided, then: Decided) -> list[Effect]:
-    placements = Placements(settings.remediate.guard.placements)
+    effects = Effects(Placements(settings.remediate.guard.placements))
     found = (
-        effect(name, key, current, now.outcomes[name, key], then.outcomes[name, key], placements)
+        effects.of(name, key, current, now.outcomes[name, key], then.outcomes[name, key])
         for name, objects in has.items()
         for key, current in objects.items()
     )

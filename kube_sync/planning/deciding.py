@@ -1,8 +1,7 @@
 """Decisions over a snapshot, made by an OPA of its own that lives as long as somebody asks it.
 
-Keeps true: the question is the one that the replicator asks, by the same generated module; objects
-that agree in all that the policies read are decided once, where policies read nothing that changes
-by itself. Every object has an outcome in the end.
+Keeps true: the question is the one that the replicator asks, by the same generated module. Objects
+of one group (`sharing`) are decided once; every object has an outcome in the end.
 """
 
 from __future__ import annotations
@@ -16,23 +15,21 @@ from typing import Any, Protocol
 import msgspec
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
 from kube_sync.decisions.requested import as_asked
-from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import Modules
 from kube_sync.planning.broken import Broken
+from kube_sync.planning.sharing import Bodies, Group, needed
 from kube_sync.planning.snapshot import EPOCH, document
-from kube_sync.replicator.classes import classifier
+from kube_sync.replicator.extent import Need
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
 _PART = 200  # classes between two signs of life
 
 Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
-Bodies = Mapping[str, Mapping[ObjectKey, bytes]]
 
 
 class Scratch(Protocol):
@@ -81,31 +78,27 @@ def generated(settings: Settings) -> dict[str, str]:
 
 @asynccontextmanager
 async def deciding(
-    world: World, reads: Reads, scratch: Scratch, settings: Settings, progress: Progress
+    world: World,
+    need: Need,
+    groups: Mapping[str, Sequence[Group]],
+    scratch: Scratch,
+    settings: Settings,
+    progress: Progress,
 ) -> AsyncGenerator[Decided]:
-    """Yield all decisions of a world, whose policies read this. Raises SyncError."""
-    classify = classifier(reads.input.paths) if shares(reads) else None
-    data = document(settings.replicate.root, world.bodies)
+    """Yield all decisions of a world, whose policies need this, one for each group.
+
+    Raises SyncError.
+    """
+    replicate = settings.replicate
+    chosen = {resource.name for resource in replicate.resources if resource.paths is not None}
+    data = document(replicate.root, needed(world.bodies, need, groups, chosen))
     async with scratch.serving(world.modules, data) as opa:
         evaluator = Evaluator(opa, EPOCH)
-        outcomes, classes = dict[Key, Outcome](), 0
-        for name in settings.placement.resources:
-            groups = grouped(world.bodies.get(name, {}), classify)
-            classes += len(groups)
-            outcomes |= await _decided(world, name, groups, evaluator, progress)
-        yield Decided(world, opa, outcomes, classes, _alone(reads))
-
-
-def grouped(
-    bodies: Mapping[ObjectKey, bytes], classify: Classify | None
-) -> list[Sequence[ObjectKey]]:
-    """Return the objects in classes; without a way to tell, each is one by itself."""
-    if classify is None:
-        return [(key,) for key in bodies]
-    found: dict[bytes | ObjectKey, list[ObjectKey]] = {}
-    for key, body in bodies.items():
-        found.setdefault(_class(classify, body) or key, []).append(key)
-    return [*found.values()]
+        outcomes = dict[Key, Outcome]()
+        for name, shared in groups.items():
+            outcomes |= await _decided(world, name, shared, evaluator, progress)
+        classes = sum(map(len, groups.values()))
+        yield Decided(world, opa, outcomes, classes, _alone(need.reads))
 
 
 def _alone(reads: Reads) -> str | None:
@@ -116,17 +109,10 @@ def _alone(reads: Reads) -> str | None:
     return "the policies read all of each" if () in reads.input.paths else None
 
 
-def _class(classify: Classify, body: bytes) -> bytes | None:
-    try:
-        return classify(body)
-    except NO_JSON:
-        return None
-
-
 async def _decided(
     world: World,
     name: str,
-    groups: Sequence[Sequence[ObjectKey]],
+    groups: Sequence[Group],
     evaluator: Evaluator,
     progress: Progress,
 ) -> dict[Key, Outcome]:

@@ -6,7 +6,7 @@ cluster or a file, makes no difference to what is made of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -19,7 +19,7 @@ from kube_sync.kube.policymaps import PolicyMap, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
-from kube_sync.replicator.projection import Project, keeping, project
+from kube_sync.replicator.projection import keeping, project
 from kube_sync.settings import Policies, Resource, Settings
 
 Objects = Mapping[ObjectKey, Item]
@@ -62,15 +62,36 @@ async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
     return dict(store.items())
 
 
-def projected(settings: Settings, snapshot: Snapshot) -> dict[str, dict[ObjectKey, bytes]]:
-    """Return all objects as OPA would get them. Raises Terminal, naming one that is none."""
-    return {
-        resource.name: {
-            key: _projected(_projection(resource), item, resource.name)
-            for key, item in snapshot.objects.get(resource.name, {}).items()
-        }
-        for resource in settings.replicate.resources
-    }
+def projected(
+    settings: Settings, snapshot: Snapshot, *, only: str | None = None
+) -> dict[str, dict[ObjectKey, bytes]]:
+    """Return all objects as OPA would get them, `only` those of one collection where it is named.
+
+    Raises Terminal, naming one that is none.
+    """
+    found: dict[str, dict[ObjectKey, bytes]] = {}
+    for resource in settings.replicate.resources:
+        if only not in (None, resource.name):
+            continue
+        reduce = reducing(resource)
+        objects = snapshot.objects.get(resource.name, {})
+        found[resource.name] = {key: reduce(item) for key, item in objects.items()}
+    return found
+
+
+def reducing(resource: Resource) -> Callable[[Item], bytes]:
+    """Return what reduces objects to what OPA would get; it raises Terminal, naming one."""
+    # What policies find out by themselves to read (`auto`) decides the same as all of it.
+    projection = project if resource.paths is None else keeping(resource.paths)
+
+    def reduced(item: Item) -> bytes:
+        try:
+            return projection(item.body)
+        except (*NO_JSON, KeyError) as error:
+            msg = f"{resource.name} {item.key}: not a Kubernetes object: {error}"
+            raise Terminal(msg) from error
+
+    return reduced
 
 
 def document(root: str, bodies: Mapping[str, Mapping[ObjectKey, bytes]]) -> bytes:
@@ -89,19 +110,6 @@ def _collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:
         if isinstance(inside, dict):
             inside[key.name] = msgspec.Raw(body)
     return found
-
-
-def _projection(resource: Resource) -> Project:
-    # What policies find out by themselves to read (`auto`) decides the same as all of it.
-    return project if resource.paths is None else keeping(resource.paths)
-
-
-def _projected(projection: Project, item: Item, name: str) -> bytes:
-    try:
-        return projection(item.body)
-    except (*NO_JSON, KeyError) as error:
-        msg = f"{name} {item.key}: not a Kubernetes object: {error}"
-        raise Terminal(msg) from error
 
 
 def _selected(item: Item, selector: str | None) -> bool:

@@ -173,6 +173,19 @@ async def test_answer_that_conflicts_with_another_policy_fails_its_workloads_alo
     assert "candidates/new.rego:3" in workload["reason"]
 
 
+async def test_policy_that_counts_workloads_counts_those_that_share_a_decision(
+    fleet: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "crowd.rego"
+    zones = "_zone(one.metadata.annotations) == _zone(input.metadata.annotations)"
+    crowd = f"[one | some one in data.kubernetes.replicasets.shop; {zones}]"
+    head = "package io.k8s.federation.admission\n\n"
+    file.write_text(f'{head}errors contains "crowded" if count({crowd}) > 1\n')
+    answer, document = await planned(asking(fleet, files=(str(file),)))
+    assert ways(document) == {name: ("refused", ["c1", "c2"]) for name in ("web", "shop")}
+    assert (answer.status, document["summary"]["classes"]) == (3, 2)
+
+
 async def test_policy_that_does_not_compile_today_is_noted_and_left_out(tmp_path: Path) -> None:
     also = policy(BROKEN, name="broken")
     fleet = write(tmp_path / "fleet.jsonl", policy(), also, *FLEET, *WORKLOADS)

@@ -16,11 +16,23 @@ import pytest
 
 from kube_sync.decisions.records import DecisionRecord, Record, StatusRecord
 from kube_sync.decisions.streamclient import stream_client
+from kube_sync.reasoning import command as why
+from kube_sync.reasoning.arguments import Question
 from kube_sync.safety import HISTORY
-from kube_sync.settings import Decisions
+from kube_sync.settings import Decisions, Kubernetes, Opa, Settings
 from tools.demo.components import Components, start_components
-from tools.demo.fleet import FLEET, LEVEL, POLICIES, PREFERENCES, cluster, namespace, replica_set
+from tools.demo.fleet import (
+    FLEET,
+    LEVEL,
+    PCI,
+    POLICIES,
+    PREFERENCES,
+    cluster,
+    namespace,
+    replica_set,
+)
 from tools.demo.webhook import register_webhook
+from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
 from tools.servers.http import Answer, get, request
 from tools.servers.running import Launcher
@@ -34,6 +46,19 @@ package io.k8s.federation.admission
 annotations["federation.kubernetes.io/replica-set-preferences"] := {
 	"clusters": {name: {"weight": 1} | some name, _ in data.kubernetes.clusters.fleet},
 } if input.kind == "ReplicaSet"
+"""
+
+LEVELLED = f"""
+package io.k8s.federation.admission
+
+annotations["federation.kubernetes.io/replica-set-preferences"] := {{
+	"clusters": {{name: {{"weight": 1}} |
+		some name, cluster in data.kubernetes.clusters.fleet
+		_level(cluster.metadata.labels, "{LEVEL}") >= _level(input.metadata.annotations, "{PCI}")
+	}},
+}} if input.kind == "ReplicaSet"
+
+_level(texts, key) := to_number(object.get(texts, key, "0"))
 """
 
 
@@ -297,6 +322,34 @@ async def test_cluster_that_joins_and_leaves_moves_annotations_and_touches_nothi
     assert after["metadata"]["annotations"].pop(HISTORY)
     after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
     assert after == before
+
+
+async def test_change_that_why_not_finds_turns_the_decision_once_it_is_made(pair: Pair) -> None:
+    """What was found in a scratch OPA, made where it is real: by hand, in the API server."""
+    pair.policy("placement", one=LEVELLED)
+    await eventually(lambda: pair.status("placement"), {"status": "ok"})
+    name = fresh()
+    pair.apply(cluster("low", "europe-west1", "1"))
+    pair.apply(replica_set(name, pci="2"))
+    assert pair.placement(name) == ["east", "west"]
+    settings = Settings(
+        opa=Opa(binary=str(ensure_binary("opa"))),
+        kubernetes=Kubernetes(kubeconfig=str(pair.stack.kubeconfigs["admin"])),
+    )
+    question = Question(f"replicaset/{name}", "shop", "low", form="json")
+    found = json.loads((await why.run(question, settings, print)).text)
+    turn = found["search"]["found"][0]
+    assert (turn["of"], turn["path"], turn["after"]) == (
+        "cluster",
+        ["metadata", "labels", LEVEL],
+        "2",
+    )
+    pair.stack.kubectl(
+        "label", "clusterprofile", "low", f"--namespace={FLEET}", "--overwrite", f"{LEVEL}=2"
+    )
+    await eventually(lambda: pair.placement(name), turn["decided"])
+    pair.stack.kubectl("delete", "clusterprofile", "low", f"--namespace={FLEET}")
+    await eventually(lambda: pair.placement(name), ["east", "west"])
 
 
 async def test_decision_that_changes_nothing_writes_nothing(pair: Pair) -> None:

@@ -66,6 +66,8 @@ def test_help_tells_what_the_commands_do_and_where_the_configuration_is(
         "decisions",
         "analyze",
         "plan",
+        "why",
+        "what-if",
         "export",
         "scheduling",
         "metadata",

@@ -22,11 +22,13 @@ from tools.demo.fleet import (
     policy_map,
     replica_set,
 )
+from tools.demo.foresight import a_dangerous_edit_is_planned, a_workload_is_explained
 from tools.demo.narrator import Narrator
 from tools.demo.world import ADMITTED, Placement, World
 
 _BOTH_EU = ("gce-europe-west1", "gce-europe-west2")
 _ANYWHERE = tuple(sorted(CLUSTERS))
+_EDITED = POLICY.read_text(encoding="utf-8").replace('"rebalance": true', '"rebalance": false')
 
 Placements = dict[str, Placement | None]
 
@@ -42,6 +44,8 @@ def tell(world: World, narrator: Narrator) -> None:
     a_cluster_loses_its_level(world, narrator)
     half_of_the_fleet_vanishes(world, narrator)
     the_policy_is_edited(world, narrator)
+    a_workload_is_explained(world, narrator)
+    a_dangerous_edit_is_planned(world, narrator, _EDITED)
     a_broken_policy_is_stored(world, narrator)
     opa_is_killed(world, narrator)
 
@@ -137,7 +141,7 @@ def a_cluster_loses_its_level(world: World, narrator: Narrator) -> None:
             before | {"nginx-eu": ("gce-europe-west1",)},
             world.placements,
         )
-        changed = _changed(world, versions)
+        changed = world.written_since(versions)
         narrator.see("the ReplicaSets that were written to", ["nginx-eu"], lambda: changed)
 
 
@@ -161,15 +165,13 @@ def half_of_the_fleet_vanishes(world: World, narrator: Narrator) -> None:
             world.opa_equals_api_server,
         )
         nobody: list[str] = []
-        narrator.see("who was written to", nobody, lambda: _changed(world, versions))
+        narrator.see("who was written to", nobody, lambda: world.written_since(versions))
 
 
 def the_policy_is_edited(world: World, narrator: Narrator) -> None:
     """A new version of the policy is in force for everything, old and new."""
     with narrator.step("The policy is edited (no rebalancing any more) and all follow"):
-        source = POLICY.read_text(encoding="utf-8")
-        edited = source.replace('"rebalance": true', '"rebalance": false')
-        world.store(policy_map(edited))
+        world.store(policy_map(_EDITED))
         names = ("nginx-anywhere", "nginx-early", "nginx-eu", "nginx-pci")
         narrator.see("rebalance", dict.fromkeys(names, False), world.preferences)
 
@@ -180,11 +182,8 @@ def a_broken_policy_is_stored(world: World, narrator: Narrator) -> None:
         "A broken policy is stored: its author reads why, the last good one decides"
     ):
         before = world.placements()
-        source = POLICY.read_text(encoding="utf-8").replace(
-            '"rebalance": true', '"rebalance": false'
-        )
-        world.store(policy_map(source + "\nannotations[oops := 1\n"))
-        row = source.count("\n") + 2
+        world.store(policy_map(_EDITED + "\nannotations[oops := 1\n"))
+        row = _EDITED.count("\n") + 2
         expected: object = ("error", f"{POLICIES}/placement/placement.rego", row)
         narrator.see(
             "what its author reads on it: status, file, row",
@@ -194,7 +193,7 @@ def a_broken_policy_is_stored(world: World, narrator: Narrator) -> None:
         said = world.store(replica_set("nginx-late", eu=True))
         narrator.see("the answer to a create meanwhile", ADMITTED, lambda: said)
         narrator.see("where they are to run", before | {"nginx-late": _BOTH_EU}, world.placements)
-        world.store(policy_map(source))
+        world.store(policy_map(_EDITED))
         narrator.see("after it is mended", {"status": "ok"}, world.policy_status)
 
 
@@ -223,10 +222,6 @@ def opa_is_killed(world: World, narrator: Narrator) -> None:
         narrator.see(
             "where they are to run", before | {"nginx-unlucky": _ANYWHERE}, world.placements
         )
-
-
-def _changed(world: World, versions: dict[str, str]) -> list[str]:
-    return sorted(name for name, version in world.versions().items() if versions[name] != version)
 
 
 def _stored(world: World, name: str) -> str:

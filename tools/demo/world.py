@@ -7,10 +7,15 @@ times told are those of the system and not of kubectl.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, SHOP, Manifest
+from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
+from tools.servers.files import write_file
 from tools.servers.http import request
 from tools.servers.stack import RunningStack
 
@@ -24,6 +29,7 @@ _REGISTRATION = (
 )
 
 ADMITTED = "admitted"
+_PROGRAM = Path(sys.executable).with_name("kube-sync")
 
 Placement = tuple[str, ...]
 
@@ -80,6 +86,11 @@ class World:
             for item in self._kube(_REPLICA_SETS)["items"]
         }
 
+    def written_since(self, versions: dict[str, str]) -> list[str]:
+        """Return which ReplicaSets have another resourceVersion than they had."""
+        now = self.versions()
+        return sorted(name for name, version in now.items() if versions[name] != version)
+
     def policy_status(self) -> Any:
         """Return what the policy's author reads on the ConfigMap, None while nothing is there."""
         found = self._kube(f"/api/v1/namespaces/{POLICIES}/configmaps/placement")
@@ -134,9 +145,36 @@ class World:
 
     def opa_policies(self) -> int:
         """Return how many of the shop's policy modules OPA holds."""
-        body = self._ask_opa("/v1/policies")
         # Below the bundle's name if they came as a bundle.
-        return sum(f"{POLICIES}/" in policy["id"] for policy in body.get("result", []))
+        return sum(f"{POLICIES}/" in policy_id for policy_id in self.modules())
+
+    def modules(self) -> dict[str, str]:
+        """Return the sources of all modules that OPA holds, by id."""
+        found = self._ask_opa("/v1/policies").get("result", [])
+        return {policy["id"]: policy["raw"] for policy in found}
+
+    def file(self, name: str, manifest: Manifest) -> str:
+        """Write a file beside the stack, where commands run; returns its name."""
+        write_file(self.stack.folder / name, json.dumps(manifest, indent=2).encode())
+        return name
+
+    def kube_sync(self, *arguments: str) -> tuple[int, str]:
+        """Run a command as an administrator does; returns its exit status and what it prints."""
+        ran = subprocess.run(
+            [_PROGRAM, *arguments],
+            cwd=self.stack.folder,
+            env={
+                "HOME": str(self.stack.folder),
+                "COLUMNS": "100",
+                "KUBE_SYNC_KUBERNETES_KUBECONFIG": str(self.stack.kubeconfigs["admin"]),
+                "KUBE_SYNC_OPA_BINARY": str(ensure_binary("opa")),
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return ran.returncode, ran.stdout or ran.stderr
 
     def _objects(self, path: str) -> dict[str, Any]:
         # One by one, as a LIST leaves kinds out: this must not share the replicator's way.

@@ -1,0 +1,121 @@
+"""The two sides of a comparison: policies and objects as they are, and with what was asked for.
+
+Keeps true: both are made from one snapshot, and a side that nothing was asked of is the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kube_sync.analysis.analyzer import Collection
+from kube_sync.analysis.reads import Reads
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import Modules, ScratchOpa
+from kube_sync.planning.arguments import Request
+from kube_sync.planning.broken import Broken
+from kube_sync.planning.candidatefiles import clusters_of, read_candidates
+from kube_sync.planning.candidates import Candidates, Wanted, put
+from kube_sync.planning.deciding import World, generated
+from kube_sync.planning.facts import Facts, applied
+from kube_sync.planning.policies import Chooser, Policies
+from kube_sync.planning.snapshot import Objects, Snapshot, policies_of, projected
+from kube_sync.replicator.policies.builtin import built_in, packages
+from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.reading import Reading
+from kube_sync.settings import Settings
+from kube_sync.survey.progress import Progress
+
+CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
+
+
+@dataclass(frozen=True, slots=True)
+class Worlds:
+    """Both sides, what the policies of each read, and what candidates are called."""
+
+    now: World
+    then: World
+    reads: Mapping[str, Reads]  # by the name of the side
+    names: Mapping[str, str]  # a candidate's file, by the id of its module
+    snapshot: Snapshot  # with the candidate facts
+    notes: tuple[str, ...] = ()
+
+    @property
+    def clusters(self) -> Objects:
+        """The fleet as it would be."""
+        return self.snapshot.objects.get(CLUSTERS, {})
+
+
+async def worlds(
+    request: Request,
+    settings: Settings,
+    snapshot: Snapshot,
+    scratch: ScratchOpa,
+    progress: Progress,
+) -> Worlds:
+    """Return what is to be compared. Raises Broken, SyncError."""
+    facts = _facts(request, snapshot)
+    before, wanted, after = await _policies(request, settings, snapshot, scratch, progress)
+    bodies = projected(settings, snapshot)
+    moved = snapshot
+    if facts:
+        moved = snapshot.with_objects(CLUSTERS, applied(facts, snapshot.objects[CLUSTERS]))
+    # The other collections are the very same, so that their classes are too.
+    then_bodies = {**bodies, **projected(settings, moved, only=CLUSTERS)} if facts else bodies
+    always = {**generated(settings), **built_in(settings)}
+    now = World("now", {**before.modules, **always}, bodies)
+    then = World("then", {**after.modules, **always}, then_bodies)
+
+    async def places() -> Mapping[str, Collection]:
+        return snapshot.places
+
+    # One for both: where the policies are the same they are analysed once.
+    reading = Reading(scratch, settings.placement.path, places)
+    with progress.during("finding out what the policies read"):
+        reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
+    names = wanted.names if wanted else {}
+    return Worlds(now, then, reads, names, moved, (*snapshot.notes, *before.notes))
+
+
+def _facts(request: Request, snapshot: Snapshot) -> Facts:
+    facts = Facts((), request.fields, request.removed)
+    if not request.clusters and not facts:
+        return facts
+    if CLUSTERS not in snapshot.places:
+        msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
+        raise Broken([msg])
+    namespaced = snapshot.places[CLUSTERS].namespaced
+    return replace(facts, brought=clusters_of(request.clusters, namespaced=namespaced))
+
+
+async def _policies(
+    request: Request,
+    settings: Settings,
+    snapshot: Snapshot,
+    scratch: ScratchOpa,
+    progress: Progress,
+) -> tuple[Policies, Wanted | None, Policies]:
+    known = await policies_of(snapshot.configmaps, settings.policies)
+    modules: dict[ObjectKey, Modules] = {key: policy.modules for key, policy in known.items()}
+    candidates = Candidates()
+    if request.files or request.staged:
+        staged = snapshot.configmaps if request.staged else ()
+        candidates = await read_candidates(
+            request.files, staged, settings.policies, instead=request.instead
+        )
+    builtin = built_in(settings)
+    allow = settings.policies.allow
+    guard = Guard(
+        [(settings.replicate.root, resource.name) for resource in settings.replicate.resources],
+        frozenset(allow.packages),
+        frozenset(allow.builtins),
+        builtin=packages(builtin),
+    )
+    born = {key: policy.born for key, policy in known.items()}
+    chooser = Chooser(scratch, guard, {**generated(settings), **builtin}, born)
+    with progress.during("compiling the policies"):
+        before, choice = await chooser.as_is(modules)
+        if not candidates:
+            return before, None, before
+        wanted = put(candidates, modules)
+        return before, wanted, await chooser.tried(wanted, choice)

@@ -1,0 +1,216 @@
+"""An answer as text for a terminal, and as JSON.
+
+Keeps true: nothing that is told is left out of the JSON; of the text what is left out is counted.
+Nothing in a text can move a terminal's cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.reasoning.answer import Against, Standing, Told
+from kube_sync.reasoning.change import as_option
+from kube_sync.reasoning.search import Search, Turn
+
+_RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
+_GAP: Final = "  "
+NOTHING: Final = "no rule was found that speaks of this cluster on its own"
+
+
+def as_text(told: Told, width: int) -> str:
+    """Return it for people whose terminal has so many columns."""
+    asked = [_short(_standings(told), width), _search(told)]
+    why = [_short(_rules(told), width), _short(_inputs(told), width)]
+    # Whoever asks about one cluster wants to read of it first.
+    blocks = [_short(_decision(told), width), *([*asked, *why] if told.search else [*why, *asked])]
+    blocks.append(f"note: {note}" for note in told.notes)
+    texts = ("\n".join(map(_plain, block)) for block in blocks)
+    return "\n\n".join(text for text in texts if text)
+
+
+def as_json(told: Told) -> str:
+    """Return all of it for programs."""
+    whole = {
+        "v": 1,
+        "object": {
+            "resource": told.resource,
+            "namespace": told.key.namespace,
+            "name": told.key.name,
+        },
+        "decision": told.outcome.decision,
+        "failure": told.outcome.failure,
+        "decided": told.decided,
+        "has": told.has,
+        "pending": told.pending,
+        "rules": told.rules,
+        "rules_failure": told.rules_failure,
+        "inputs": told.inputs,
+        "inputs_failure": told.inputs_failure,
+        "clusters": [_standing(standing) for standing in told.standings],
+        "compared": told.compared,
+        "search": None if told.search is None else _searched(told, told.search),
+        "notes": told.notes,
+    }
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
+
+
+def _decision(told: Told) -> Iterator[str]:
+    yield f"{told.resource} {told.key}"
+    decision = told.outcome.decision
+    if told.outcome.failure is not None:
+        yield f"  failed   {_first_line(told.outcome.failure)}"
+    elif decision is None:
+        yield "  decided  nothing"
+    elif decision.errors:
+        yield from (f"  refused  {_first_line(error)}" for error in decision.errors)
+    else:
+        yield f"  decided  {_names(told.decided)}"
+        yield from (f"           label {k}: {v}" for k, v in decision.labels.items())
+    yield f"  has      {_names(told.has)}"
+    yield f"  so       {told.pending or 'it is as decided'}"
+
+
+def _rules(told: Told) -> Iterator[str]:
+    if told.rules_failure is not None:
+        yield f"rules: {told.rules_failure}"
+        return
+    applied = [rule for rule in told.rules if rule.applied]
+    if applied:
+        yield "rules that made it"
+        yield from (f"  {r.file}:{r.row}{_GAP}{r.text or r.name}" for r in applied[:_RULES])
+        yield from _more(applied, _RULES, "rules")
+
+
+def _inputs(told: Told) -> Iterator[str]:
+    if told.inputs_failure is not None:
+        yield f"inputs: {told.inputs_failure}"
+    elif told.inputs:
+        yield "inputs that it read"
+        for read in told.inputs[:_INPUTS]:
+            yield f"  {read.path}{_GAP}{'(absent)' if read.value is None else read.value}"
+        yield from _more(told.inputs, _INPUTS, "inputs")
+
+
+def _standings(told: Told) -> Iterator[str]:
+    if not told.standings:
+        return
+    yield "clusters"
+    wide = max(len(str(s.cluster)) for s in told.standings[:_CLUSTERS])
+    for standing in told.standings[:_CLUSTERS]:
+        said = "; ".join(
+            filter(None, ["chosen" if standing.chosen else "not chosen", standing.said])
+        )
+        yield f"  {str(standing.cluster).ljust(wide)}{_GAP}{said}"
+        for against in standing.against[:_AGAINST]:
+            yield from (f"    {line}" for line in _against(against))
+        yield from (f"    {line}" for line in _more(standing.against, _AGAINST, "reasons"))
+        if not (standing.chosen or standing.said or standing.against):
+            yield f"    {NOTHING}"
+    yield from _more(told.standings, _CLUSTERS, "clusters")
+    if told.compared:
+        yield f"  ({told.compared})"
+
+
+def _against(against: Against) -> Iterator[str]:
+    verb = "holds" if against.holds else "does not hold"
+    yield f"{against.file}:{against.row}"
+    yield f"  {verb}: {_one_line(against.text)}"
+    # What is made of a whole object says more than the object.
+    plain = [seen for seen in against.saw if not (seen.value or "").startswith("{")]
+    for seen in plain or against.saw:
+        is_there = "is not there" if seen.value is None else f"is {seen.value}"
+        yield f"    {_one_line(seen.term)} {is_there}"
+
+
+def _search(told: Told) -> Iterator[str]:
+    if told.search is None:
+        return
+    (standing,) = told.standings
+    cluster, found = standing.cluster, told.search.found
+    if not found:
+        yield f"no single change that was tried puts it on {cluster.name} ({_tried(told.search)})"
+        return
+    yield f"smallest change that puts it on {cluster.name} ({_tried(told.search)}, evaluated anew)"
+    for number, turn in enumerate(found):
+        if number == 1:
+            yield "others that do"
+        yield f"  {_whose(told, standing, turn)}"
+        yield f"    {turn.change}"
+        yield from (f"    {line}" for line in _effect(standing, turn))
+
+
+def _effect(standing: Standing, turn: Turn) -> Iterator[str]:
+    yield f"then decided: {_names(turn.decided)}"
+    if (option := _option(standing, turn)) is not None:
+        yield f"what else it moves: kube-sync what-if {option}"
+
+
+def _option(standing: Standing, turn: Turn) -> str | None:
+    of_cluster = turn.change.of == "cluster"
+    return as_option(turn.change, standing.cluster.name) if of_cluster else None
+
+
+def _whose(told: Told, standing: Standing, turn: Turn) -> str:
+    if turn.change.of == "cluster":
+        return f"cluster {standing.cluster}"
+    return f"{told.resource} {told.key}"
+
+
+def _tried(search: Search) -> str:
+    tried = f"{search.tried} changes tried"
+    left = search.possible - search.tried
+    return f"{tried}, {left} more are beyond --tries" if left else f"{tried}, all there are"
+
+
+def _searched(told: Told, search: Search) -> dict[str, Any]:
+    (standing,) = told.standings
+    return {
+        "tried": search.tried,
+        "possible": search.possible,
+        "found": [
+            {
+                **turn.change.document(),
+                "decided": turn.decided,
+                "what_if": _option(standing, turn),
+            }
+            for turn in search.found
+        ],
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    return {
+        "namespace": standing.cluster.namespace,
+        "name": standing.cluster.name,
+        "chosen": standing.chosen,
+        "said": standing.said,
+        "against": standing.against,
+    }
+
+
+def _more(what: Sequence[object], shown: int, name: str) -> Iterable[str]:
+    left = len(what) - shown
+    return [f"  … and {left} more {name} (-o json)"] if left > 0 else []
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) or "no cluster"
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _short(lines: Iterable[str], width: int) -> Iterator[str]:
+    return (line if len(line) <= width else line[: width - 1] + "…" for line in lines)

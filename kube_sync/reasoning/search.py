@@ -1,0 +1,133 @@
+"""The smallest single change that puts an object on a cluster, found by trying.
+
+Keeps true: what is reported was seen to turn the decision, over data that has the change; where
+nothing did, it is told how much was tried, and whether that was all there is to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.analysis.reads import FieldRead, Reads
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.requested import requests
+from kube_sync.kube.collection import Item
+from kube_sync.reasoning.case import Case
+from kube_sync.reasoning.change import ABSENT, Change
+from kube_sync.reasoning.constants import constants
+from kube_sync.reasoning.placed import Reader
+from kube_sync.reasoning.tries import Side, as_number, changes
+from kube_sync.reasoning.trying import Tried, Trying
+from kube_sync.survey.progress import Progress
+
+_SHOWN: Final = 4  # changes at most, each of another spot
+_DOUBTED: Final = 12  # changes that are verified at most
+_OTHERS: Final = 200  # objects whose values are tried
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A change that turns the decision, the object that has it, and what is decided then."""
+
+    change: Change
+    item: Item
+    decided: tuple[str, ...]  # clusters
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What was found: changes that turn the decision, the smallest first, of how many tries."""
+
+    found: tuple[Turn, ...]
+    tried: int
+    possible: int
+
+
+async def search(
+    case: Case, cluster: Item, trees: Mapping[str, Any], limit: int, progress: Progress
+) -> Search:
+    """Return the smallest changes that put the object of a case on a cluster. Raises SyncError.
+
+    `trees` are those of the policies as they were parsed, by id.
+    """
+    reader = Reader.of(case.settings)
+    every = [*changes(_sides(case, cluster, reader), constants(trees))]
+    trying = Trying(case, cluster)
+    tried = await trying.outcomes(every[:limit], progress)
+    name = cluster.key.name
+    turning = [one for one in tried if reader.chooses(one.outcome, name)]
+    turning.sort(key=_size(reader, case.outcome, name))
+    return Search(await _verified(trying, turning, reader, name), len(tried), len(every))
+
+
+async def _verified(
+    trying: Trying, turning: Iterable[Tried], reader: Reader, name: str
+) -> tuple[Turn, ...]:
+    found: dict[object, Turn] = {}
+    for one in islice(turning, _DOUBTED):
+        spot = (one.change.of, one.change.spot)
+        if spot not in found and len(found) < _SHOWN:
+            outcome = await trying.verified(one)
+            if reader.chooses(outcome, name):
+                found[spot] = Turn(one.change, one.item, reader.decided(outcome))
+    return tuple(found.values())
+
+
+def _size(reader: Reader, now: Outcome, name: str) -> Callable[[Tried], tuple[object, ...]]:
+    """Return what orders changes: first those that do nothing else to the placement."""
+    before = set(reader.decided(now))
+
+    def size(tried: Tried) -> tuple[object, ...]:
+        change, after = tried.change, set(reader.decided(tried.outcome))
+        kind = 2 if change.after is ABSENT else 1 if change.before is ABSENT else 0
+        whole = isinstance(change.after, dict | list)
+        return (
+            len(before - after),
+            len(after - before - {name}),
+            change.of != "cluster",
+            whole,
+            kind,
+            _distance(change.before, change.after),
+        )
+
+    return size
+
+
+def _distance(before: object, after: object) -> float:
+    one, other = as_number(before), as_number(after)
+    return abs(one - other) if one is not None and other is not None else 0.0
+
+
+def _sides(case: Case, cluster: Item, reader: Reader) -> list[Side]:
+    fleet, siblings = case.worlds.clusters, case.worlds.snapshot.objects
+    chosen = (key for key in fleet if reader.chooses(case.outcome, key.name))
+    others = dict.fromkeys((*chosen, *fleet))
+    others.pop(cluster.key)
+    body = _body(case.subject.item)
+    decision = case.outcome.decision
+    noted = requests((body.get("metadata") or {}).get("annotations") or {})
+    decided = {*(decision.annotations if decision else ()), *noted}
+    like = [i for k, i in siblings[case.subject.resource.name].items() if k != case.subject.key]
+    return [
+        Side("cluster", _body(cluster), case.fleet.fields, [_body(fleet[k]) for k in others]),
+        Side("object", body, _fields(case.reads, case), _bodies(like), decided),
+    ]
+
+
+def _fields(reads: Reads, case: Case) -> Sequence[FieldRead]:
+    """Return what is read of the object: as what is asked about, and as one of its collection."""
+    collection = reads.resources.get(case.subject.resource.name)
+    return (*reads.input.fields, *(collection.fields if collection else ()))
+
+
+def _bodies(items: Sequence[Item]) -> list[dict[str, Any]]:
+    return [_body(item) for item in items[:_OTHERS]]
+
+
+def _body(item: Item) -> dict[str, Any]:
+    return msgspec.json.decode(item.body, type=dict[str, Any])

@@ -1,0 +1,138 @@
+"""Terms of syntax trees as OPA parsed them: text, variables, and what is worth a look. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+Node = Mapping[str, Any]
+
+CLOSURES: Final = frozenset({"arraycomprehension", "setcomprehension", "objectcomprehension"})
+WILDCARD: Final = "$"  # what OPA calls `_`
+
+_COMPARING: Final = frozenset(
+    {"eq", "equal", "neq", "lt", "lte", "gt", "gte", "startswith", "endswith", "contains"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of a module: where it begins (row and column from 1, as OPA counts) and its text."""
+
+    row: int
+    column: int
+    text: str
+
+
+def title(head: Node) -> str:
+    """Return a rule's name as people write it: `annotations["a/b"]`."""
+    found = ""
+    for part in head.get("ref") or [{"type": "var", "value": head.get("name", "")}]:
+        value = part.get("value")
+        if not found:
+            found = str(value)
+        elif part.get("type") == "string":
+            found += f".{value}" if str(value).isidentifier() else f'["{value}"]'
+        elif part.get("type") == "var":
+            found += f"[{value}]"
+    return found
+
+
+def name_of(head: Node) -> str:
+    """Return the first part of a rule's name."""
+    ref = head.get("ref") or [{"value": head.get("name", "")}]
+    return str(ref[0].get("value"))
+
+
+def operands(terms: object) -> list[Any]:
+    """Return what an expression is about, without its operator."""
+    match terms:
+        case [_, *others]:
+            return others
+        case {"symbols": list(symbols)}:
+            return symbols
+    return [terms]
+
+
+def worth_a_look(terms: Any) -> Iterator[Node]:  # noqa: ANN401 - any JSON
+    """Yield the terms of an expression that are worth a look: references, calls, and operands."""
+    match terms:
+        case {"symbols": [{"value": [_, *_, domain]}]}:
+            yield from _below([domain])
+        case [{"value": [{"value": str(operator)}]}, *others]:
+            if operator in _COMPARING:
+                yield from (one for one in others if one["type"] == "var")
+            yield from _below(others)
+        case _:
+            yield from _below(operands(terms))
+
+
+def _below(terms: Iterable[Any]) -> Iterator[Node]:
+    for term in terms:
+        match term:
+            case {"type": "ref"}:
+                yield term
+            case {"type": "call", "value": [_, *others]}:
+                yield term
+                # What a function is given says less than what it makes of it.
+                yield from _below(others)
+
+
+def variables(node: object) -> Iterator[str]:
+    """Yield the variables of a term in order, without those of closures, operators and `_`."""
+    return (name for name in every_variable(node) if not name.startswith(WILDCARD))
+
+
+def every_variable(node: object) -> Iterator[str]:
+    """Yield all variables, of closures none; the empty ones begin with WILDCARD."""
+    match node:
+        case {"type": str(kind)} if kind in CLOSURES:
+            return
+        case {"type": "var", "value": str(name)}:
+            yield name
+        case {"type": "call", "value": [_, *others]}:
+            yield from every_variable(others)
+        case dict():
+            for name, member in node.items():
+                if name != "location":
+                    yield from every_variable(member)
+        case list():
+            for member in node:
+                yield from every_variable(member)
+
+
+def has_closure(node: object) -> bool:
+    """Tell whether a comprehension is in a term."""
+    match node:
+        case {"type": str(kind)} if kind in CLOSURES:
+            return True
+        case dict():
+            return any(has_closure(member) for member in node.values())
+        case list():
+            return any(map(has_closure, node))
+    return False
+
+
+def strings(node: object) -> Iterator[str]:
+    """Yield the constants that are text."""
+    match node:
+        case {"type": "string", "value": str(value)}:
+            yield value
+        case dict():
+            for name, member in node.items():
+                if name != "location":
+                    yield from strings(member)
+        case list():
+            for member in node:
+                yield from strings(member)
+
+
+def located(node: Node) -> Text | None:
+    """Return where a node stands and its text, None where that is not told."""
+    location = node.get("location")
+    if not isinstance(location, Mapping) or not location.get("text"):
+        return None
+    text = base64.b64decode(location["text"]).decode("utf-8", "replace")
+    return Text(int(location["row"]), int(location["col"]), text)
