@@ -107,7 +107,7 @@ def _against(
     cluster: str, ways: Ways, watched: Watched, number: int, probed: Probed, *, holds: bool
 ) -> Against:
     place = watched.body.expressions[number].place
-    terms = shown(watched.body, number, veiled=probed.veiled)
+    terms = shown(watched.body, number, probed.visible)
     values = ways.at(watched.first + number).get(cluster, [])
     saw = tuple(Seen(t, v) for t, v in zip(terms, values, strict=False))
     return Against(watched.file, place.row, watched.body.rule, place.text, holds, saw)

@@ -61,6 +61,9 @@ _cut(text) := text if count(text) <= 200
 _cut(text) := concat("", [substring(text, 0, 199), "…"]) if count(text) > 200
 """
 
+Visible = tuple[str, ...]  # beginnings of terms
+EVERYTHING: Final[Visible] = ("",)
+
 _ELSE: Final = re.compile(r"else\b")
 
 
@@ -85,15 +88,15 @@ class Probed:
 
     modules: Mapping[str, str]
     watched: Sequence[Watched]
-    veiled: bool
+    visible: Visible
 
 
 def probed(
-    modules: Mapping[str, str], trees: Mapping[str, Any], path: str, *, veiled: bool
+    modules: Mapping[str, str], trees: Mapping[str, Any], path: str, visible: Visible
 ) -> Probed:
     """Return modules with probes in those that there are trees of; `path` is the decision's.
 
-    `veiled`: of values only those of the object itself are told.
+    Only of terms that begin with something `visible` values are told.
     """
     names = _names(trees)
     found, watched, points = dict(modules), list[Watched](), 0
@@ -101,11 +104,11 @@ def probed(
         package = package_of(tree)
         text = _Edited(modules[policy_id].encode())
         for body in bodies(tree, names[package] | aliases(tree)):
-            if text.watch(body, points, veiled=veiled, again="/".join(package) == path):
+            if text.watch(body, points, visible, again="/".join(package) == path):
                 watched.append(Watched(policy_id, body, points))
                 points += len(body.expressions) + 1
         found[policy_id] = text.whole().decode()
-    return Probed(found, watched, veiled)
+    return Probed(found, watched, visible)
 
 
 class _Edited:
@@ -117,14 +120,14 @@ class _Edited:
         self._braces: list[tuple[int, bytes]] = []
         self._again: list[tuple[int, int, int]] = []  # a point, and where its body begins and ends
 
-    def watch(self, body: Body, first: int, *, veiled: bool, again: bool) -> bool:
+    def watch(self, body: Body, first: int, visible: Visible, *, again: bool) -> bool:
         """Put probes into a body; tell whether its text is what the tree says."""
         places = [_span(self._source, expression.place) for expression in body.expressions]
         spans = [place for place in places if place is not None]
         if len(spans) < len(places):
             return False
         begin, end = spans[0][0], spans[-1][1]
-        notes = [_note(body, first, n, veiled=veiled) for n in range(len(spans) + 1)]
+        notes = [_note(body, first, n, visible) for n in range(len(spans) + 1)]
         self._probes.append((begin, notes[0] + b"; "))
         for (_, behind), note in zip(spans, notes[1:], strict=True):
             self._probes.append((behind, b"; " + note))
@@ -166,21 +169,20 @@ def _names(trees: Mapping[str, Any]) -> dict[tuple[str, ...], frozenset[str]]:
     return found
 
 
-def _note(body: Body, first: int, number: int, *, veiled: bool) -> bytes:
+def _note(body: Body, first: int, number: int, visible: Visible) -> bytes:
     bound = body.bound
     terms: tuple[str, ...] = ()
     if number < len(body.expressions):
         bound = body.expressions[number].bound
-        terms = shown(body, number, veiled=veiled)
+        terms = shown(body, number, visible)
     saw = ", ".join(f"[kube_sync_it | kube_sync_it := {term}]" for term in terms)
     point = first + number
     return f"trace(data.kube_sync.probe.note({point}, [{', '.join(bound)}], [{saw}]))".encode()
 
 
-def shown(body: Body, number: int, *, veiled: bool) -> tuple[str, ...]:
+def shown(body: Body, number: int, visible: Visible) -> tuple[str, ...]:
     """Return the terms of an expression whose values are told."""
-    terms = body.expressions[number].terms
-    return tuple(term for term in terms if not veiled or term.startswith("input."))
+    return tuple(t for t in body.expressions[number].terms if t.startswith(visible))
 
 
 def _span(source: bytes, place: Text) -> tuple[int, int] | None:

@@ -27,7 +27,7 @@ from kube_sync.survey.progress import Progress
 
 _SHOWN: Final = 4  # changes at most, each of another spot
 _DOUBTED: Final = 12  # changes that are verified at most
-_OTHERS: Final = 200  # objects whose values are tried
+_OTHERS: Final = 100  # clusters, and objects, whose values are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _sides(case: Case, cluster: Item, reader: Reader) -> list[Side]:
     decided = {*(decision.annotations if decision else ()), *noted}
     like = [i for k, i in siblings[case.subject.resource.name].items() if k != case.subject.key]
     return [
-        Side("cluster", _body(cluster), case.fleet.fields, [_body(fleet[k]) for k in others]),
+        Side("cluster", _body(cluster), case.fleet.fields, _bodies([fleet[k] for k in others])),
         Side("object", body, _fields(case.reads, case), _bodies(like), decided),
     ]
 

@@ -7,7 +7,8 @@ data in place of its own and the replicator's own question was answered so. What
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -29,7 +30,8 @@ from kube_sync.survey.progress import Progress
 
 MODULE: Final = "kube_sync/reasoning/trying"  # its id
 _ANSWERS: Final = "kube_sync/trying/answers"
-_PART: Final = 25  # tries in one query
+_MOST: Final = 50  # tries in one query
+_SECONDS: Final = 1.0  # that one query is to take, far less than it may
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,10 @@ answers[index] := {{"decision": decision}} if {{
 class Trying:
     """Tries changes of the object of a case, and of one cluster."""
 
-    def __init__(self, case: Case, cluster: Item) -> None:
+    def __init__(
+        self, case: Case, cluster: Item, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
         self._case = case
         self._items = {"object": case.subject.item, "cluster": cluster}
         self._names = {"object": case.subject.resource.name, "cluster": CLUSTERS}
@@ -74,8 +79,12 @@ class Trying:
         """Return what each change would make of the decision. Raises SyncError."""
         made = ((c, item) for c in changes if (item := applied(c, self._items[c.of])) is not None)
         found: list[Tried] = []
-        while part := list(islice(made, _PART)):
+        room = 1
+        while part := list(islice(made, room)):
+            begun = self._clock()
             outcomes = await self._asked([self._question(*one) for one in part])
+            each = (self._clock() - begun) / len(part)
+            room = max(1, min(_MOST, int(_SECONDS / max(each, _SECONDS / _MOST))))
             found += [Tried(*one, outcome) for one, outcome in zip(part, outcomes, strict=True)]
             progress.reached(f"{len(found)} changes tried …")
         return found

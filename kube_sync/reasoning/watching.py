@@ -22,9 +22,20 @@ from kube_sync.opa.scratch import ScratchOpa, file_of
 from kube_sync.planning.snapshot import document, reducing
 from kube_sync.reasoning.case import Case
 from kube_sync.reasoning.contrast import Ways
-from kube_sync.reasoning.probes import ASKED, FLEET, MODULE, Note, Probed, module, probed
+from kube_sync.reasoning.probes import (
+    ASKED,
+    EVERYTHING,
+    FLEET,
+    MODULE,
+    Note,
+    Probed,
+    Visible,
+    module,
+    probed,
+)
 
 _SECONDS: Final = 20.0
+_SECRET: Final = b'"Secret"'  # the kind, or too careful
 _ROUNDS: Final = 3  # of leaving out modules that do not compile with probes
 _NOTE: Final = re.compile(r'.*\bNote "(?P<said>[A-Za-z0-9+/=]+)"')
 
@@ -70,23 +81,26 @@ async def watching(
 
 
 async def _compiling(case: Case, trees: Mapping[str, Any], scratch: ScratchOpa) -> Probed:
-    veiled, left = _holds_secrets(case), dict(trees)
+    visible, left = _visible(case), dict(trees)
     path = case.settings.placement.path
     modules = {**case.world.modules, MODULE: module(path)}
     for _ in range(_ROUNDS):
-        found = probed(modules, left, path, veiled=veiled)
+        found = probed(modules, left, path, visible)
         causes = await scratch.check(found.modules)
         if not causes:
             return found
         files = {(cause.get("location") or {}).get("file") for cause in causes}
         left = {i: tree for i, tree in left.items() if not files & {i, file_of(i)}}
-    return probed(modules, {}, path, veiled=veiled)
+    return probed(modules, {}, path, visible)
 
 
-def _holds_secrets(case: Case) -> bool:
-    """Tell whether OPA holds values of Secrets, which any variable may have then."""
-    bodies = (body for objects in case.world.bodies.values() for body in objects.values())
-    return any(b'"Secret"' in body for body in bodies)
+def _visible(case: Case) -> Visible:
+    """Return of which terms values are told: any variable may have those of Secrets in OPA."""
+    everything = case.world.bodies
+    if _SECRET in everything[case.subject.resource.name][case.subject.key]:
+        return ()
+    secrets = any(_SECRET in body for objects in everything.values() for body in objects.values())
+    return ("input.",) if secrets else EVERYTHING
 
 
 def _fleet(clusters: Iterable[Item]) -> bytes:

@@ -15,6 +15,7 @@ from kube_sync.planning.arguments import Request
 from kube_sync.planning.broken import Broken
 from kube_sync.reasoning import command
 from kube_sync.reasoning.arguments import Question
+from kube_sync.reasoning.probes import EVERYTHING, MODULE, module, probed
 from kube_sync.settings import Opa, Replicate, Resource, Settings
 from tests.component.test_planned import live
 from tests.fakes.apiserver import fake_apiserver
@@ -262,6 +263,22 @@ async def test_what_is_not_there_is_no_answer(
     with pytest.raises(Broken) as raised:
         await asked(fleet, subject, about)
     assert str(raised.value).startswith(said)
+
+
+async def test_policies_compile_with_notes_that_tell_no_value_that_is_not_visible() -> None:
+    root = Path(__file__).parents[2]
+    files = [*root.glob("tests/policies/placement_*.rego"), *root.glob("tests/policies/lib_*.rego")]
+    files += [demo.POLICY]
+    modules = {file.name: file.read_text(encoding="utf-8") for file in files}
+    scratch = ScratchOpa(SETTINGS.opa.binary)
+    trees = await scratch.parsed(modules)
+    path = "io/k8s/federation/admission"
+    for visible in ((), EVERYTHING):
+        found = probed({**modules, MODULE: module(path)}, trees, path, visible)
+        assert {watched.file for watched in found.watched} == modules.keys()
+        assert await scratch.check(found.modules) == []
+        noted = "".join(found.modules[name] for name in modules)
+        assert ("kube_sync_it" in noted) == bool(visible)
 
 
 async def test_values_of_secrets_are_nowhere_in_an_answer(tmp_path: Path) -> None:

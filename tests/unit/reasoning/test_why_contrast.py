@@ -6,7 +6,7 @@ import pytest
 
 from kube_sync.reasoning.answer import Against, Seen
 from kube_sync.reasoning.contrast import Ways, against, by_name, failing
-from kube_sync.reasoning.probes import Note, Probed, Watched
+from kube_sync.reasoning.probes import EVERYTHING, Note, Probed, Watched
 from kube_sync.reasoning.syntax import Body, Expression
 from kube_sync.reasoning.terms import Text
 
@@ -24,7 +24,7 @@ def probed(*bodies: Body) -> Probed:
     for one in bodies:
         watched.append(Watched("p", one, first))
         first += len(one.expressions) + 1
-    return Probed({}, watched, veiled=False)
+    return Probed({}, watched, EVERYTHING)
 
 
 def ways(**reached: int) -> Ways:
