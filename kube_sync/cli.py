@@ -26,6 +26,7 @@ from kube_sync.observability.logs import configure_logs
 from kube_sync.planning import arguments as planning
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.remediator import arguments as remediation
+from kube_sync.scenarios import arguments as scenarios
 from kube_sync.scheduling import arguments as scheduling
 from kube_sync.settings import (
     CONFIG_ENV,
@@ -55,6 +56,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   analyze    tells which fields a policy reads, and what replicating only these saves
   plan       tells what an edit of policies or clusters would do to every workload
   export     prints what plan needs where no cluster is
+  test       tells whether policies place what their authors say they place
   scheduling tells whether SchedulingPolicies admit a pod, and why
   metadata   tells what MetadataPolicies would do to an object, and by which rule
   topology   shows, from manifests, what policies attach to and what applies on each path;
@@ -70,6 +72,7 @@ can be overridden by an environment variable (`kube-sync config --variables` lis
 Run = Callable[..., Awaitable[None]]
 
 _PLAN, _NO_PLAN = "plan", 3
+_TEST = "test"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -89,7 +92,7 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         return _parser().parse_args(argv)
     except SystemExit as error:
         # Its status 2 says that something moves: a word that was misspelt must not say so.
-        if error.code and next(iter(argv), None) == _PLAN:
+        if error.code and next(iter(argv), None) in (_PLAN, _TEST):
             sys.exit(_NO_PLAN)
         raise
 
@@ -117,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     declare(_command(commands, "analyze", WHAT, _analyze))
     planning.declare(_command(commands, _PLAN, planning.WHAT, _plan))
     planning.declare_export(_command(commands, "export", planning.EXPORT, _export))
+    scenarios.declare(_command(commands, _TEST, scenarios.WHAT, _test))
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
     scheduling.declare(asked, _scheduling)
@@ -349,6 +353,28 @@ def _export(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         _stop_printing()
     return 0
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    try:
+        request = scenarios.requested(arguments)
+        settings = load_settings(arguments.config, os.environ)
+        configure_logs("error")
+        from kube_sync.scenarios import command  # noqa: PLC0415 - slow, as `app` is
+
+        color = scenarios.wants_color(os.environ, terminal=sys.stdout.isatty())
+        answer = asyncio.run(command.run(request, settings, _complain, color=color))
+    except SyncError as error:
+        for line in str(error).splitlines():
+            _complain(line)
+        return _NO_PLAN
+    except KeyboardInterrupt:
+        return 130
+    try:
+        print(answer.text, flush=True)  # noqa: T201 - the command's output
+    except BrokenPipeError:
+        _stop_printing()
+    return answer.status
 
 
 def _decisions(arguments: argparse.Namespace) -> int:
