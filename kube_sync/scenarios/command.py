@@ -17,15 +17,15 @@ from kube_sync.planning.broken import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.scenarios.arguments import Request
 from kube_sync.scenarios.finding import scenario_files
+from kube_sync.scenarios.groups import Asked, GroupRunner
 from kube_sync.scenarios.junit import as_junit
 from kube_sync.scenarios.loading import load
 from kube_sync.scenarios.problems import Invalid
 from kube_sync.scenarios.report import Paint, as_text
 from kube_sync.scenarios.reportjson import as_json
-from kube_sync.scenarios.results import Run, Tested
+from kube_sync.scenarios.results import FileResult, Run
 from kube_sync.scenarios.scenario import Case
 from kube_sync.scenarios.stored import Collections
-from kube_sync.scenarios.testing import Asked, Testing
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
@@ -34,7 +34,7 @@ async def run(
     request: Request, settings: Settings, say: Callable[[str], None], *, color: bool = False
 ) -> Answer:
     """Test, and return what to print with the exit status. Raises SyncError: nothing was run."""
-    result = await tested(request, settings, Progress(say))
+    result = await result_of(request, settings, Progress(say))
     if request.junit is not None:
         await asyncio.to_thread(_write, request.junit, as_junit(result))
     if request.form == "json":
@@ -42,31 +42,31 @@ async def run(
     return Answer(as_text(result, Paint(color), verbose=request.verbose), result.status)
 
 
-async def tested(request: Request, settings: Settings, progress: Progress) -> Run:
+async def result_of(request: Request, settings: Settings, progress: Progress) -> Run:
     """Return what came of all files. Raises SyncError where none can be run."""
     begun = time.monotonic()
     collections = Collections(settings, request.cluster_scoped)
-    testing = Testing(settings, collections.places, progress, fail_fast=request.fail_fast)
+    runner = GroupRunner(settings, collections.places, progress, fail_fast=request.fail_fast)
     results, asked, left_out = await asyncio.to_thread(_loaded, request, settings, collections)
     if not asked and not any(found.problems for found in results.values()):
         raise Broken([f"--run: no case matches {request.run}"])
-    results |= await testing.run(asked, request.policies)
+    results |= await runner.run(asked, request.policies)
     shown = [found for found in results.values() if found.problems or found.cases]
     return Run(shown, time.monotonic() - begun, left_out)
 
 
 def _loaded(
     request: Request, settings: Settings, collections: Collections
-) -> tuple[dict[str, Tested], list[Asked], int]:
+) -> tuple[dict[str, FileResult], list[Asked], int]:
     """Return all files, the cases of them that are asked for, and how many others there are."""
-    results, asked, left_out = dict[str, Tested](), list[Asked](), 0
+    results, asked, left_out = dict[str, FileResult](), list[Asked](), 0
     root = settings.replicate.root
     for file in scenario_files(request.paths):
-        results[file] = Tested(file)
+        results[file] = FileResult(file)
         try:
             scenario = load(file, collections, root, policies=not request.policies)
         except Invalid as error:
-            results[file] = Tested(file, error.problems)
+            results[file] = FileResult(file, error.problems)
             continue
         cases = [case for case in scenario.cases if _is_asked(request.run, file, case)]
         left_out += len(scenario.cases) - len(cases)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from kube_sync.scenarios.report import decided, told
-from kube_sync.scenarios.results import Run, Tested, Tried
+from kube_sync.scenarios.results import FileResult, Run, Tried
 
 # XML 1.0, section 2.2: what no document may hold, however it is escaped.
 _FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -34,7 +34,7 @@ def as_junit(run: Run) -> str:
     return "\n".join([*lines, "</testsuites>", ""])
 
 
-def _suite(tested: Tested) -> Iterator[str]:
+def _suite(tested: FileResult) -> Iterator[str]:
     if tested.problems:
         message = str(tested.problems[0])
         text = "\n".join(map(str, tested.problems))
@@ -81,7 +81,7 @@ def _test(file: str, name: str, seconds: float, inside: Iterable[str]) -> Iterat
     yield "    </testcase>"
 
 
-def _counts(files: Iterable[Tested], seconds: float) -> Mapping[str, str]:
+def _counts(files: Iterable[FileResult], seconds: float) -> Mapping[str, str]:
     known = [*files]
     broken = sum(bool(tested.problems) for tested in known)
     tests = sum(len(tested.cases) for tested in known) + broken

@@ -16,7 +16,7 @@ import yaml
 
 from kube_sync.scenarios.problems import Invalid, Problem
 
-_MOST: Final = 500_000  # values in one file, aliases followed
+MOST: Final = 100_000  # values in one file, aliases followed
 _LARGEST: Final = 2**63  # what a number in JSON may be to OPA and to us
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = frozenset(f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "str"))
@@ -45,8 +45,8 @@ def plain(node: Node) -> Any:  # noqa: ANN401 - any JSON
             return value
 
 
-def parsed(text: str, file: str) -> Node:
-    """Return the one document of a file. Raises Invalid."""
+def parsed(text: str, file: str, most: int = MOST) -> Node:
+    """Return the one document of a file, of so many values at most. Raises Invalid."""
     try:
         documents = list(yaml.compose_all(text, Loader=_Loader))
         documents = [found for found in documents if not _is_nothing(found)]
@@ -55,7 +55,7 @@ def parsed(text: str, file: str) -> Node:
         if len(documents) > 1:
             row = documents[1].start_mark.line + 1
             raise Invalid([Problem(file, row, "", "a second document: a file is one scenario")])
-        return _Converter(file).converted(documents[0], documents[0].start_mark.line + 1, "")
+        return _Converter(file, most).converted(documents[0], documents[0].start_mark.line + 1, "")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = " ".join(f"{error.context or ''} {error.problem or ''}".split())
@@ -71,8 +71,9 @@ def parsed(text: str, file: str) -> Node:
 class _Converter:
     """Turns the nodes of one file into values."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, most: int) -> None:
         self._file = file
+        self._most = most
         self._scalars = yaml.constructor.SafeConstructor()
         self._open = set[int]()
         self._number = 0
@@ -82,8 +83,8 @@ class _Converter:
         self._number += 1
         if id(node) in self._open:
             raise self._wrong(row, key, "an alias of something that it lies in")
-        if self._number > _MOST:
-            raise self._wrong(row, key, f"more than {_MOST} values, aliases followed")
+        if self._number > self._most:
+            raise self._wrong(row, key, f"more than {self._most} values, aliases followed")
         self._open.add(id(node))
         try:
             match node:

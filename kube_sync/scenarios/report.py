@@ -12,7 +12,7 @@ from typing import Final
 
 from kube_sync.scenarios.comparing import Difference, summary
 from kube_sync.scenarios.placed import shown
-from kube_sync.scenarios.results import VERDICTS, Run, Tested, Tried, Verdict
+from kube_sync.scenarios.results import VERDICTS, FileResult, Run, Tried, Verdict
 
 _RED, _GREEN, _YELLOW, _DIM = "31", "32", "33", "2"
 _MARKS: Final[dict[Verdict, str]] = {
@@ -67,7 +67,7 @@ def decided(tried: Tried) -> str:
     return f"placed on {', '.join(places) or 'no cluster'}"
 
 
-def _file(tested: Tested, paint: Paint, *, verbose: bool) -> Iterator[str]:
+def _file(tested: FileResult, paint: Paint, *, verbose: bool) -> Iterator[str]:
     for problem in tested.problems:
         yield f"{paint(_RED, 'ERROR')} {_plain(str(problem))}"
     for tried in tested.cases:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kube_sync.scenarios.results import VERDICTS, Run, Tested, Tried
+from kube_sync.scenarios.results import VERDICTS, FileResult, Run, Tried
 
 VERSION = 1
 
@@ -32,7 +32,7 @@ def as_json(run: Run) -> str:
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
 
 
-def _file(tested: Tested) -> dict[str, Any]:
+def _file(tested: FileResult) -> dict[str, Any]:
     return {
         "file": tested.file,
         "problems": [

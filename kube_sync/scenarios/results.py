@@ -44,7 +44,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class FileResult:
     """What came of one file: what is wrong with it, or its cases."""
 
     file: str
@@ -65,7 +65,7 @@ class Tested:
 class Run:
     """All files, in the order in which they are printed; `left_out` cases were not asked for."""
 
-    files: Sequence[Tested]
+    files: Sequence[FileResult]
     seconds: float
     left_out: int = 0
 

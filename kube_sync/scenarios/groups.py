@@ -18,7 +18,7 @@ from kube_sync.errors import SyncError
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.scenarios.policies import PolicyReader, PolicySet
 from kube_sync.scenarios.problems import Problem
-from kube_sync.scenarios.results import Tested
+from kube_sync.scenarios.results import FileResult
 from kube_sync.scenarios.running import Pace, Runner, serving, skipped
 from kube_sync.scenarios.scenario import Case, Scenario
 from kube_sync.settings import Settings
@@ -38,7 +38,7 @@ class _Group:
     scenarios: list[Asked] = field(default_factory=list)
 
 
-class Testing:
+class GroupRunner:
     """Runs scenarios, and keeps what came of each file."""
 
     def __init__(
@@ -55,13 +55,15 @@ class Testing:
         self._progress = progress
         self._scratch = ScratchOpa(settings.opa.binary)
         self._reader = PolicyReader(self._scratch, settings)
-        self._results: dict[str, Tested] = {}
+        self._results: dict[str, FileResult] = {}
         self._done = self._number = 0
         self._pace = Pace(self._reached, fail_fast)
         # Whoever wants the first failure wants the first one of the first file.
         self._few = asyncio.Semaphore(1 if fail_fast else _AT_ONCE)
 
-    async def run(self, scenarios: Sequence[Asked], instead: Paths = ()) -> Mapping[str, Tested]:
+    async def run(
+        self, scenarios: Sequence[Asked], instead: Paths = ()
+    ) -> Mapping[str, FileResult]:
         """Return what came of each file; policies `instead` of all others have to be some.
 
         Raises SyncError where they are none.
@@ -102,7 +104,7 @@ class Testing:
         async with self._few:
             if self._pace.ends:
                 for scenario, cases in group.scenarios:
-                    self._results[scenario.file] = Tested(scenario.file, (), skipped(cases))
+                    self._results[scenario.file] = FileResult(scenario.file, (), skipped(cases))
                 return
             try:
                 await self._decide(group)
@@ -117,12 +119,12 @@ class Testing:
             runner = Runner(opa, policies, self._places, self._settings, self._pace)
             for scenario, cases in group.scenarios:
                 found = await runner.run(scenario, cases)
-                self._results[scenario.file] = Tested(scenario.file, (), found)
+                self._results[scenario.file] = FileResult(scenario.file, (), found)
 
     def _wrong(self, scenario: Scenario, error: SyncError) -> None:
         lines = str(error).splitlines()
         problems = (Problem(scenario.file, scenario.row, "policies", line) for line in lines)
-        self._results[scenario.file] = Tested(scenario.file, tuple(problems))
+        self._results[scenario.file] = FileResult(scenario.file, tuple(problems))
 
     def _reached(self) -> None:
         self._done += 1
