@@ -73,9 +73,18 @@ class Base:
         except Misconfigured as error:
             self._checking.wrong(node, str(error).removeprefix(f"{node.key}: "))
             return
-        for document in documents:
+        # Manifests have objects that are not replicated, too; one that has no other was not meant.
+        wanted = [d for d in documents if self._is_wanted(d.object, only)]
+        for document in wanted:
             where = f"{document.file}: {_called(document.object)}: "
             self._take_object(node, document.object, only, where)
+        if not wanted:
+            what = only or "objects of replicate.resources"
+            self._checking.wrong(node, f"{path}: there are no {what} in it")
+
+    def _is_wanted(self, body: dict[str, Any], only: str | None) -> bool:
+        names = self.collections.of(body)
+        return only in names if only is not None else bool(names)
 
     def _take_object(
         self, node: Node, body: dict[str, Any], only: str | None, where: str = ""

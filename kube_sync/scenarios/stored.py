@@ -45,16 +45,18 @@ class Collections:
 
     def placed(self, body: Body) -> list[tuple[str, Item]]:
         """Return an object with each collection that it lies in. Raises Misfit."""
-        version, kind = body.get("apiVersion"), body.get("kind")
-        if not (isinstance(version, str) and isinstance(kind, str) and version and kind):
-            msg = "no Kubernetes object: apiVersion and kind are missing"
-            raise Misfit(msg)
-        names = [n for n, r in self._resources.items() if is_of(version, kind, r)]
+        names = self.of(body)
         if not names:
+            what = f"{body.get('apiVersion')} {body.get('kind')}"
             known = ", ".join(str(r.gvr) for r in self._resources.values())
-            msg = f"{version} {kind} is of no collection of replicate.resources ({known})"
+            msg = f"{what} is of no collection of replicate.resources ({known})"
             raise Misfit(msg)
         return [(name, self.item(name, body)) for name in names]
+
+    def of(self, body: Body) -> list[str]:
+        """Return the collections that are of an object's kind."""
+        version, kind = str(body.get("apiVersion")), str(body.get("kind"))
+        return [name for name, r in self._resources.items() if is_of(version, kind, r)]
 
     def item(self, name: str, body: Body) -> Item:
         """Return an object as one of a collection. Raises Misfit."""

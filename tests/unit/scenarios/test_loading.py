@@ -105,6 +105,21 @@ def test_files_are_meant_from_where_the_scenario_lies(tmp_path: Path) -> None:
     assert [*found.objects["replicasets"]] == [WEB]
 
 
+def test_objects_in_files_that_are_not_replicated_are_passed_over(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: fleet}\n"
+    cluster = f"apiVersion: {CLUSTERS}\nkind: ClusterProfile\nmetadata: {{name: c1}}\n"
+    file = tmp_path / "f.scenario.yaml"
+    case = "    expect: {clusters: [c1]}\n"
+    file.write_text(f"policies: p\nclusters: fleet.yaml\nobjects: [{REPLICASET}]\n{CASE}{case}")
+    fleet.write_text(f"{namespace}---\n{cluster}")
+    found = load(str(file), Collections(SETTINGS), "kubernetes")
+    assert [*found.objects["clusters"]] == [ObjectKey("default", "c1")]
+    fleet.write_text(namespace)
+    with pytest.raises(Invalid, match="there are no clusters in it"):
+        load(str(file), Collections(SETTINGS), "kubernetes")
+
+
 def test_case_changes_its_own_world_alone() -> None:
     given = """\
     given:

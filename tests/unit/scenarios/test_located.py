@@ -10,7 +10,11 @@ from kube_sync.scenarios.problems import Invalid
 
 def at(node: Node, *path: str | int) -> Node:
     for key in path:
-        node = node.value[key]  # type: ignore[index, call-overload]
+        match node.value, key:
+            case dict() as members, str():
+                node = members[key]
+            case list() as items, int():
+                node = items[key]
     return node
 
 
