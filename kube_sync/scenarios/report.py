@@ -74,7 +74,7 @@ def _file(tested: FileResult, paint: Paint, *, verbose: bool) -> Iterator[str]:
         if verbose or tried.verdict in ("failed", "broken"):
             mark = paint(_COLORS[tried.verdict], _MARKS[tried.verdict].ljust(5))
             where = paint(_DIM, f"({tried.case.key})")
-            yield f"{mark} {tested.file}:{tried.case.row}: {_plain(tried.case.name)} {where}"
+            yield f"{mark} {_plain(f'{tested.file}:{tried.case.row}: {tried.case.name}')} {where}"
             yield from _told(tried, paint)
             if verbose and tried.verdict == "passed":
                 yield f"{_INDENT}{paint(_DIM, _plain(decided(tried)))}"

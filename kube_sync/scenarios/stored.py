@@ -68,10 +68,14 @@ class Collections:
             msg = f"{'.'.join(path)}: {message}"
             raise Misfit(msg)
         key = self.key(name, metadata.get("namespace"), metadata["name"])
-        uid = metadata.get("uid") or str(uuid.uuid5(_UIDS, f"{name}/{key}"))
+        uid = str(metadata.get("uid") or uuid.uuid5(_UIDS, f"{name}/{key}"))
         inside = {"namespace": key.namespace} if key.namespace else {}
         whole = {**body, "metadata": {**metadata, **inside, "uid": uid}}
-        return Item(key, uid, ResourceVersion(""), msgspec.json.encode(whole))
+        try:
+            return Item(key, uid, ResourceVersion(""), msgspec.json.encode(whole))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            msg = f"not of JSON: {error}"
+            raise Misfit(msg) from error
 
     def key(self, name: str, namespace: object, own: str) -> ObjectKey:
         """Return where an object of a collection lies. Raises Misfit."""
