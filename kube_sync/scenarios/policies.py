@@ -32,6 +32,12 @@ class PolicySet:
         """The source of each module by the file in which OPA has it."""
         return {file_of(policy_id): source for policy_id, source in self.modules.items()}
 
+    def told(self, text: str) -> str:
+        """Return what OPA says with files as they are called by whoever asked."""
+        for file in sorted(self.names, key=len, reverse=True):
+            text = text.replace(file, self.names[file])
+        return text
+
 
 class PolicyReader:
     """Reads and compiles sets of policies, each once."""

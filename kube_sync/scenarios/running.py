@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -101,6 +101,8 @@ class Runner:
         seconds = self._pace.clock() - begun
         if (outcome := outcomes.get(case.key)) is None:
             return Tried(case, "broken", seconds, why=f"OPA does not hold {case.key}")
+        if outcome.failure is not None:
+            outcome = replace(outcome, failure=self._policies.told(outcome.failure))
         found = differences(case.expected, outcome, self._placements, case.fleet)
         where = self._placed(case, outcome)
         if not found:

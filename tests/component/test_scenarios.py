@@ -157,7 +157,7 @@ async def test_case_changes_nothing_for_the_next_one(folder: Folder) -> None:
     inline = HEAD.format(policy="policy.rego").replace("cases:\n", "")
     more = "".join(f"  - {other % name}\n" for name in ("b", "c"))
     folder.text(
-        inline.replace("data:", f"{more}data:")
+        inline.replace("\ndata:", f"\n{more}data:")
         + "cases:\n  - {name: many, object: web, expect: {errors: {contains: twins}}}\n",
         "b",
     )
@@ -269,7 +269,7 @@ async def test_silence_failure_and_refusal_are_what_they_are(folder: Folder) -> 
     )
     folder.cases(
         "expect: {labels: {a: web}}",
-        "given: {object: {labels: {tier: gold}}}, expect: {fails: must not produce multiple}",
+        "given: {object: {labels: {tier: gold}}}, expect: {fails: produced conflicting values}",
         "given: {object: {labels: {tier: gold}}}, expect: {labels: {a: web}}",
         "given: {object: {labels: {tier: none}}}, expect: {unchanged: true}",
         "given: {object: {labels: {tier: none}}}, expect: {undecided: true}",
@@ -280,7 +280,7 @@ async def test_silence_failure_and_refusal_are_what_they_are(folder: Folder) -> 
     verdicts = [case["result"] for case in first["cases"]]
     assert verdicts == ["passed", "passed", "failed", "passed", "failed"]
     (difference,) = first["cases"][2]["differences"]
-    assert "policy.rego:" in difference["got"]
+    assert difference["got"].startswith(f"the evaluation fails: {folder.path}/policy.rego:")
     assert second["cases"][0]["result"] == "passed"
 
 
