@@ -62,7 +62,8 @@ def _briefly(tried: Tried) -> str:
     name = " ".join(filter(None, [first.what, first.name]))
     more = len(tried.differences) - 1
     others = f" (and {more} more)" if more else ""
-    return f"{name}: expected {first.expected}, got {first.got}{others}; {decided(tried)}"
+    told = f"{name}: expected {first.expected}, got {first.got}{others}"
+    return told if first.what == "decision" else f"{told}; {decided(tried)}"
 
 
 def _outcome(element: str, kind: str, message: str, text: str) -> list[str]:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from kube_sync.opa.packages import plain_package
+from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa, file_of
 from kube_sync.planning.candidatefiles import read_candidates
 from kube_sync.planning.candidates import put
@@ -32,11 +35,29 @@ class PolicySet:
         """The source of each module by the file in which OPA has it."""
         return {file_of(policy_id): source for policy_id, source in self.modules.items()}
 
+    def beside(self, data: Mapping[str, Any]) -> str:
+        """Return which file's package lies where data does, empty: none."""
+        for policy_id, source in self.modules.items():
+            package = plain_package(source)
+            if package is not None and _reaches(data, package):
+                return f"{self.told(file_of(policy_id))} (package {'.'.join(package)})"
+        return ""
+
     def told(self, text: str) -> str:
         """Return what OPA says with files as they are called by whoever asked."""
         for file in sorted(self.names, key=len, reverse=True):
             text = text.replace(file, self.names[file])
         return text
+
+
+def _reaches(value: Any, package: DataPath) -> bool:  # noqa: ANN401 - any JSON
+    for part in package:
+        if not isinstance(value, dict):
+            return True
+        if part not in value:
+            return False
+        value = value[part]
+    return True
 
 
 class PolicyReader:

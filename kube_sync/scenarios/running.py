@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.explaining import Rule as Entered
 from kube_sync.decisions.requested import as_asked
-from kube_sync.errors import SyncError
+from kube_sync.errors import SyncError, Terminal
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.planning.deciding import Scratch
@@ -165,9 +165,17 @@ def skipped(cases: Iterable[Case]) -> tuple[Tried, ...]:
 async def serving(
     scratch: Scratch, policies: PolicySet, data: Mapping[str, Any], settings: Settings
 ) -> AsyncGenerator[OpaClient]:
-    """Yield an OPA with these policies, this data, and no object. Raises Retriable."""
+    """Yield an OPA with these policies, this data, and no object. Raises Retriable, Terminal."""
     empty = msgspec.json.decode(document(settings.replicate.root, {}))
-    async with scratch.serving(policies.modules, msgspec.json.encode({**data, **empty})) as opa:
+    whole = msgspec.json.encode({**data, **empty})
+    async with AsyncExitStack() as stack:
+        try:
+            opa = await stack.enter_async_context(scratch.serving(policies.modules, whole))
+        except SyncError as error:
+            if not (rival := policies.beside(data)):
+                raise
+            msg = f"OPA does not start: the scenario's `data` lies where a policy does: {rival}"
+            raise Terminal(msg) from error
         yield opa
 
 

@@ -210,6 +210,16 @@ async def test_files_that_cannot_be_run_keep_no_other_from_it(
     assert sum(time > 0 for time in times) == 3
 
 
+async def test_data_where_a_policy_lives_is_said_by_name(folder: Folder) -> None:
+    text = HEAD.format(policy="policy.rego").replace("shares:", "io: {k8s: 7}, shares:")
+    file = folder.text(f"{text}  - {{name: a, object: web, expect: {{evict: false}}}}\n")
+    status, document = await ran(file)
+    (problem,) = document["files"][0]["problems"]
+    assert status == 3
+    assert "`data` lies where a policy does" in problem["message"]
+    assert f"{folder.path}/policy.rego (package io.k8s" in problem["message"]
+
+
 async def test_decision_is_that_of_the_replicator(folder: Folder) -> None:
     """What is asked and over what is planning's, which is the replicator's."""
     note = json.dumps({"tier": "x"})

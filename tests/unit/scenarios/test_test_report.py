@@ -262,6 +262,17 @@ def test_junit_says_the_whole_difference_in_the_text_and_the_first_in_the_messag
     assert error.text == f"b.scenario.yaml:3: cases: {PROBLEM.message}"
 
 
+def test_junit_says_once_that_there_is_no_decision() -> None:
+    silent = replace(
+        FAIL,
+        outcome=Outcome("u"),
+        placed=None,
+        differences=(Difference("decision", "", "placed on c1", "nothing is decided"),),
+    )
+    failure = suites(Run([FileResult(FILE, (), (silent,))], 1.0)).find(".//failure")
+    assert failure.get("message") == "decision: expected placed on c1, got nothing is decided"
+
+
 def test_junit_holds_whatever_a_policy_says() -> None:
     evil = "a<b>&\"'\x00\x1b[0m]]>\n\ud7ff\ufffe"
     case = replace(CASE, name=evil)
