@@ -27,6 +27,7 @@ from kube_sync.planning import arguments as planning
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.reasoning import arguments as reasoning
 from kube_sync.remediator import arguments as remediation
+from kube_sync.scenarios import arguments as scenarios
 from kube_sync.scheduling import arguments as scheduling
 from kube_sync.settings import (
     CONFIG_ENV,
@@ -59,6 +60,7 @@ Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
   why        tells why an object is placed where it is; why-not, what would put it elsewhere
   what-if    tells what would move if a cluster had another attribute
   export     prints what plan and why need where no cluster is
+  test       tells whether policies place what their authors say they place
   scheduling tells whether SchedulingPolicies admit a pod, and why
   metadata   tells what MetadataPolicies would do to an object, and by which rule
   topology   shows, from manifests, what policies attach to and what applies on each path;
@@ -73,8 +75,9 @@ can be overridden by an environment variable (`kube-sync config --variables` lis
 
 Run = Callable[..., Awaitable[None]]
 
+_TEST = "test"
 # Status 2 of what they print says that something moves: a word that was misspelt must not say so.
-_ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if"}), 3
+_ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if", _TEST}), 3
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -124,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     reasoning.declare_why_not(_command(commands, "why-not", reasoning.WHY_NOT, _why))
     reasoning.declare_what_if(_command(commands, "what-if", reasoning.WHAT_IF, _plan))
     planning.declare_export(_command(commands, "export", planning.EXPORT, _export))
+    scenarios.declare(_command(commands, _TEST, scenarios.WHAT, _test))
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
     scheduling.declare(asked, _scheduling)
@@ -374,6 +378,28 @@ def _export(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         _stop_printing()
     return 0
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    try:
+        request = scenarios.requested(arguments)
+        settings = load_settings(arguments.config, os.environ)
+        configure_logs("error")
+        from kube_sync.scenarios import command  # noqa: PLC0415 - slow, as `app` is
+
+        color = scenarios.wants_color(os.environ, terminal=sys.stdout.isatty())
+        answer = asyncio.run(command.run(request, settings, _complain, color=color))
+    except SyncError as error:
+        for line in str(error).splitlines():
+            _complain(line)
+        return _NO_PLAN
+    except KeyboardInterrupt:
+        return 130
+    try:
+        print(answer.text, flush=True)  # noqa: T201 - the command's output
+    except BrokenPipeError:
+        _stop_printing()
+    return answer.status
 
 
 def _decisions(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
 """Candidates as a person has them: files and folders of Rego, of ConfigMaps, of clusters.
 
 Keeps true: a file that was named holds what was asked for, or that is said; in a folder what is
-something else is passed over, but a folder of nothing is no candidate. Tests are no policies.
+something else is passed over, but a folder of nothing is no candidate. Tests, in Rego or as
+scenarios, are no policies.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kube_sync.settings import Policies
 from kube_sync.survey.folders import files_of
 from kube_sync.survey.sources import read_sources
 
+SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # what tests of policies end with
 _MANIFESTS: Final = frozenset({".yaml", ".yml", ".json"})
 _NOTHING: Final = "no policy (*.rego, tests left out, or ConfigMaps in YAML or JSON) lies here"
 
@@ -98,7 +100,7 @@ def _is_one(file: Path) -> bool:
     if not file.is_file():
         return False
     rego = file.suffix == ".rego" and not file.name.endswith("_test.rego")
-    return rego or file.suffix in _MANIFESTS
+    return rego or (file.suffix in _MANIFESTS and not file.name.endswith(SCENARIOS))
 
 
 def _is_configmap(document: Document) -> bool:

@@ -146,9 +146,14 @@ def _object(raw: bytes, prefix: dict[str, str]) -> tuple[_Heading, bytes]:
     return msgspec.convert(value, _Heading), msgspec.json.encode(value)
 
 
-def _is_of(heading: _Heading, resource: Resource) -> bool:
+def is_of(api_version: str, kind: str, resource: Resource) -> bool:
+    """Tell whether an object of this version and kind is of a resource."""
     version = "/".join(part for part in (resource.group, resource.version) if part)
-    return heading.apiVersion == version and resource.resource in _plurals(heading.kind.lower())
+    return api_version == version and resource.resource in _plurals(kind.lower())
+
+
+def _is_of(heading: _Heading, resource: Resource) -> bool:
+    return is_of(heading.apiVersion, heading.kind, resource)
 
 
 def _plurals(kind: str) -> tuple[str, ...]:

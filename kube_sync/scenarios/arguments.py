@@ -1,0 +1,100 @@
+"""The command line of `kube-sync test`: what can be asked for.
+
+Keeps true: a Request can be carried out. It imports nothing that talks to servers, since every
+other command pays for it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kube_sync.errors import Misconfigured
+
+WHAT = "tell whether policies place what their authors say they place"
+
+_DESCRIPTION = """\
+Runs scenario files (*.scenario.yaml): objects, clusters, and cases that say what is expected of the
+decision on an object. Each is decided as the replicator would decide it, in an OPA of its own.
+"""
+
+_EXAMPLES = """\
+examples:
+  kube-sync test policies/
+      all scenarios below a folder
+  kube-sync test policies/ --run 'gold|silver' -v
+      the cases whose file or name these are part of, also those that pass
+  kube-sync test tests/ --policies edited/ --junit build/placement.xml
+      the same cases against other policies, with a report for CI
+
+exit status: 0 if every case passes; 1 if one fails; 3 if something cannot be run: a file with an
+error in it, a policy that does not compile, nothing to run, no OPA, a command line that is wrong
+(all else is run and reported all the same); 130 if interrupted.
+"""
+
+Form = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which cases to run, against which policies, and how to tell of them."""
+
+    paths: tuple[str, ...]
+    policies: tuple[str, ...] = ()  # in place of those that the files say
+    run: str | None = None  # a regular expression, found in `FILE: NAME`
+    cluster_scoped: frozenset[str] = frozenset()
+    fail_fast: bool = False
+    verbose: bool = False
+    form: Form = "text"
+    junit: str | None = None  # a file
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of `test`."""
+    parser.description = _DESCRIPTION
+    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    what = "scenario files, and folders with *.scenario.yaml at any depth"
+    parser.add_argument("paths", nargs="+", metavar="DIR", help=what)
+    what = "policies in place of those that the files say: Rego, ConfigMaps, folders (repeatable)"
+    parser.add_argument("--policies", action="append", default=[], metavar="PATH", help=what)
+    what = "only cases where this regular expression is found in FILE: NAME"
+    parser.add_argument("--run", metavar="PATTERN", help=what)
+    what = "end with the first case that does not pass; the others are counted as skipped"
+    parser.add_argument("--fail-fast", action="store_true", help=what)
+    what = "tell of cases that pass, too, with what was decided"
+    parser.add_argument("-v", "--verbose", action="store_true", help=what)
+    what = "default: %(default)s"
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help=what)
+    what = "write a report for CI to this file (JUnit XML)"
+    parser.add_argument("--junit", metavar="FILE", help=what)
+    what = "a resource, by its name in OPA, whose objects lie in no namespace (repeatable)"
+    parser.add_argument("--cluster-scoped", action="append", default=[], metavar="NAME", help=what)
+
+
+def requested(arguments: argparse.Namespace) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    if arguments.run is not None:
+        try:
+            re.compile(arguments.run)
+        except re.error as error:
+            msg = f"--run: not a regular expression: {error}"
+            raise Misconfigured(msg) from error
+    return Request(
+        paths=tuple(arguments.paths),
+        policies=tuple(arguments.policies),
+        run=arguments.run,
+        cluster_scoped=frozenset(arguments.cluster_scoped),
+        fail_fast=arguments.fail_fast,
+        verbose=arguments.verbose,
+        form=arguments.output,
+        junit=arguments.junit,
+    )
+
+
+def wants_color(environment: Mapping[str, str], *, terminal: bool) -> bool:
+    """Tell whether to colour: on a terminal, unless it or the person says no (no-color.org)."""
+    return terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"

@@ -1,0 +1,124 @@
+"""A strict reading of located values: what is not of the wanted shape is a problem, with its place.
+
+Keeps true: every problem of a file is found and not the first alone, so whoever reads goes on with
+a harmless value after one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from kube_sync.scenarios.located import Node
+from kube_sync.scenarios.problems import Problem
+
+_KINDS: Final = {
+    bool: "a boolean",
+    dict: "a mapping",
+    float: "a number",
+    int: "a number",
+    list: "a list",
+    str: "a text",
+}
+
+
+class Checking:
+    """Reads the values of one file, and collects what is wrong with them."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.problems: list[Problem] = []
+
+    def wrong(self, node: Node, message: str) -> None:
+        """Take note of a problem."""
+        self.problems.append(Problem(self.file, node.row, node.key, message))
+
+    def members(
+        self, node: Node, known: Collection[str], required: Collection[str] = ()
+    ) -> dict[str, Node]:
+        """Return the members of a mapping that may have these keys and no others."""
+        found = self.entries(node)
+        for key, member in found.items():
+            if key not in known:
+                close = get_close_matches(key, known, 1)
+                hint = f": {close[0]}?" if close else f"; there are {', '.join(known)}"
+                self.wrong(member, f"unknown key{hint}")
+        for key in required:
+            if key not in found:
+                self.wrong(node, f"`{key}` is missing")
+        return {key: member for key, member in found.items() if key in known}
+
+    def entries(self, node: Node) -> dict[str, Node]:
+        """Return the members of a mapping with any keys."""
+        if isinstance(node.value, dict):
+            return node.value
+        self.expected(node, "a mapping")
+        return {}
+
+    def items(self, node: Node) -> list[Node]:
+        """Return the items of a list."""
+        if isinstance(node.value, list):
+            return node.value
+        self.expected(node, "a list")
+        return []
+
+    def text(self, node: Node, otherwise: str = "") -> str:
+        """Return a text that is not empty."""
+        if isinstance(node.value, str) and node.value.strip():
+            return node.value
+        what = "a text"
+        if isinstance(node.value, bool | int | float):
+            what = "a text: put it into quotes"
+        self.expected(node, what)
+        return otherwise
+
+    def texts(self, node: Node) -> tuple[str, ...]:
+        """Return a list of texts, each once."""
+        found = [(item, self.text(item)) for item in self.items(node)]
+        seen = set[str]()
+        for item, text in found:
+            if text and text in seen:
+                self.wrong(item, f"{text} is here twice")
+            seen.add(text)
+        return tuple(text for _, text in found if text)
+
+    def one_or_more(self, node: Node) -> tuple[str, ...]:
+        """Return a text, or a list of them that is not empty."""
+        if isinstance(node.value, str):
+            return tuple(filter(None, [self.text(node)]))
+        found = self.texts(node)
+        if node.value == []:
+            self.wrong(node, "it names nothing")
+        return found
+
+    def flag(self, node: Node) -> bool:
+        """Return a boolean."""
+        if not isinstance(node.value, bool):
+            self.expected(node, "true or false")
+        return node.value is True
+
+    def expected(self, node: Node, what: str) -> None:
+        """Take note that something else was wanted."""
+        self.wrong(node, f"expected {what}, found {kind(node)}")
+
+
+def kind(node: Node) -> str:
+    """Return what a value is, for people."""
+    if node.value is None:
+        return "nothing"
+    if node.value == "":
+        return "an empty text"
+    return _KINDS[type(node.value)]
+
+
+def leaves(node: Node) -> Iterator[Node]:
+    """Yield a value and all that lies within it."""
+    yield node
+    match node.value:
+        case dict() as members:
+            for member in members.values():
+                yield from leaves(member)
+        case list() as items:
+            for item in items:
+                yield from leaves(item)

@@ -1,0 +1,89 @@
+"""`kube-sync test`, from what is asked for to what is printed.
+
+Keeps true: what is wrong with one file keeps no other from being run; a run of nothing is no
+success. Nothing is asked but OPAs that end with it. Wired here and not in `app`, as planning is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kube_sync.errors import Terminal
+from kube_sync.planning.broken import Broken
+from kube_sync.policykinds.printing import Answer
+from kube_sync.scenarios.arguments import Request
+from kube_sync.scenarios.finding import scenario_files
+from kube_sync.scenarios.groups import Asked, GroupRunner
+from kube_sync.scenarios.junit import as_junit
+from kube_sync.scenarios.loading import load
+from kube_sync.scenarios.problems import Invalid
+from kube_sync.scenarios.report import Paint, as_text
+from kube_sync.scenarios.reportjson import as_json
+from kube_sync.scenarios.results import FileResult, Run
+from kube_sync.scenarios.scenario import Case
+from kube_sync.scenarios.stored import Collections
+from kube_sync.settings import Settings
+from kube_sync.survey.progress import Progress
+
+
+async def run(
+    request: Request, settings: Settings, say: Callable[[str], None], *, color: bool = False
+) -> Answer:
+    """Test, and return what to print with the exit status. Raises SyncError: nothing was run."""
+    result = await result_of(request, settings, Progress(say))
+    if request.junit is not None:
+        await asyncio.to_thread(_write, request.junit, as_junit(result))
+    if request.form == "json":
+        return Answer(as_json(result), result.status)
+    return Answer(as_text(result, Paint(color), verbose=request.verbose), result.status)
+
+
+async def result_of(request: Request, settings: Settings, progress: Progress) -> Run:
+    """Return what came of all files. Raises SyncError where none can be run."""
+    begun = time.monotonic()
+    collections = Collections(settings, request.cluster_scoped)
+    runner = GroupRunner(settings, collections.places, progress, fail_fast=request.fail_fast)
+    results, asked, left_out = await asyncio.to_thread(_loaded, request, settings, collections)
+    if not asked and not any(found.problems for found in results.values()):
+        raise Broken([f"--run: no case matches {request.run}"])
+    results |= await runner.run(asked, request.policies)
+    shown = [found for found in results.values() if found.problems or found.cases]
+    return Run(shown, time.monotonic() - begun, left_out)
+
+
+def _loaded(
+    request: Request, settings: Settings, collections: Collections
+) -> tuple[dict[str, FileResult], list[Asked], int]:
+    """Return all files, the cases of them that are asked for, and how many others there are."""
+    results, asked, left_out = dict[str, FileResult](), list[Asked](), 0
+    root = settings.replicate.root
+    for file in scenario_files(request.paths):
+        results[file] = FileResult(file)
+        try:
+            scenario = load(file, collections, root, policies=not request.policies)
+        except Invalid as error:
+            results[file] = FileResult(file, error.problems)
+            continue
+        cases = [case for case in scenario.cases if _is_asked(request.run, file, case)]
+        left_out += len(scenario.cases) - len(cases)
+        if cases:
+            asked.append((scenario, cases))
+    return results, asked, left_out
+
+
+def _is_asked(pattern: str | None, file: str, case: Case) -> bool:
+    return pattern is None or re.search(pattern, f"{file}: {case.name}") is not None
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        path = Path(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"--junit: {file}: {error.strerror}"
+        raise Terminal(msg) from error

@@ -1,0 +1,90 @@
+"""The policies of scenarios, put together as the replicator puts them together.
+
+Keeps true: what is evaluated compiles as one set and says nothing that no policy may; modules are
+known by the names that their files have for whoever asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kube_sync.opa.packages import plain_package
+from kube_sync.opa.paths import DataPath
+from kube_sync.opa.scratch import ScratchOpa, file_of
+from kube_sync.planning.candidatefiles import read_candidates
+from kube_sync.planning.candidates import put
+from kube_sync.planning.deciding import generated
+from kube_sync.planning.policies import Chooser
+from kube_sync.replicator.policies.builtin import built_in, packages
+from kube_sync.replicator.policies.choice import Choice
+from kube_sync.replicator.policies.guard import Guard
+from kube_sync.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySet:
+    """All modules that decide, and what files are called."""
+
+    modules: Mapping[str, str]  # source by id, those that are generated among them
+    names: Mapping[str, str]  # by the file in which OPA has a module
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The source of each module by the file in which OPA has it."""
+        return {file_of(policy_id): source for policy_id, source in self.modules.items()}
+
+    def beside(self, data: Mapping[str, Any]) -> str:
+        """Return which file's package lies where data does, empty: none."""
+        for policy_id, source in self.modules.items():
+            package = plain_package(source)
+            if package is not None and _reaches(data, package):
+                return f"{self.told(file_of(policy_id))} (package {'.'.join(package)})"
+        return ""
+
+    def told(self, text: str) -> str:
+        """Return what OPA says with files as they are called by whoever asked."""
+        for file in sorted(self.names, key=len, reverse=True):
+            text = text.replace(file, self.names[file])
+        return text
+
+
+def _reaches(value: Any, package: DataPath) -> bool:  # noqa: ANN401 - any JSON
+    for part in package:
+        if not isinstance(value, dict):
+            return True
+        if part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+class PolicyReader:
+    """Reads and compiles sets of policies, each once."""
+
+    def __init__(self, scratch: ScratchOpa, settings: Settings) -> None:
+        self._settings = settings
+        allow = settings.policies.allow
+        builtin = built_in(settings)
+        root = settings.replicate.root
+        guard = Guard(
+            [(root, resource.name) for resource in settings.replicate.resources],
+            frozenset(allow.packages),
+            frozenset(allow.builtins),
+            builtin=packages(builtin),
+        )
+        self._always = {**generated(settings), **builtin}
+        self._scratch = scratch
+        self._guard = guard
+
+    async def read(self, paths: Sequence[str]) -> PolicySet:
+        """Return the policies of files and folders. Raises SyncError, Broken with file and row."""
+        found = await read_candidates(paths, (), self._settings.policies, instead=True)
+        # A file is known by its whole path: two folders may have files of one name.
+        files = {file: (file, source) for file, (_, source) in found.files.items()}
+        wanted = put(replace(found, files=files), {})
+        chooser = Chooser(self._scratch, self._guard, self._always, {})
+        chosen = await chooser.tried(wanted, Choice({}))
+        names = {file_of(policy_id): name for policy_id, name in wanted.names.items()}
+        return PolicySet({**chosen.modules, **self._always}, names)
