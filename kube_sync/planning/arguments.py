@@ -50,6 +50,7 @@ class Request:
     files: tuple[str, ...] = ()  # candidates: ConfigMaps, Rego, folders of both
     instead: bool = False
     staged: bool = False
+    unloaded: tuple[str, ...] = ()  # policies that leave
     clusters: tuple[str, ...] = ()  # files
     fields: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -73,6 +74,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--staged",
         action="store_true",
         help="candidates are the ConfigMaps with the label kube-sync.io/stage=candidate",
+    )
+    _several(
+        parser,
+        "--remove-policy",
+        metavar="NAME",
+        help="a policy ConfigMap that leaves (repeatable)",
     )
     what = "candidate clusters, which take the place of those of their names or join (repeatable)"
     _several(parser, "--clusters", metavar="FILE", help=what)
@@ -108,6 +115,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         files=tuple(arguments.filename),
         instead=arguments.instead,
         staged=arguments.staged,
+        unloaded=tuple(arguments.remove_policy),
         clusters=tuple(arguments.clusters),
         fields=tuple(arguments.set_cluster),
         removed=tuple(arguments.remove_cluster),
@@ -122,12 +130,16 @@ def requested(arguments: argparse.Namespace) -> Request:
 
 def _check(request: Request) -> None:
     policies = request.files or request.staged
-    if not (policies or request.clusters or request.fields or request.removed):
-        options = "-f, --staged, --clusters, --set-cluster or --remove-cluster"
-        msg = f"plan: say what would be otherwise: {options}"
+    clusters = request.clusters or request.fields or request.removed
+    if not (policies or request.unloaded or clusters):
+        options = "--remove-policy, --clusters, --set-cluster or --remove-cluster"
+        msg = f"plan: say what would be otherwise: -f, --staged, {options}"
         raise Misconfigured(msg)
     if request.instead and not policies:
         msg = "--instead: goes with -f or --staged"
+        raise Misconfigured(msg)
+    if request.instead and request.unloaded:
+        msg = "--remove-policy: goes without --instead, which leaves none but the candidates"
         raise Misconfigured(msg)
     if request.cluster_scoped and request.exported is None:
         msg = "--cluster-scoped: goes with --from; a cluster's API server knows"

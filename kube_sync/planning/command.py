@@ -185,6 +185,7 @@ async def _policies(
         candidates = await read_candidates(
             request.files, staged, settings.policies, instead=request.instead
         )
+    candidates = replace(candidates, removed=request.unloaded)
     builtin = built_in(settings)
     allow = settings.policies.allow
     guard = Guard(
