@@ -22,6 +22,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules, ScratchOpa, file_of
 from kube_sync.planning import sources
 from kube_sync.planning.arguments import Request
+from kube_sync.planning.beside import Beside, beside, last_good
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidatefiles import clusters_of, read_candidates
 from kube_sync.planning.candidates import Candidates, Wanted, put
@@ -101,14 +102,15 @@ async def _planned(
     facts = _facts(request, snapshot)
     clusters = snapshot.objects.get(CLUSTERS, {})
     then_clusters = applied(facts, clusters) if facts else clusters
-    before, wanted, after = await _policies(request, settings, snapshot, scratch, progress)
+    data = await beside(snapshot.configmaps, settings)
+    before, wanted, after = await _policies(request, settings, snapshot, data, scratch, progress)
     bodies = projected(settings, snapshot)
     moved = snapshot.with_objects(CLUSTERS, then_clusters) if facts else snapshot
     then_bodies = projected(settings, moved) if facts else bodies
     always = {**generated(settings), **built_in(settings)}
     worlds = (
-        World("now", {**before.modules, **always}, bodies),
-        World("then", {**after.modules, **always}, then_bodies),
+        World("now", {**before.modules, **always}, bodies, data.documents),
+        World("then", {**after.modules, **always}, then_bodies, data.documents),
     )
 
     async def places() -> Mapping[str, Collection]:
@@ -136,7 +138,13 @@ async def _planned(
             _forecast(settings, effects, has, then, fleet, now),
         )
     number = sum(len(found) for found in has.values())
-    notes = [*snapshot.notes, *before.notes, *notes, *_cautions(settings, is_now, then)]
+    notes = [
+        *snapshot.notes,
+        *before.notes,
+        *data.notes,
+        *notes,
+        *_cautions(settings, is_now, then),
+    ]
     return Plan(number, then.classes, effects, why, going, tuple(notes))
 
 
@@ -174,6 +182,7 @@ async def _policies(
     request: Request,
     settings: Settings,
     snapshot: Snapshot,
+    data: Beside,
     scratch: ScratchOpa,
     progress: Progress,
 ) -> tuple[Policies, Wanted | None, Policies]:
@@ -186,10 +195,11 @@ async def _policies(
             request.files, staged, settings.policies, instead=request.instead
         )
     candidates = replace(candidates, removed=request.unloaded)
+    roots = [(settings.replicate.root, resource.name) for resource in settings.replicate.resources]
     builtin = built_in(settings)
     allow = settings.policies.allow
     guard = Guard(
-        [(settings.replicate.root, resource.name) for resource in settings.replicate.resources],
+        [*roots, *data.places],
         frozenset(allow.packages),
         frozenset(allow.builtins),
         builtin=packages(builtin),
@@ -197,7 +207,7 @@ async def _policies(
     born = {key: policy.born for key, policy in known.items()}
     chooser = Chooser(scratch, guard, {**generated(settings), **builtin}, born)
     with progress.during("compiling the policies"):
-        before, choice = await chooser.as_is(modules)
+        before, choice = await chooser.as_is(modules, last_good(snapshot.configmaps, settings))
         if not candidates:
             return before, None, before
         wanted = put(candidates, modules)

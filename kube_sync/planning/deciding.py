@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
@@ -50,6 +50,7 @@ class World:
     name: str  # for people
     modules: Modules
     bodies: Bodies
+    beside: Mapping[ObjectKey, bytes] = field(default_factory=dict)  # other documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ async def deciding(
 ) -> AsyncGenerator[Decided]:
     """Yield all decisions of a world, whose policies read this. Raises SyncError."""
     classify = classifier(reads.input.paths) if shares(reads) else None
-    data = document(settings.replicate.root, world.bodies)
+    data = document(settings.replicate.root, world.bodies, world.beside)
     async with scratch.serving(world.modules, data) as opa:
         evaluator = Evaluator(opa, EPOCH)
         outcomes, classes = dict[Key, Outcome](), 0
