@@ -43,7 +43,7 @@ from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.safety import Fleet, Placements, limits_of, read_history
-from kube_sync.settings import Settings
+from kube_sync.settings import TOPOLOGY, Settings
 from kube_sync.survey.progress import Progress
 
 CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
@@ -163,8 +163,8 @@ def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
         yield f"each workload was decided alone: {then.alone}"
     if settings.policies.static:
         yield "policies that OPA has from elsewhere (policies.static) are not part of the plan"
-    if settings.replicate.topology:
-        yield "the topology (replicate.topology) is not part of the plan"
+    if settings.replicate.topology and TOPOLOGY not in now.world.bodies:
+        yield "the topology (replicate.topology) is not part of the plan: none was exported"
 
 
 def _facts(request: Request, snapshot: Snapshot) -> Facts:
@@ -195,7 +195,9 @@ async def _policies(
             request.files, staged, settings.policies, instead=request.instead
         )
     candidates = replace(candidates, removed=request.unloaded)
-    roots = [(settings.replicate.root, resource.name) for resource in settings.replicate.resources]
+    replicate = settings.replicate
+    names = [resource.name for resource in replicate.resources] + [TOPOLOGY] * replicate.topology
+    roots = [(replicate.root, name) for name in names]
     builtin = built_in(settings)
     allow = settings.policies.allow
     guard = Guard(

@@ -21,7 +21,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.projection import Project, keeping, project
-from kube_sync.settings import Policies, Resource, Settings
+from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings
 
 M = TypeVar("M", bound=Keyed)
 Objects = Mapping[ObjectKey, Item]
@@ -64,13 +64,16 @@ async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
 
 def projected(settings: Settings, snapshot: Snapshot) -> dict[str, dict[ObjectKey, bytes]]:
     """Return all objects as OPA would get them. Raises Terminal, naming one that is none."""
-    return {
+    found = {
         resource.name: {
             key: _projected(_projection(resource), item, resource.name)
             for key, item in snapshot.objects.get(resource.name, {}).items()
         }
         for resource in settings.replicate.resources
     }
+    if TOPOLOGY in snapshot.objects:  # whose records are no objects, and lie there as they are
+        found[TOPOLOGY] = {key: item.body for key, item in snapshot.objects[TOPOLOGY].items()}
+    return found
 
 
 def document(

@@ -19,11 +19,12 @@ from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.objects import ObjectKey
+from kube_sync.planning import topology
 from kube_sync.planning.beside import record_of
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import Objects, Snapshot
 from kube_sync.replicator.projection import Fields, is_secret, tidy
-from kube_sync.settings import Resource, Settings
+from kube_sync.settings import TOPOLOGY, Resource, Settings
 from kube_sync.survey.clusterobjects import sources_of
 from kube_sync.survey.exported import Exported, read_objects
 from kube_sync.survey.places import asked, guessed
@@ -63,6 +64,10 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
                     found[item.key] = item
                     progress.reached(f"{resource.name}: {len(found)} objects read …")
         objects[resource.name] = found
+    if replicate.topology:
+        with progress.during("reading the topology"):
+            objects[TOPOLOGY] = await topology.of_cluster(client)
+        places[TOPOLOGY] = topology.place(replicate)
     notes = tuple(f"{name}: the API server does not know this kind" for name in sorted(unknown))
     return Snapshot(places, objects, await _configmaps(client, settings), notes)
 
@@ -71,10 +76,12 @@ async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str]
     """Return what was exported to a file. Raises Misconfigured, Terminal, Broken."""
     exported = await asyncio.to_thread(read_objects, file, "--from")
     places = guessed(settings.replicate, cluster_scoped, exported)
-    objects = {
+    objects: dict[str, Objects] = {
         resource.name: {item.key: item for item in _read(exported, resource)}
         for resource in settings.replicate.resources
     }
+    if settings.replicate.topology and (records := topology.of_export(exported)):
+        objects[TOPOLOGY], places[TOPOLOGY] = records, topology.place(settings.replicate)
     if not any(objects[resource.name] for resource in settings.targets()):
         names = ", ".join(settings.placement.resources)
         raise Broken([f"--from: {exported.file}: there are no {names} in it"])
@@ -88,6 +95,7 @@ def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
         for item in snapshot.objects[resource.name].values():
             seen.add((resource.resource, item.key))
             yield exported_line(item)
+    yield from topology.lines(snapshot.objects.get(TOPOLOGY, {}))
     for item in snapshot.configmaps:
         if (_MAPS.resource, item.key) not in seen:
             yield exported_line(item)

@@ -1,8 +1,8 @@
 """A fleet on real servers, with a replicator and a remediator, and what a plan says of it.
 
 When all that follows from an edit has come is told by a workload of its own, whose decision names a
-turn: decisions are made in order, so once two turns have come, all decisions of before have been
-made on what was there at the first; and what the remediator writes, it writes in order, too.
+turn. Decisions are made and carried out in order: whoever was to be asked for or written when the
+first turn was written has been by the time that the second one is.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Servers:
 
     stack: RunningStack
     config: Path  # of a plan: the replicator's rights, which may write no workload and no policy
-    state: State = field(default_factory=State)
+    state: State = State(placing=None)
     turn: int = 0
 
     def settings(self) -> Settings:
@@ -154,19 +154,13 @@ class World:
             return
         for _ in range(2):
             await self._next_turn()
-            await until("the decisions have come", self._is_decided)
-        await until("the decisions are carried out", self._is_carried_out)
+            await until("the decisions are carried out", self._is_carried_out)
 
     async def _next_turn(self) -> None:
         self.servers.turn += 1
         body = {"metadata": {"labels": {"turn": str(self.servers.turn)}}}
         path = f"{_PROFILES.format(TURNS)}/{TURNS}"
         await self.bare.kube("PATCH", path, body, "merge-patch+json")
-
-    def _is_decided(self) -> bool:
-        found = self.said.get(f"{TURNS}/{TURNS}")
-        annotations = found.decision.annotations if found and found.decision else {}
-        return annotations.get(TURN) == str(self.servers.turn)
 
     async def _is_carried_out(self) -> bool:
         found = await self.seen(TURNS)

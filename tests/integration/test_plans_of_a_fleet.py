@@ -271,7 +271,8 @@ def _command(world: World, *arguments: str) -> tuple[int, str, str]:
         timeout=60,
         check=False,
     )
-    return done.returncode, done.stdout, done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.endswith("…")]  # signs of life
+    return done.returncode, done.stdout, "\n".join(said)
 
 
 async def test_status_of_the_command_tells_nothing_something_or_broken(world: World) -> None:
@@ -300,7 +301,6 @@ async def test_what_is_no_plan_is_said_by_file_and_row_or_name(
     for arguments, said in (
         (("-f", str(file)), f"kube-sync: {file}:{row}: {unsafe}"),
         (("-f", str(manifest)), f"kube-sync: {manifest} ({module}):{row}: {unsafe}"),
-        (("--remove-cluster", "c99"), "kube-sync: --remove-cluster: there is no cluster c99"),
         (("--remove-policy", "lost"), "kube-sync: --remove-policy: there is no policy lost"),
         (
             ("--set-cluster", "c99.labels.a=b", "--remove-cluster", "c98"),
@@ -311,7 +311,7 @@ async def test_what_is_no_plan_is_said_by_file_and_row_or_name(
         ),
     ):
         status, printed, complaint = await asyncio.to_thread(_command, world, *arguments)
-        assert (status, printed, complaint.strip()) == (3, "", said)
+        assert (status, printed, complaint) == (3, "", said)
 
 
 async def test_workload_that_vanishes_while_it_is_planned_is_no_plan_on_real_servers(
