@@ -118,7 +118,7 @@ async def test_record_and_data_are_read_of_the_cluster_and_exported(tmp_path: Pa
         settings = await live(api, tmp_path, BROKEN, good, limits, *FLEET, *WORKLOADS)
         of_cluster = await planned(asking(None, removed=("c2",)), settings)
         await command.export(settings, print, lines.append)
-    assert ways(of_cluster) == MOVED
+    assert ways(of_cluster) == {**MOVED, "ads": ("nowhere", [])}
     exported = tmp_path / "fleet.jsonl"
     exported.write_text("\n".join(lines))
     assert await planned(asking(str(exported), removed=("c2",)), LABELLED) == of_cluster

@@ -126,6 +126,9 @@ class State:
         return found if self.tiers is None else {**found, TIERS: self.tiers}
 
 
+NOTHING: Final = State(placing=None)
+
+
 def start() -> State:
     """Return what edits begin with: ten clusters in three zones, at four levels."""
     names = [f"c{number}" for number in range(_MOST)]

@@ -28,7 +28,7 @@ from kube_sync.safety import HISTORY
 from kube_sync.settings import Decisions, Settings, load_settings
 from kube_sync.survey.progress import Progress
 from tests.faults.world import until
-from tests.integration.planning_edits import TURN, TURNS, State, profile, start, workload
+from tests.integration.planning_edits import NOTHING, TURN, TURNS, State, profile, start, workload
 from tools.demo.components import UNBRAKED, start_replicator, start_service
 from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, SHOP, namespace, replica_set
 from tools.servers.files import write_file
@@ -63,7 +63,7 @@ class Servers:
 
     stack: RunningStack
     config: Path  # of a plan: the replicator's rights, which may write no workload and no policy
-    state: State = State(placing=None)
+    state: State = NOTHING
     turn: int = 0
 
     def settings(self) -> Settings:
