@@ -23,7 +23,6 @@ import yaml
 
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.broken import Broken
-from kube_sync.planning.effects import KINDS
 from tests.faults.world import seeded, until
 from tests.integration.planning_edits import (
     LEVEL,
@@ -49,9 +48,10 @@ from tools.demo.fleet import FLEET, POLICIES, SHOP
 from tools.servers.running import Launcher
 
 _SEED = int(os.environ.get("KUBE_SYNC_SEED", "1"))
-_EDITS = int(os.environ.get("KUBE_SYNC_EDITS", "15"))
+_EDITS = int(os.environ.get("KUBE_SYNC_EDITS", "10"))
 _WORKLOADS = 300
-_ALL = 100  # edits, among which everything comes that can become of a workload
+_MANY = 100  # edits, among which these come
+_COMES = frozenset({"failed", "refused", "moves", "adds", "changes"})
 _SOON = 60.0  # seconds; whatever is planned for later is held
 _PROGRAM = Path(sys.executable).with_name("kube-sync")
 _WRITTEN = frozenset({"moves", "adds", "changes", "nowhere"})
@@ -220,7 +220,7 @@ async def test_what_is_announced_is_what_happens_on_real_servers(
         announced.update(w["effect"] for w in plan["workloads"] if not w["pending"])
         print(number, dict(announced), dict(asking.ways))  # noqa: T201 - for whoever runs many
     assert announced["moves"]
-    assert _EDITS < _ALL or announced.keys() == {*KINDS}
+    assert _EDITS < _MANY or announced.keys() >= _COMES
 
 
 async def test_a_plan_leaves_the_opa_that_serves_untouched(world: World, tmp_path: Path) -> None:
