@@ -2,6 +2,7 @@
 
 On real servers, with our own replicator and remediator; what is compared is what the API server has
 before and after. The OPA that serves is left alone meanwhile, and what is no plan prints nothing.
+KUBE_SYNC_EDITS says how many edits are made, KUBE_SYNC_SEED which; a failure names its seed.
 """
 
 from __future__ import annotations
