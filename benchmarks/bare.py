@@ -72,6 +72,13 @@ class Bare:
         async with self._opa.get(self._stack.opa_url + "/v1/data/" + path) as response:
             return json.loads(await response.read()).get("result")
 
+    async def opa(self, path: str) -> Any:
+        """Read anything of OPA's API."""
+        async with self._opa.get(f"{self._stack.opa_url}/{path}") as response:
+            answer = json.loads(await response.read())
+            response.raise_for_status()
+            return answer
+
     async def query(self, path: str, body: bytes) -> Any:
         """Ask OPA for a decision."""
         async with self._opa.post(self._stack.opa_url + "/v1/data/" + path, data=body) as response:

@@ -75,9 +75,8 @@ can be overridden by an environment variable (`kube-sync config --variables` lis
 
 Run = Callable[..., Awaitable[None]]
 
-_TEST = "test"
 # Status 2 of what they print says that something moves: a word that was misspelt must not say so.
-_ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if", _TEST}), 3
+_ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if", "test"}), 3
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -127,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     reasoning.declare_why_not(_command(commands, "why-not", reasoning.WHY_NOT, _why))
     reasoning.declare_what_if(_command(commands, "what-if", reasoning.WHAT_IF, _plan))
     planning.declare_export(_command(commands, "export", planning.EXPORT, _export))
-    scenarios.declare(_command(commands, _TEST, scenarios.WHAT, _test))
+    scenarios.declare(_command(commands, "test", scenarios.WHAT, _test))
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
     asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
     scheduling.declare(asked, _scheduling)
@@ -392,7 +391,7 @@ def _test(arguments: argparse.Namespace) -> int:
     except SyncError as error:
         for line in str(error).splitlines():
             _complain(line)
-        return _NO_PLAN
+        return _NO_ANSWER
     except KeyboardInterrupt:
         return 130
     try:

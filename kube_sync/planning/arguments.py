@@ -50,6 +50,7 @@ class Request:
     files: tuple[str, ...] = ()  # candidates: ConfigMaps, Rego, folders of both
     instead: bool = False
     staged: bool = False
+    unloaded: tuple[str, ...] = ()  # policies that leave
     clusters: tuple[str, ...] = ()  # files
     fields: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -94,6 +95,8 @@ def declare_policies(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="candidates are the ConfigMaps with the label kube-sync.io/stage=candidate",
     )
+    what = "a policy ConfigMap that leaves (repeatable)"
+    _several(parser, "--remove-policy", metavar="NAME", help=what)
 
 
 def declare_clusters(parser: argparse.ArgumentParser) -> None:
@@ -125,10 +128,10 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
     request = edited(arguments)
-    policies = request.files or request.staged
+    policies = request.files or request.staged or request.unloaded
     if not (policies or request.clusters or request.fields or request.removed):
-        options = "-f, --staged, --clusters, --set-cluster or --remove-cluster"
-        msg = f"plan: say what would be otherwise: {options}"
+        options = "--remove-policy, --clusters, --set-cluster or --remove-cluster"
+        msg = f"plan: say what would be otherwise: -f, --staged, {options}"
         raise Misconfigured(msg)
     return replace(request, form=arguments.output, every=arguments.all)
 
@@ -139,6 +142,7 @@ def edited(arguments: argparse.Namespace) -> Request:
         files=tuple(arguments.filename),
         instead=arguments.instead,
         staged=arguments.staged,
+        unloaded=tuple(arguments.remove_policy),
         clusters=tuple(arguments.clusters),
         fields=tuple(arguments.set_cluster),
         removed=tuple(arguments.remove_cluster),
@@ -153,6 +157,9 @@ def check(request: Request) -> None:
     """Make sure that options go together. Raises Misconfigured."""
     if request.instead and not (request.files or request.staged):
         msg = "--instead: goes with -f or --staged"
+        raise Misconfigured(msg)
+    if request.instead and request.unloaded:
+        msg = "--remove-policy: goes without --instead, which leaves none but the candidates"
         raise Misconfigured(msg)
     if request.cluster_scoped and request.exported is None:
         msg = "--cluster-scoped: goes with --from; a cluster's API server knows"

@@ -33,9 +33,10 @@ class Candidates:
     maps: Sequence[tuple[str, ObjectKey, Modules]] = ()  # file, what it stands for, and modules
     files: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # path below, and source
     instead: bool = False  # of all others
+    removed: Sequence[str] = ()  # ConfigMaps that leave, as they were named
 
     def __bool__(self) -> bool:
-        return bool(self.maps or self.files or self.instead)
+        return bool(self.maps or self.files or self.instead or self.removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted
     """Return the policies with the candidates in place. Raises Broken."""
     wanted = {} if candidates.instead else {key: dict(m) for key, m in policies.items()}
     names, changed, wrong = dict[str, str](), set[ObjectKey](), list[str]()
+    for name in candidates.removed:
+        try:
+            del wanted[_named(name, wanted)]
+        except Broken as error:
+            wrong.append(str(error))
     for file, key, modules in candidates.maps:
         if key in changed:
             wrong.append(f"{file}: another candidate stands for ConfigMap {key} too")
@@ -93,6 +99,17 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted
     if wrong:
         raise Broken(wrong)
     return Wanted(wanted, frozenset(changed), names)
+
+
+def _named(name: str, policies: Iterable[ObjectKey]) -> ObjectKey:
+    """Return the one policy of a name, `namespace/name` or bare."""
+    fits = [key for key in policies if name in (str(key), key.name)]
+    if len(fits) == 1:
+        return fits[0]
+    option = "--remove-policy"
+    if not fits:
+        raise Broken([f"{option}: there is no policy {name}"])
+    raise Broken([f"{option}: {name} may be {_either(map(str, fits))}: say which"])
 
 
 def _place(

@@ -37,7 +37,7 @@ from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.plan import Current
 from kube_sync.replicator.extent import Need
 from kube_sync.safety import Fleet, Placements, limits_of, read_history
-from kube_sync.settings import Settings
+from kube_sync.settings import TOPOLOGY, Settings
 from kube_sync.survey.progress import Progress
 
 Say = Callable[[str], None]
@@ -133,8 +133,8 @@ def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
         yield f"each workload was decided alone: {then.alone}"
     if settings.policies.static:
         yield "policies that OPA has from elsewhere (policies.static) are not part of the plan"
-    if settings.replicate.topology:
-        yield "the topology (replicate.topology) is not part of the plan"
+    if settings.replicate.topology and TOPOLOGY not in now.world.bodies:
+        yield "the topology (replicate.topology) is not part of the plan: none was exported"
 
 
 def _targets(settings: Settings) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
@@ -47,6 +47,7 @@ class World:
     name: str  # for people
     modules: Modules
     bodies: Bodies
+    beside: Mapping[ObjectKey, bytes] = field(default_factory=dict)  # other documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ async def deciding(
     """
     replicate = settings.replicate
     chosen = {resource.name for resource in replicate.resources if resource.paths is not None}
-    data = document(replicate.root, needed(world.bodies, need, groups, chosen))
+    held = needed(world.bodies, need, groups, chosen)
+    data = document(replicate.root, held, world.beside)
     async with scratch.serving(world.modules, data) as opa:
         evaluator = Evaluator(opa, EPOCH)
         outcomes = dict[Key, Outcome]()

@@ -2,7 +2,7 @@
 
 Keeps true: what is evaluated compiles as one set, and no module of it says what a policy may not.
 A candidate that is at fault, or puts another one at fault, ends the plan; what does not compile as
-things are is left out of both sides, and noted.
+things are is in force as it was when it last did, else left out of both sides, and noted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Wanted
 from kube_sync.replicator.policies.account import forbidden
-from kube_sync.replicator.policies.choice import Candidate, Choice, choose
+from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.header import Declared
 from kube_sync.replicator.policies.way import Compiler
@@ -42,19 +42,23 @@ class Chooser:
         self._born = born
         self._declared = Declared(compiler)
 
-    async def as_is(self, policies: Mapping[ObjectKey, Modules]) -> tuple[Policies, Choice]:
-        """Return what is in force of the policies as they are. Raises SyncError."""
-        choice = await self._choose(policies)
-        notes = tuple(
-            f"policy ConfigMap {key} is not in force as it is and left out: {line}"
+    async def as_is(
+        self, policies: Mapping[ObjectKey, Modules], good: Versions
+    ) -> tuple[Policies, Choice]:
+        """Return what is in force as things are, and were when `good`. Raises SyncError."""
+        choice = await self._choose(policies, good)
+        notes = [
+            f"policy ConfigMap {key} is not in force as it is{_instead(key, choice)}: {line}"
             for key, causes in sorted(choice.failures.items())
             for line in lines(causes, {})[:1]
-        )
-        return Policies(_together(choice), notes), choice
+        ]
+        gone = sorted(choice.modules.keys() - policies.keys())
+        notes += [f"policy ConfigMap {key} is gone and in force: others need it" for key in gone]
+        return Policies(_together(choice), tuple(notes)), choice
 
     async def tried(self, wanted: Wanted, before: Choice) -> Policies:
         """Return what would be in force. Raises Broken with all that is wrong, and SyncError."""
-        choice = await self._choose(wanted.policies)
+        choice = await self._choose(wanted.policies, before.modules)
         new = {
             key: causes
             for key, causes in choice.failures.items()
@@ -67,13 +71,14 @@ class Chooser:
             raise Broken(dict.fromkeys(found))
         return Policies(_together(choice))
 
-    async def _choose(self, policies: Mapping[ObjectKey, Modules]) -> Choice:
-        await self._declared.learn([self._generated, *policies.values()])
+    async def _choose(self, policies: Mapping[ObjectKey, Modules], good: Versions) -> Choice:
+        await self._declared.learn([self._generated, *policies.values(), *good.values()])
+        allowed = {key: modules for key, modules in good.items() if not self._refusals(modules)}
         candidates = {
             key: Candidate(modules, self._born.get(key, "9"), self._refusals(modules))
             for key, modules in policies.items()
         }
-        return await choose(candidates, {}, self._check)
+        return await choose(candidates, allowed, self._check)
 
     async def _check(self, modules: Modules) -> list[Cause]:
         return await self._compiler.check({**self._generated, **modules})
@@ -98,6 +103,10 @@ def _line(cause: Cause, names: Mapping[str, str]) -> str:
     place = names.get(file, file)
     where = f"{place}:{row}: " if place and row else f"{place}: " if place else ""
     return f"{where}{cause.get('code', 'error')}: {cause.get('message', '')}"
+
+
+def _instead(key: ObjectKey, choice: Choice) -> str:
+    return ", but its last good version" if key in choice.modules else " and left out"
 
 
 def _together(choice: Choice) -> dict[str, str]:

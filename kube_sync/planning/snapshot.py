@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube.collection import Item
-from kube_sync.kube.configmaps import read_configmap
-from kube_sync.kube.policymaps import PolicyMap, policy_maps
+from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, Keyed, read_configmap
+from kube_sync.kube.policymaps import PolicyMap, data_maps, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.projection import keeping, project
-from kube_sync.settings import Policies, Resource, Settings
+from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings
 
+M = TypeVar("M", bound=Keyed)
 Objects = Mapping[ObjectKey, Item]
 EPOCH = "plan"  # the state of the data that decisions are asked on
 
@@ -44,14 +46,12 @@ async def policies_of(
     configmaps: Iterable[Item], policies: Policies
 ) -> Mapping[ObjectKey, PolicyMap]:
     """Return which ConfigMaps are policy, as the replicator reads them. Raises Retriable."""
-    items = list(configmaps)
-    found: dict[ObjectKey, PolicyMap] = {}
-    for store in policy_maps(policies, lambda: None):
-        inside = (i for i in items if store.scope in (None, i.key.namespace))
-        await store.page([i for i in inside if _selected(i, store.selector)])
-        store.finish(known=True)
-        found |= {policy.key: policy for policy in store}
-    return found
+    return await _held(configmaps, policy_maps(policies, lambda: None))
+
+
+async def data_of(configmaps: Iterable[Item], policies: Policies) -> Mapping[ObjectKey, ConfigMap]:
+    """Return which ConfigMaps are JSON data, likewise. Raises Retriable."""
+    return await _held(configmaps, data_maps(policies, lambda: None))
 
 
 async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
@@ -76,6 +76,9 @@ def projected(
         reduce = reducing(resource)
         objects = snapshot.objects.get(resource.name, {})
         found[resource.name] = {key: reduce(item) for key, item in objects.items()}
+    # Its records are no objects, and lie there as they are.
+    if TOPOLOGY in snapshot.objects and only in (None, TOPOLOGY):
+        found[TOPOLOGY] = {key: item.body for key, item in snapshot.objects[TOPOLOGY].items()}
     return found
 
 
@@ -94,10 +97,25 @@ def reducing(resource: Resource) -> Callable[[Item], bytes]:
     return reduced
 
 
-def document(root: str, bodies: Mapping[str, Mapping[ObjectKey, bytes]]) -> bytes:
-    """Return what OPA would hold of them, as JSON."""
+def document(
+    root: str,
+    bodies: Mapping[str, Mapping[ObjectKey, bytes]],
+    beside: Mapping[ObjectKey, bytes] | None = None,
+) -> bytes:
+    """Return what OPA would hold of them, and `beside` them, as JSON."""
     whole = {name: _collection(objects) for name, objects in bodies.items()}
-    return msgspec.json.encode({root: whole, "kube_sync": {"epoch": {EPOCH: "loaded"}}})
+    ours = {root: whole, "kube_sync": {"epoch": {EPOCH: "loaded"}}}
+    return msgspec.json.encode({**_collection(beside or {}), **ours})
+
+
+async def _held(configmaps: Iterable[Item], stores: Iterable[ConfigMaps[M]]) -> dict[ObjectKey, M]:
+    items, found = list(configmaps), dict[ObjectKey, M]()
+    for store in stores:
+        inside = (i for i in items if store.scope in (None, i.key.namespace))
+        await store.page([i for i in inside if _selected(i, store.selector)])
+        store.finish(known=True)
+        found |= {one.key: one for one in store}
+    return found
 
 
 def _collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:

@@ -13,16 +13,18 @@ from contextlib import aclosing
 import msgspec
 
 from kube_sync.decisions.requested import FIELD_MANAGER
-from kube_sync.errors import NO_JSON, Terminal
+from kube_sync.errors import NO_JSON, NotFound, Refused, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
-from kube_sync.kube.policymaps import policy_maps
+from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.objects import ObjectKey
+from kube_sync.planning import topology
+from kube_sync.planning.beside import record_of
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import Objects, Snapshot
 from kube_sync.replicator.projection import Fields, is_secret, tidy
-from kube_sync.settings import Resource, Settings
+from kube_sync.settings import TOPOLOGY, Resource, Settings
 from kube_sync.survey.clusterobjects import sources_of
 from kube_sync.survey.exported import Exported, read_objects
 from kube_sync.survey.places import asked, guessed
@@ -62,6 +64,10 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
                     found[item.key] = item
                     progress.reached(f"{resource.name}: {len(found)} objects read …")
         objects[resource.name] = found
+    if replicate.topology:
+        with progress.during("reading the topology"):
+            objects[TOPOLOGY] = await topology.of_cluster(client)
+        places[TOPOLOGY] = topology.place(replicate)
     notes = tuple(f"{name}: the API server does not know this kind" for name in sorted(unknown))
     return Snapshot(places, objects, await _configmaps(client, settings), notes)
 
@@ -70,10 +76,12 @@ async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str]
     """Return what was exported to a file. Raises Misconfigured, Terminal, Broken."""
     exported = await asyncio.to_thread(read_objects, file, "--from")
     places = guessed(settings.replicate, cluster_scoped, exported)
-    objects = {
+    objects: dict[str, Objects] = {
         resource.name: {item.key: item for item in _read(exported, resource)}
         for resource in settings.replicate.resources
     }
+    if settings.replicate.topology and (records := topology.of_export(exported)):
+        objects[TOPOLOGY], places[TOPOLOGY] = records, topology.place(settings.replicate)
     if not any(objects[resource.name] for resource in settings.targets()):
         names = ", ".join(settings.placement.resources)
         raise Broken([f"--from: {exported.file}: there are no {names} in it"])
@@ -87,6 +95,7 @@ def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
         for item in snapshot.objects[resource.name].values():
             seen.add((resource.resource, item.key))
             yield exported_line(item)
+    yield from topology.lines(snapshot.objects.get(TOPOLOGY, {}))
     for item in snapshot.configmaps:
         if (_MAPS.resource, item.key) not in seen:
             yield exported_line(item)
@@ -123,14 +132,23 @@ async def gone(client: KubeClient, settings: Settings, held: Collection[str]) ->
 
 
 async def _configmaps(client: KubeClient, settings: Settings) -> list[Item]:
-    found: dict[ObjectKey, Item] = {}
-    for store in policy_maps(settings.policies, lambda: None):
-        source = KubeCollection(
-            client, CONFIGMAPS, namespace=store.scope, label_selector=store.selector
-        )
+    policies, found = settings.policies, dict[ObjectKey, Item]()
+    stores = (policy_maps(policies, lambda: None), data_maps(policies, lambda: None))
+    scopes = [(store.scope, store.selector) for found in stores for store in found]
+    for scope, selector in scopes:
+        source = KubeCollection(client, CONFIGMAPS, namespace=scope, label_selector=selector)
         async for item in _items(source):
             found[item.key] = item
-    return [*found.values()]
+    record = await _record(client, record_of(settings))
+    return [*found.values(), *(item for item in record if item.key not in found)]
+
+
+async def _record(client: KubeClient, key: ObjectKey) -> list[Item]:
+    """Return the record of last good versions, which there need not be."""
+    try:
+        return [_item(await client.request("GET", CONFIGMAPS.path(key.namespace, key.name)))]
+    except (NotFound, Refused):  # whoever plans need not have the right to read it
+        return []
 
 
 async def _items(source: KubeCollection) -> AsyncGenerator[Item]:
@@ -141,7 +159,10 @@ async def _items(source: KubeCollection) -> AsyncGenerator[Item]:
 
 
 def _read(exported: Exported, resource: Resource) -> Iterator[Item]:
-    for body in exported.bodies(resource):
-        metadata = _objects.decode(body).metadata
-        version = ResourceVersion(metadata.resourceVersion)
-        yield Item(ObjectKey(metadata.namespace, metadata.name), metadata.uid, version, body)
+    return map(_item, exported.bodies(resource))
+
+
+def _item(body: bytes) -> Item:
+    metadata = _objects.decode(body).metadata
+    version = ResourceVersion(metadata.resourceVersion)
+    return Item(ObjectKey(metadata.namespace, metadata.name), metadata.uid, version, body)

@@ -13,6 +13,7 @@ from kube_sync.analysis.reads import Reads
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.planning.arguments import Request
+from kube_sync.planning.beside import Beside, beside, last_good
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidatefiles import clusters_of, read_candidates
 from kube_sync.planning.candidates import Candidates, Wanted, put
@@ -23,7 +24,7 @@ from kube_sync.planning.snapshot import Objects, Snapshot, policies_of, projecte
 from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.reading import Reading
-from kube_sync.settings import Settings
+from kube_sync.settings import TOPOLOGY, Settings
 from kube_sync.survey.progress import Progress
 
 CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
@@ -55,7 +56,8 @@ async def worlds(
 ) -> Worlds:
     """Return what is to be compared. Raises Broken, SyncError."""
     facts = _facts(request, snapshot)
-    before, wanted, after = await _policies(request, settings, snapshot, scratch, progress)
+    data = await beside(snapshot.configmaps, settings)
+    before, wanted, after = await _policies(request, settings, snapshot, data, scratch, progress)
     bodies = projected(settings, snapshot)
     moved = snapshot
     if facts:
@@ -63,8 +65,8 @@ async def worlds(
     # The other collections are the very same, so that their classes are too.
     then_bodies = {**bodies, **projected(settings, moved, only=CLUSTERS)} if facts else bodies
     always = {**generated(settings), **built_in(settings)}
-    now = World("now", {**before.modules, **always}, bodies)
-    then = World("then", {**after.modules, **always}, then_bodies)
+    now = World("now", {**before.modules, **always}, bodies, data.documents)
+    then = World("then", {**after.modules, **always}, then_bodies, data.documents)
 
     async def places() -> Mapping[str, Collection]:
         return snapshot.places
@@ -74,7 +76,7 @@ async def worlds(
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
     names = wanted.names if wanted else {}
-    return Worlds(now, then, reads, names, moved, (*snapshot.notes, *before.notes))
+    return Worlds(now, then, reads, names, moved, (*snapshot.notes, *before.notes, *data.notes))
 
 
 def _facts(request: Request, snapshot: Snapshot) -> Facts:
@@ -92,6 +94,7 @@ async def _policies(
     request: Request,
     settings: Settings,
     snapshot: Snapshot,
+    data: Beside,
     scratch: ScratchOpa,
     progress: Progress,
 ) -> tuple[Policies, Wanted | None, Policies]:
@@ -103,10 +106,13 @@ async def _policies(
         candidates = await read_candidates(
             request.files, staged, settings.policies, instead=request.instead
         )
+    candidates = replace(candidates, removed=request.unloaded)
+    replicate = settings.replicate
+    names = [resource.name for resource in replicate.resources] + [TOPOLOGY] * replicate.topology
     builtin = built_in(settings)
     allow = settings.policies.allow
     guard = Guard(
-        [(settings.replicate.root, resource.name) for resource in settings.replicate.resources],
+        [*((replicate.root, name) for name in names), *data.places],
         frozenset(allow.packages),
         frozenset(allow.builtins),
         builtin=packages(builtin),
@@ -114,7 +120,7 @@ async def _policies(
     born = {key: policy.born for key, policy in known.items()}
     chooser = Chooser(scratch, guard, {**generated(settings), **builtin}, born)
     with progress.during("compiling the policies"):
-        before, choice = await chooser.as_is(modules)
+        before, choice = await chooser.as_is(modules, last_good(snapshot.configmaps, settings))
         if not candidates:
             return before, None, before
         wanted = put(candidates, modules)

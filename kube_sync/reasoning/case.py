@@ -86,7 +86,7 @@ async def opened(
 ) -> AsyncGenerator[Case]:
     """Yield the case of an object, in an OPA that holds `more` modules. Raises SyncError."""
     world = worlds.then
-    data = document(settings.replicate.root, world.bodies)
+    data = document(settings.replicate.root, world.bodies, world.beside)
     async with scratch.serving({**world.modules, **more}, data) as opa:
         modules = {file_of(policy_id): source for policy_id, source in world.modules.items()}
         outcome = await decided(opa, subject)

@@ -74,7 +74,7 @@ async def watching(
 ) -> AsyncGenerator[Watching]:
     """Yield what asks, in an OPA of its own. Raises SyncError."""
     found = await _compiling(case, trees, scratch)
-    data = document(case.settings.replicate.root, case.world.bodies)
+    data = document(case.settings.replicate.root, case.world.bodies, case.world.beside)
     async with scratch.serving(found.modules, data) as opa:
         await opa.put_data(FLEET, _fleet(case.worlds.clusters.values()))
         yield Watching(case, opa, found)

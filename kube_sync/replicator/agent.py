@@ -62,7 +62,6 @@ from kube_sync.settings import TOPOLOGY, Resource, Settings, with_builtin
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 LEASE = "kube-sync-replicator"
-_RESERVED = frozenset({"kube_sync", "system"})  # and the root of what is replicated
 
 
 class Replicator:
@@ -238,7 +237,12 @@ class Replicator:
 
         data = data_maps(settings.policies, data_changed)
         documents = DataMaps(
-            self._opa, data, _RESERVED | {root}, self._statuses.want, data_written, self._good
+            self._opa,
+            data,
+            datamaps.RESERVED | {root},
+            self._statuses.want,
+            data_written,
+            self._good,
         )
         beside = [documents.unsettled]
         limiting = Limiting(self._opa, instance, self._hub, parse_tightening, beside=beside)

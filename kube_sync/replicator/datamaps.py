@@ -31,6 +31,8 @@ from kube_sync.replicator.status import status_of
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 INDEX: DataPath = ("kube_sync", "datamaps")
+# Namespaces whose place in OPA is taken, and so is the root of what is replicated.
+RESERVED = frozenset({"kube_sync", "system"})
 NAME = "data-configmaps"  # in metrics, and to whoever is told what was written
 
 _ADOPTED = b""  # in place of a digest: an earlier epoch wrote it
@@ -210,7 +212,7 @@ class DataMaps:
         values: dict[str, bytes] = {}
         failures: list[OpaError] = []
         for name, text in found.data.items():
-            if (reason := _why_no_json(text)) is None:
+            if (reason := why_no_json(text)) is None:
                 values[name] = text.encode()
                 continue
             failures.append(_failure("invalid_json", reason, f"{found.key}/{name}"))
@@ -240,7 +242,8 @@ class DataMaps:
             self.unsettled.keys.clear()
 
 
-def _why_no_json(text: str) -> str | None:
+def why_no_json(text: str) -> str | None:
+    """Return what OPA would have against a value, None: nothing."""
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:

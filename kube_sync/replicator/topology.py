@@ -87,7 +87,7 @@ class TopologyFeed:
         """Keep `mirror` current until cancelled."""
         news = News()
         self._source = source = self._follow(self._notes, news.wake)
-        records = LiveRecords(source.live, news, partial(_withheld, source), self._say)
+        records = LiveRecords(source.live, news, partial(withheld, source), self._say)
         reflector = Reflector(TOPOLOGY, records, mirror, self._say, behind=self._say)
         # What a kind says may be what the first load has waited for.
         self._notes.heard = partial(self._heard, news)
@@ -156,7 +156,7 @@ def follow_gateway_api(client: KubeClient, notes: Notes, wake: Callable[[], None
     return Source(followed, LiveTopology(world, followed, api.kinds, api.links))
 
 
-def _withheld(source: Source) -> list[str]:
+def withheld(source: Source) -> list[str]:
     """Name what has to be known before anything is."""
     return [*source.live.waiting, *sorted(map(str, source.followed.unseen))]
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.errors import NO_JSON, Misconfigured, Terminal
+from kube_sync.objects import ObjectKey
 from kube_sync.settings import Resource
 
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -60,6 +61,12 @@ class Exported:
     def bodies(self, resource: Resource) -> Iterator[bytes]:
         """Yield the objects of a resource, each as it stands in the file."""
         return (body for heading, body in self.objects if _is_of(heading, resource))
+
+    def placed(self, resource: Resource) -> Iterator[tuple[ObjectKey, bytes]]:
+        """Yield them with the place of each."""
+        for heading, body in self.objects:
+            if _is_of(heading, resource):
+                yield ObjectKey(heading.metadata.namespace, heading.metadata.name), body
 
     def namespaced(self, resource: Resource) -> bool | None:
         """Tell whether its objects lie in namespaces; None where there is no object of it."""

@@ -267,7 +267,7 @@ async def test_what_the_plan_cannot_know_is_noted(fleet: str, tmp_path: Path) ->
     alone, static, topology = document["notes"]
     assert "time.now_ns" in alone
     assert "policies.static" in static
-    assert "replicate.topology" in topology
+    assert "replicate.topology" in topology  # of which there is none in the export
 
 
 async def test_file_that_is_no_export_is_no_plan(tmp_path: Path) -> None:

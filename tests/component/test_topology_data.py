@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,13 +17,17 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
+from kube_sync.planning import topology as planned
+from kube_sync.planning.broken import Broken
+from kube_sync.planning.snapshot import document
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
+from kube_sync.survey.exported import read_objects
 from kube_sync.topology.identity import Locator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
-from tests.fakes.clients import CONFIGMAPS, key
+from tests.fakes.clients import CONFIGMAPS, key, kube_of
 from tests.fakes.http import answer
 from tests.fakes.opa import FakeOpa, fake_opa, patched
 from tests.fakes.replicating import replicator_between
@@ -312,3 +317,29 @@ async def test_many_changes_at_once_end_in_the_last_state(world: World) -> None:
         names = {tuple(one["hostnames"]) for one in world.topology["effective"].values()}
         assert names == {("h199.example.com",)}
         assert f"{GATEWAY}#http" not in world.topology["nodes"]
+
+
+async def test_a_plan_stands_on_the_topology_that_opa_holds_and_so_does_its_export(
+    world: World,
+) -> None:
+    async with world.replicating(configured()):
+        await until(lambda: world.applied() == [{"sky": {"color": "blue"}}])
+        held = world.topology
+    async with kube_of(world.api, world.folder) as client:
+        found = await planned.of_cluster(client)
+    exported = world.folder / "fleet.jsonl"
+    exported.write_text("\n".join(planned.lines(found)))
+    for records in (found, planned.of_export(read_objects(str(exported)))):
+        whole = json.loads(document("kubernetes", {"topology": _bodies(records)}))
+        assert whole["kubernetes"]["topology"] == held
+
+
+async def test_no_plan_stands_on_half_a_topology(world: World) -> None:
+    world.api.http.fault(lists(ROUTES), answer(403, b""), times=10_000)
+    async with kube_of(world.api, world.folder) as client:
+        with pytest.raises(Broken, match=r"topology: not known within .*HTTPRoute"):
+            await planned.of_cluster(client, seconds=2.0)
+
+
+def _bodies(records: planned.Records) -> dict[ObjectKey, bytes]:
+    return {where: item.body for where, item in records.items()}

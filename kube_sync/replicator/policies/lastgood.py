@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -23,6 +23,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 NAME = "kube-sync-last-good"
 _KEY = "modules.json.gz"
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, OSError, EOFError)
 _LARGEST = 900_000  # bytes of the body; the API server takes 1 MiB
 
 
@@ -67,8 +68,8 @@ class LastGood:
             self._complain(error)
             return {}
         try:
-            return _unpacked(body)
-        except (msgspec.MsgspecError, ValueError, OSError, EOFError) as error:
+            return unpacked(body)
+        except UNREADABLE as error:
             log.warning("last_good_policies_unreadable", configmap=NAME, error=str(error))
             return {}
 
@@ -116,7 +117,8 @@ def _packed(good: Versions) -> bytes:
     return gzip.compress(msgspec.json.encode(record, order="deterministic"), mtime=0)
 
 
-def _unpacked(body: bytes) -> dict[ObjectKey, Modules]:
+def unpacked(body: bytes) -> dict[ObjectKey, Modules]:
+    """Return what a record says, as the API server holds it. Raises one of UNREADABLE."""
     found = msgspec.json.decode(body, type=_ConfigMap).binary_data or {}
     content = gzip.decompress(base64.b64decode(found.get(_KEY, "")) or gzip.compress(b"{}"))
     record = msgspec.json.decode(content, type=dict[str, dict[str, str]])

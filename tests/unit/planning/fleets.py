@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +77,24 @@ def policy(
 ) -> dict[str, Any]:
     metadata = {"name": name, "namespace": namespace, **more}
     data = {"policy.rego": source}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def record(good: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Return the record of last good versions, by `namespace/name` of a ConfigMap."""
+    packed = base64.b64encode(gzip.compress(msgspec.json.encode(good))).decode()
+    metadata = {"name": "kube-sync-last-good", "namespace": "kube-sync"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "binaryData": {"modules.json.gz": packed},
+    }
+
+
+def data_map(name: str, namespace: str = "teams", **data: str) -> dict[str, Any]:
+    labels = {"openpolicyagent.org/data": "opa"}
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 

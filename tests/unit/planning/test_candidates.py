@@ -61,6 +61,23 @@ def test_instead_leaves_nothing_but_the_candidates() -> None:
     assert wanted.policies == {NEW: {"candidates/a.rego": "new"}}
 
 
+@pytest.mark.parametrize("name", ["one", "p/one"])
+def test_policy_that_leaves_is_named_with_its_namespace_or_without(name: str) -> None:
+    wanted = put(Candidates(removed=(name,)), POLICIES)
+    assert wanted.policies == {TWO: POLICIES[TWO]}
+    assert wanted.changed == frozenset()
+
+
+def test_policy_that_leaves_is_one_that_exists() -> None:
+    also = {**POLICIES, ObjectKey("q", "one"): {}}
+    with pytest.raises(Broken) as raised:
+        put(Candidates(removed=("one", "three")), also)
+    assert str(raised.value).splitlines() == [
+        "--remove-policy: one may be p/one or q/one: say which",
+        "--remove-policy: there is no policy three",
+    ]
+
+
 def test_staged_configmap_stands_for_the_one_that_it_names_or_is_named_after() -> None:
     label = {"kube-sync.io/stage": "candidate"}
     named = policy(name="x", labels=label, annotations={STANDS_FOR: "placement"})

@@ -32,6 +32,10 @@ def test_arguments_become_a_request() -> None:
     )
 
 
+def test_policy_that_leaves_is_all_that_may_be_asked() -> None:
+    assert parsed("--remove-policy", "a", "--remove-policy", "b/c").unloaded == ("a", "b/c")
+
+
 def test_field_that_begins_with_a_dash_is_taken_away() -> None:
     assert parsed("--set-cluster", "c1.labels.a-").fields == ("c1.labels.a-",)
 
@@ -42,6 +46,7 @@ def test_field_that_begins_with_a_dash_is_taken_away() -> None:
         ((), "say what would be otherwise"),
         (("--from", "x"), "say what would be otherwise"),
         (("--instead", "--remove-cluster", "c"), "^--instead: "),
+        (("--instead", "-f", "p", "--remove-policy", "q"), "^--remove-policy: goes without"),
         (("--cluster-scoped", "a", "--staged"), "^--cluster-scoped: "),
         (("--from", "-", "-f", "-"), "^--from -: "),
     ],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from kube_sync import cli
 from kube_sync.errors import Retriable
@@ -17,8 +19,10 @@ PLAN = ("plan", "--remove-cluster", "c2")
 
 
 @pytest.fixture(autouse=True)
-def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(CONFIG_ENV, raising=False)
+    yield
+    structlog.reset_defaults()  # logs go to what standard error was while a test ran
 
 
 def status(*arguments: str) -> object:
