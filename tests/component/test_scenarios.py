@@ -17,6 +17,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.deciding import World, deciding
+from kube_sync.planning.sharing import Sharing
 from kube_sync.planning.snapshot import Snapshot, projected
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.scenarios import command, groups
@@ -248,12 +249,13 @@ async def test_decision_is_that_of_the_replicator(folder: Folder) -> None:
     # Planning knows no data but objects, so the policy's own is a module here.
     shares = "package shares\n\nberlin := 1\n\noslo := 2\n\nparis := 3\n"
     modules = {**policies.modules, "shares": shares}
-    reads = (
-        await Reading(scratch, SETTINGS.placement.path, _places(collections)).need(modules)
-    ).reads
+    reading = Reading(scratch, SETTINGS.placement.path, _places(collections))
+    need = await reading.need(modules)
     bodies = projected(SETTINGS, Snapshot(collections.places, changed))  # type: ignore[arg-type]
     world = World("then", modules, bodies)
-    async with deciding(world, reads, scratch, SETTINGS, Progress(lambda _: None)) as decided:
+    groups = Sharing(["replicasets"]).groups(bodies, need)
+    silent = Progress(lambda _: None)
+    async with deciding(world, need, groups, scratch, SETTINGS, silent) as decided:
         outcome = decided.outcomes["replicasets", ObjectKey("shop", "web")]
     assert outcome.decision is not None
     assert got[0]["annotations"] == outcome.decision.annotations
