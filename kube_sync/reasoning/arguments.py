@@ -118,7 +118,8 @@ def declare_what_if(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("set_cluster", nargs="+", metavar="NAME.PATH=VALUE", help=what)
     planning.declare_source(parser)
     planning.declare_output(parser)
-    parser.set_defaults(filename=[], instead=False, staged=False, clusters=[], remove_cluster=[])
+    parser.set_defaults(filename=[], instead=False, staged=False, remove_policy=[])
+    parser.set_defaults(clusters=[], remove_cluster=[])
 
 
 def asked(arguments: argparse.Namespace) -> Question:

@@ -29,6 +29,7 @@ from kube_sync.reasoning.terms import Text
 MODULE: Final = "kube_sync/reasoning/probe"  # its id
 FLEET: Final = ("kube_sync", "probed")  # where the clusters are named in OPA's data
 ASKED: Final = "kube_sync/probe/asked"
+_OPENS: Final = b"{ "
 _SOURCE: Final = """package kube_sync.probe
 
 # A set is there even where nothing is decided: of what is not OPA tells no notes.
@@ -133,15 +134,15 @@ class _Edited:
             self._probes.append((behind, b"; " + note))
         # A body of one expression may come without braces.
         if self._source[:begin].rstrip().endswith(b"if"):
-            self._braces += [(begin, b"{ "), (end, b" }")]
+            self._braces += [(begin, _OPENS), (end, b" }")]
         if again and body.alone:
             self._again.append((first, begin, end))
         return True
 
     def whole(self) -> bytes:
         """Return the text with all that was put into it."""
-        begins = [piece for piece in self._braces if piece[1] == b"{ "]
-        ends = [piece for piece in self._braces if piece[1] != b"{ "]
+        begins = [piece for piece in self._braces if piece[1] is _OPENS]
+        ends = [piece for piece in self._braces if piece[1] is not _OPENS]
         text = _with(self._source, 0, len(self._source), [*begins, *self._probes, *ends])
         again = [
             b"\nkube_sync_again_%d := [1 | %b\n]\n"
