@@ -45,7 +45,7 @@ def dry_run(current: Current, step: Write, held: Braked | None = None) -> Wait:
 def rival(current: Current, step: Write, until: float) -> Wait:
     """Return the wait of an object that somebody else keeps changing back."""
     reason = "somebody else keeps changing it back"
-    release = "another decision, or ten minutes without a write"
+    release = "another decision, or the end of a truce of one to ten minutes"
     return Wait(current.uid, "rival", reason, release, _changes(current, step), until=until)
 
 

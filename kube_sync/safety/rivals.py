@@ -2,23 +2,26 @@
 
 A manager that puts its own value back after each PATCH would be fought for ever. An object on which
 the same decision was carried out so often within a minute is left to the other one: until another
-decision is made, or ten minutes are over.
+decision is made, or for a minute, and twice as long each time it goes on, ten minutes at most. The
+other one may be our own webhook, which decides by newer data while decisions come late: that is
+over within the first minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 WRITES = 3
 _WINDOW = 60.0  # seconds
-_TRUCE = 600.0  # seconds
+_FIRST_TRUCE, _TRUCE = 60.0, 600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
     decision: object
     at: tuple[float, ...]
+    truce: float = _FIRST_TRUCE  # seconds, the next one
 
 
 class Rivals:
@@ -30,8 +33,9 @@ class Rivals:
     def wrote(self, key: Hashable, decision: object, now: float) -> None:
         """Take note that a decision was carried out."""
         known = self._records.get(key)
-        before = known.at if known is not None and known.decision == decision else ()
-        self._records[key] = _Record(decision, (*before, now)[-WRITES:])
+        if known is None or known.decision != decision:
+            known = _Record(decision, ())
+        self._records[key] = replace(known, at=(*known.at, now)[-WRITES:])
 
     def truce(self, key: Hashable, decision: object, now: float) -> float | None:
         """Return when an object may be written again for this decision, None: now."""
@@ -40,9 +44,10 @@ class Rivals:
             return None
         if known.at[-1] - known.at[0] > _WINDOW:
             return None
-        until = known.at[-1] + _TRUCE
+        until = known.at[-1] + known.truce
         if until <= now:
-            del self._records[key]
+            longer = min(2 * known.truce, _TRUCE)
+            self._records[key] = _Record(decision, known.at[-1:], longer)
             return None
         return until
 
