@@ -71,8 +71,6 @@ def effect(
 ) -> Effect | None:
     """Return what becomes of a workload, None where it stays as it is."""
     step = _step(then, current)
-    same = (now.decision, now.failure) == (then.decision, then.failure)
-    pending = same or step == _step(now, current)
     has = clusters(placements, current.annotations)
     if not isinstance(step, Apply | Amend):
         kind = _silence(now, then, step)
@@ -81,8 +79,12 @@ def effect(
         reason = step.reason if isinstance(step, Held) else "nothing is decided any more"
         return Effect(resource, key, current.uid, kind, has, has, reason)
     annotations = after(step, current)
-    evict = then.decision is not None and then.decision.evict
+    evict = _evicts(then)
     change = compare(placements, key.namespace, current.annotations, annotations, evict=evict)
+    same = (now.decision, now.failure) == (then.decision, then.failure)
+    # What empties a workload waits for ever, unless the policy says that it is to go.
+    goes_alike = evict == _evicts(now) or change is None or not change.empties
+    pending = same or (step == _step(now, current) and goes_alike)
     then_has = clusters(placements, annotations)
     reason = ", ".join(sorted({*step.annotations, *step.labels})) if change is None else ""
     return Effect(
@@ -117,6 +119,10 @@ def clusters(placements: Placements, annotations: Mapping[str, str]) -> tuple[st
 
 def _step(outcome: Outcome, current: Current) -> Step:
     return plan(Wanted(current.uid, outcome.decision, outcome.failure), current)
+
+
+def _evicts(outcome: Outcome) -> bool:
+    return outcome.decision is not None and outcome.decision.evict
 
 
 def _silence(now: Outcome, then: Outcome, step: Step) -> Kind | None:

@@ -84,6 +84,15 @@ def test_move_that_would_come_without_the_edit_is_pending_and_breaks_nothing() -
     assert (emptied.kind, emptied.pending, emptied.breaks) == ("nowhere", True, False)
 
 
+def test_workload_that_waits_and_may_be_emptied_now_breaks_by_the_edit() -> None:
+    effect = found(on(), on(evict=True), HAS)
+    assert effect is not None
+    assert (effect.kind, effect.pending, effect.breaks) == ("nowhere", False, True)
+    moved = found(on("c3"), on("c3", evict=True), HAS)
+    assert moved is not None
+    assert moved.pending
+
+
 def test_placement_that_cannot_be_read_is_somewhere() -> None:
     effect = found(NOW, on("c1"), {PLACEMENT: "mars"})
     assert effect is not None
