@@ -380,25 +380,13 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    try:
-        request = scenarios.requested(arguments)
-        settings = load_settings(arguments.config, os.environ)
-        configure_logs("error")
+    def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
         from kube_sync.scenarios import command  # noqa: PLC0415 - slow, as `app` is
 
         color = scenarios.wants_color(os.environ, terminal=sys.stdout.isatty())
-        answer = asyncio.run(command.run(request, settings, _complain, color=color))
-    except SyncError as error:
-        for line in str(error).splitlines():
-            _complain(line)
-        return _NO_ANSWER
-    except KeyboardInterrupt:
-        return 130
-    try:
-        print(answer.text, flush=True)  # noqa: T201 - the command's output
-    except BrokenPipeError:
-        _stop_printing()
-    return answer.status
+        return command.run(scenarios.requested(arguments), settings, _complain, color=color)
+
+    return _told(arguments, ask)
 
 
 def _decisions(arguments: argparse.Namespace) -> int:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import structlog
 
-from kube_sync import cli
 from kube_sync.errors import Retriable
 from kube_sync.planning import command
 from kube_sync.planning.broken import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.settings import CONFIG_ENV
+from tests.unit.commandline import status
 
 PLAN = ("plan", "--remove-cluster", "c2")
 
@@ -23,12 +23,6 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     yield
     structlog.reset_defaults()  # logs go to what standard error was while a test ran
-
-
-def status(*arguments: str) -> object:
-    with pytest.raises(SystemExit) as exited:
-        cli.main(arguments)
-    return exited.value.code
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync import cli
 from kube_sync.planning import command as planning
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.broken import Broken
@@ -12,6 +11,7 @@ from kube_sync.policykinds.printing import Answer
 from kube_sync.reasoning import command
 from kube_sync.reasoning.arguments import Question
 from kube_sync.settings import CONFIG_ENV, Settings
+from tests.unit.commandline import status
 
 WHY = ("why", "replicaset/web", "-n", "shop")
 WHY_NOT = ("why-not", "replicaset/web", "--cluster", "c2")
@@ -20,12 +20,6 @@ WHY_NOT = ("why-not", "replicaset/web", "--cluster", "c2")
 @pytest.fixture(autouse=True)
 def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CONFIG_ENV, raising=False)
-
-
-def status(*arguments: str) -> object:
-    with pytest.raises(SystemExit) as exited:
-        cli.main(arguments)
-    return exited.value.code
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,13 @@ from kube_sync.planning.broken import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.scenarios import command
 from kube_sync.settings import CONFIG_ENV
+from tests.unit.commandline import status
 
 
 @pytest.fixture(autouse=True)
 def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CONFIG_ENV, raising=False)
     monkeypatch.setattr(cli, "configure_logs", lambda _: None)  # of the process, for good
-
-
-def status(*arguments: str) -> object:
-    with pytest.raises(SystemExit) as exited:
-        cli.main(arguments)
-    return exited.value.code
 
 
 @pytest.mark.parametrize(
