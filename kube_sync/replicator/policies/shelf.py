@@ -6,8 +6,8 @@ the present epoch's, which makes it the quickest sign of a restart there is. A r
 set says that OPA has activated it; one that does not although the set was sent says that OPA did
 not take it, and it is sent again more and more slowly.
 
-OPA takes no data while it activates a set, so an edit waits where the last one took OPA more than a
-second: where policies change without end, the newest of several goes, and data keeps its share.
+OPA takes no data while it activates a set, so an edit waits where the last one took OPA more than
+three seconds: where policies change without end, the newest of several goes, and data keeps its share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESOURCE = "v1/bundles/policies"  # as OPA's configuration spells it
 _CONTENT_TYPE = "application/vnd.openpolicyagent.bundles"  # anything else ends the long polling
 # Asked to answer at once, it waits this long all the same: finding out what OPA holds takes a turn.
 _SHORTEST_WAIT, _LONGEST_WAIT = 5.0, 300.0
-_SOON = 1.0  # seconds that nobody minds
+_SOON = 3.0  # seconds that nobody minds
 _SHARE = 3  # times as long as OPA took beyond that
 _LONGEST_REST = 10.0  # seconds: an edit is waited for
 
