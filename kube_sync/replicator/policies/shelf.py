@@ -7,7 +7,8 @@ set says that OPA has activated it; one that does not although the set was sent 
 not take it, and it is sent again more and more slowly.
 
 OPA takes no data while it activates a set, so an edit waits where the last one took OPA more than
-three seconds: where policies change without end, the newest of several goes, and data keeps its share.
+three seconds: where policies change without end, the newest of several goes, and data gets its
+share.
 """
 
 from __future__ import annotations
