@@ -30,7 +30,7 @@ class Connections:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # Weak: of a handshake that was cancelled nobody closes the socket, it is only let go.
+        # Weak: of a connection that is cancelled before its first step asyncio lets go unclosed.
         self._open: weakref.WeakSet[_Accepted] = weakref.WeakSet()
         self._told = False
         self.port = 0
@@ -69,6 +69,10 @@ class _Accepted(socket.socket):
     def close(self) -> None:
         self._connections.closed(self)
         super().close()
+
+    def __del__(self) -> None:
+        # Accepted while its server closed: asyncio never comes to it, and its peer would wait.
+        self.close()
 
 
 class _Listening(socket.socket):

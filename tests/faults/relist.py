@@ -32,8 +32,12 @@ async def operations_of_a_relist(world: World, changed: Iterable[tuple[str, str]
 
 async def _operations(world: World) -> float:
     """Return how many operations on objects OPA got so far."""
-    heartbeats = await world.metric(_OPERATIONS + '_bucket{le="1.0"}')
-    small = await world.metric(_OPERATIONS + '_bucket{le="2.0"}')  # heartbeats and ends of loads
-    batches = await world.metric(_OPERATIONS + "_count") - small
-    protocol = heartbeats + _END_OF_LOAD * (small - heartbeats) + _PROTOCOL * batches
-    return await world.metric(_OPERATIONS + "_sum") - protocol
+    # At one moment: a heartbeat between two looks would count.
+    heartbeats, small, count, total = await world.metrics(
+        _OPERATIONS + '_bucket{le="1.0"}',
+        _OPERATIONS + '_bucket{le="2.0"}',  # heartbeats and ends of loads
+        _OPERATIONS + "_count",
+        _OPERATIONS + "_sum",
+    )
+    protocol = heartbeats + _END_OF_LOAD * (small - heartbeats) + _PROTOCOL * (count - small)
+    return total - protocol

@@ -211,9 +211,15 @@ class World:
 
     async def metric(self, name: str) -> float:
         """Return the sum of a metric's samples, 0 where it has none."""
+        (found,) = await self.metrics(name)
+        return found
+
+    async def metrics(self, *names: str) -> list[float]:
+        """Return the sum of the samples of each as they were at one moment."""
         answer = await asyncio.to_thread(get, self.replicator.url + "/metrics")
-        lines = (line for line in answer.body.decode().splitlines() if line.startswith(name))
-        return sum(float(line.rpartition(" ")[2]) for line in lines)
+        lines = answer.body.decode().splitlines()
+        samples = [[line for line in lines if line.startswith(name)] for name in names]
+        return [sum(float(line.rpartition(" ")[2]) for line in found) for found in samples]
 
     async def more(self, name: str, than: float) -> bool:
         """Tell whether a metric has grown."""

@@ -21,15 +21,9 @@ _FEWEST, _MOST = 4, 10  # clusters
 Labels = Mapping[str, str]
 Otherwise = Literal["errors", "nothing", "nowhere", "evict"]
 
-# The namespace of a cluster and a workload that tell by their label `turn` how far decisions are.
+# The namespace of a cluster that tells by its label `turn` how far OPA is, and its name.
 TURNS = "turns"
-TURN = "example.com/turn"
-_HEAD: Final = f"""package io.k8s.federation.admission
-
-annotations["{TURN}"] := data.kubernetes.clusters.{TURNS}.{TURNS}.metadata.labels.turn if {{
-	input.metadata.namespace == "{TURNS}"
-}}
-"""
+_HEAD: Final = "package io.k8s.federation.admission\n"
 # None of them names a cluster or a workload, so each may come and go by itself.
 _TIERS: Final = (
     'labels["example.com/class"] := "first" if _gold\n',

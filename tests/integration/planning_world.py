@@ -1,8 +1,10 @@
 """A fleet on real servers, with a replicator and a remediator, and what a plan says of it.
 
-When all that follows from an edit has come is told by a workload of its own, whose decision names a
-turn. Decisions are made and carried out in order: whoever was to be asked for or written when the
-first turn was written has been by the time that the second one is.
+All that follows from an edit has come when each workload's decision was told as OPA answers for it
+now, and what is left to write, by the remediator's own comparison, waits for a reason that it
+tells. Clusters come to OPA in order, so one of them, whose label names a turn, tells when OPA has
+all of them; no workload could: one that changes itself is decided before those of a sweep, and
+several are written at once.
 """
 
 from __future__ import annotations
@@ -10,27 +12,35 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import yaml
 
 from benchmarks.bare import Bare, bare_client
-from kube_sync.decisions.decision import REQUESTED
+from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
 from kube_sync.decisions.records import DecisionRecord
 from kube_sync.decisions.streamclient import stream_client
+from kube_sync.errors import Undecided
+from kube_sync.kube.collection import Event, Item
+from kube_sync.objects import ObjectKey
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Request
+from kube_sync.remediator.arguments import STATUS
+from kube_sync.remediator.plan import Current, Wanted, Write, plan
+from kube_sync.remediator.targets import Targets
+from kube_sync.remediator.waits import changes_of
 from kube_sync.safety import HISTORY
 from kube_sync.settings import Decisions, Settings, load_settings
 from kube_sync.survey.progress import Progress
 from tests.faults.world import until
-from tests.integration.planning_edits import NOTHING, TURN, TURNS, State, profile, start, workload
+from tests.integration.planning_edits import NOTHING, TURNS, State, profile, start, workload
 from tools.demo.components import UNBRAKED, start_replicator, start_service
-from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, SHOP, namespace, replica_set
+from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, SHOP, namespace
 from tools.servers.files import write_file
 from tools.servers.running import Launcher, free_port
 from tools.servers.stack import RunningStack, furnished_stack
@@ -40,6 +50,7 @@ _PROFILES = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{}/clusterprofiles"
 _MAPS = f"/api/v1/namespaces/{POLICIES}/configmaps"
 OWN = frozenset({REQUESTED, HISTORY})  # what the remediator notes for itself
 _AT_ONCE = 16
+_DECISION = "io/k8s/federation/admission"
 _STAGED = {"kube-sync.io/stage": "candidate"}
 
 
@@ -63,6 +74,7 @@ class Servers:
 
     stack: RunningStack
     config: Path  # of a plan: the replicator's rights, which may write no workload and no policy
+    remediation: str  # where the remediator tells what it is doing
     state: State = NOTHING
     turn: int = 0
 
@@ -81,7 +93,8 @@ def planning_servers(launcher: Launcher, folder: Path) -> Iterator[Servers]:
         }
         file = write_file(folder / "plan.yaml", yaml.safe_dump(configuration).encode())
         replicator = start_replicator(stack, folder / "replicator")
-        remediate = {"listen": f"127.0.0.1:{free_port()}", **UNBRAKED}
+        address = f"127.0.0.1:{free_port()}"
+        remediate = {"listen": address, **UNBRAKED}
         carried_out_by: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(stack.kubeconfigs["remediator"])},
             "decisions": stack.endpoint.client(),
@@ -89,7 +102,7 @@ def planning_servers(launcher: Launcher, folder: Path) -> Iterator[Servers]:
         }
         remediator = start_service("remediate", folder / "remediator", carried_out_by)
         try:
-            yield Servers(stack, file)
+            yield Servers(stack, file, f"http://{address}{STATUS}")
         finally:
             remediator.stop()
             replicator.stop()
@@ -114,9 +127,7 @@ class World:
                 path = _SETS.format(manifest["metadata"]["namespace"])
                 await self.bare.kube("POST", path, manifest)
 
-        turns = replica_set(TURNS)
-        turns["metadata"]["namespace"] = TURNS
-        await asyncio.gather(*map(create, [turns, *map(workload, range(number))]))
+        await asyncio.gather(*map(create, map(workload, range(number))))
         ours = profile(TURNS, {"turn": "0"})
         ours["metadata"]["namespace"] = TURNS
         await self.bare.kube("POST", _PROFILES.format(TURNS), ours)
@@ -152,9 +163,11 @@ class World:
         if not state.policies:
             await until("nothing is decided", lambda: not any(map(_decided, self.said.values())))
             return
-        for _ in range(2):
-            await self._next_turn()
-            await until("the decisions are carried out", self._is_carried_out)
+        await self._next_turn()
+        await until("OPA holds the clusters", self._holds_clusters)
+        decided = await self._answers()
+        await until("all decisions are told", lambda: self._tells(decided))
+        await until("all is written, or held", self._is_carried_out)
 
     async def _next_turn(self) -> None:
         self.servers.turn += 1
@@ -162,9 +175,58 @@ class World:
         path = f"{_PROFILES.format(TURNS)}/{TURNS}"
         await self.bare.kube("PATCH", path, body, "merge-patch+json")
 
+    async def _holds_clusters(self) -> bool:
+        path = f"kubernetes/clusters/{TURNS}/{TURNS}/metadata/labels/turn"
+        found: object = await self.bare.get(path)
+        return found == str(self.servers.turn)
+
+    async def _answers(self) -> dict[str, Decision | None]:
+        """Return what OPA answers about each workload, None where that is no decision."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(item: dict[str, Any]) -> tuple[str, Decision | None]:
+            async with gate:
+                try:
+                    found = await self.bare.query(_DECISION, json.dumps({"input": item}).encode())
+                    decision = parse_decision(json.dumps(found).encode())
+                except (aiohttp.ClientResponseError, Undecided):
+                    return _name(item), None
+                return _name(item), decision
+
+        return dict(await asyncio.gather(*map(ask, await self._items())))
+
+    def _tells(self, decided: Mapping[str, Decision | None]) -> bool:
+        return all(self._tells_of(name, decision) for name, decision in decided.items())
+
+    def _tells_of(self, name: str, decision: Decision | None) -> bool:
+        record = self.said.get(name)
+        if record is None:
+            return False
+        return record.decision == decision if decision else record.failure is not None
+
     async def _is_carried_out(self) -> bool:
-        found = await self.seen(TURNS)
-        return dict(found[TURNS].annotations).get(TURN) == str(self.servers.turn)
+        held = await self._held()
+        for item in await self._items():
+            name = _name(item)
+            current, record = _current(item), self.said[name]
+            step = plan(Wanted(record.uid, record.decision, record.failure), current)
+            if isinstance(step, Write) and held.get(name) != changes_of(current, step):
+                return False
+        return True
+
+    async def _held(self) -> dict[str, dict[str, tuple[str | None, str | None]]]:
+        """Return what the remediator would change of each object and does not, for a reason."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(self.servers.remediation) as response,
+        ):
+            found = await response.json()
+        return {
+            f"{one['namespace']}/{one['name']}": {
+                key: (change["is"], change["wanted"]) for key, change in one["changes"].items()
+            }
+            for one in found["waiting"]
+        }
 
     async def _holds_policies(self) -> bool:
         wanted = {
@@ -184,8 +246,14 @@ class World:
 
     async def seen(self, where: str = SHOP) -> dict[str, Seen]:
         """Return all workloads as they are now."""
-        found = json.loads(await self.bare.kube("GET", _SETS.format(where)))["items"]
+        found = await self._items(where)
         return {item["metadata"]["name"]: _seen(item["metadata"]) for item in found}
+
+    async def _items(self, where: str = SHOP) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(await self.bare.kube("GET", _SETS.format(where)))[
+            "items"
+        ]
+        return items
 
     def refusals(self) -> dict[str, str]:
         """Return of which workloads there is no decision to carry out, and why."""
@@ -256,6 +324,22 @@ def policy_map(name: str, source: str) -> dict[str, Any]:
 
 def _differing(one: Any, other: Any) -> list[str]:
     return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+
+
+def _name(item: dict[str, Any]) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+def _current(item: dict[str, Any]) -> Current:
+    """Return an object as the remediator reads it."""
+    metadata, targets = item["metadata"], Targets(lambda _key: None)
+    key = ObjectKey(metadata["namespace"], metadata["name"])
+    version = metadata["resourceVersion"]
+    found = Item(key, metadata["uid"], version, json.dumps(item).encode())
+    targets.apply(Event("ADDED", version, found))
+    current = targets.get(key)
+    assert current is not None
+    return current
 
 
 def _seen(metadata: dict[str, Any]) -> Seen:

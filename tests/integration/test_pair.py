@@ -469,6 +469,8 @@ async def test_the_end_of_limits_is_told_after_what_is_decided_by_their_end(pair
     manifest["metadata"]["namespace"] = "shop"
     pair.apply(manifest)
     await eventually(lambda: pair.placement(name), ["west"])
+    # The webhook may have placed it, before the replicator decided anything by these policies.
+    await eventually(lambda: name in pair.decisions(), expected=True)
     told: list[str] = []
     async with asyncio.timeout(20), aclosing(pair.stream()) as records:
         async for record in records:

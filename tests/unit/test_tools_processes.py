@@ -95,6 +95,8 @@ def test_recorded_processes_are_ended_and_their_folder_goes(tmp_path: Path) -> N
     (folder / "files").mkdir(parents=True)
     server = ProcessLauncher().launch(spec(folder / "files", free_port()))
     assert stop_recorded(folder) == 1
+    assert server._process is not None
+    server._process.wait(10)  # it has ended, but its threads may not all have been cleared away
     assert not server.alive()
     assert not folder.exists()
     assert stop_recorded(folder) == 0

@@ -12,7 +12,6 @@ import yaml
 
 from tools.observing import metricslist
 from tools.observing.__main__ import ROOT, RULES
-from tools.servers.errors import Missing
 from tools.servers.prometheus import ensure_prometheus
 
 TESTS = RULES.with_name("rules_test.yaml")
@@ -25,10 +24,7 @@ OURS = {name for metric in metricslist.declared() for name in metricslist.names(
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    try:
-        program = ensure_prometheus("promtool")
-    except Missing as error:
-        pytest.skip(str(error))
+    program = ensure_prometheus("promtool")  # where it is missing, nothing was checked: that fails
     return subprocess.run(
         [program, *arguments],
         capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 from contextlib import suppress
@@ -171,3 +172,27 @@ async def test_both_addresses_of_localhost_are_served() -> None:
         client = Client(port)
         assert await client.is_answered()
         await client.close()
+
+
+async def test_a_connection_that_is_cancelled_before_its_first_step_is_closed() -> None:
+    connections = listening.Connections(2)
+    [bound] = await listening.listening(("127.0.0.1", 0), connections)
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=bound)
+    with socket.create_connection(("127.0.0.1", connections.port)) as client:
+        client.settimeout(PATIENCE)
+        await _cancel_what_comes()
+        gc.collect()
+        assert client.recv(1) == b""
+    assert len(connections) == 0
+    server.close()
+    await server.wait_closed()
+
+
+async def _cancel_what_comes() -> None:
+    mine = asyncio.all_tasks()
+    async with asyncio.timeout(PATIENCE):
+        while not (new := asyncio.all_tasks() - mine):  # noqa: ASYNC110 - its first step is awaited
+            await asyncio.sleep(0)
+    for task in new:
+        task.cancel()
+    await asyncio.wait(new)
