@@ -7,7 +7,7 @@ counts as read and `gave_up` says why.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_sync.analysis.paths import EACH, Path, minimal
@@ -90,6 +90,38 @@ class Reads:
     def __str__(self) -> str:
         """Return a tree for people."""
         return "\n".join(_lines(self))
+
+
+def joined(reads: Reads, other: Reads) -> Reads:
+    """Return what either of two decisions over the same resources reads; who limits is the first's.
+
+    Where the analysis of one gave up, everything counts as read.
+    """
+    names = (*reads.resources, *(n for n in other.resources if n not in reads.resources))
+    nothing = Document()
+    return replace(
+        reads,
+        input=_either(reads.input, other.input),
+        resources={
+            name: _either(reads.resources.get(name, nothing), other.resources.get(name, nothing))
+            for name in names
+        },
+        followed=reads.followed | other.followed,
+        others=tuple(dict.fromkeys((*reads.others, *other.others))),
+        impure={**other.impure, **reads.impure},
+        gave_up=reads.gave_up if reads.gave_up is not None else other.gave_up,
+    )
+
+
+def _either(one: Document, other: Document) -> Document:
+    found: dict[Path, FieldRead] = {}
+    for field in (*one.fields, *other.fields):
+        known = found.get(field.path, field)
+        asked = tuple(dict.fromkeys((*known.asked, *field.asked)))
+        found[field.path] = FieldRead(field.path, known.whole or field.whole, asked)
+    paths = minimal((), found)
+    fields = sorted((found[path] for path in paths), key=lambda field: order(field.path))
+    return Document(tuple(fields), one.used or other.used, one.listed or other.listed)
 
 
 def _meets(steps: Sequence[Path], package: Sequence[str]) -> bool:
