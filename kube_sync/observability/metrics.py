@@ -112,7 +112,7 @@ audit_differences = Counter(
 policies_in_force = Gauge("kube_sync_policies_in_force", "Policy modules that OPA holds")
 policies_rejected = Gauge(
     "kube_sync_policies_rejected",
-    "ConfigMaps with policies that are not in force as they are: of each an older version or none",
+    "Policies (ConfigMaps, PlacementPolicies) that are not in force as they are",
 )
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]
@@ -138,6 +138,25 @@ decision_unshared = Gauge(
     "1 while every object has to be decided on by itself, else 0",
     ["resource"],
 )
+shadow_differences = Gauge(
+    "kube_sync_shadow_differences",
+    "Objects that the policies of the stage shadow decide otherwise than what is in force, by what"
+    " would become of them",
+    ["effect"],
+)
+canary_differences = Gauge(
+    "kube_sync_canary_differences",
+    "Objects on the canary's side that it decides otherwise than what is in force, by what becomes"
+    " of them, or would",
+    ["effect"],
+)
+canary_in_effect = Gauge(
+    "kube_sync_canary_in_effect", "1 while a canary decides on the objects of its side, else 0"
+)
+canary_halted = Gauge(
+    "kube_sync_canary_halted",
+    "1 while a canary decides nothing because it passed one of its limits, else 0",
+)
 decision_changes = Counter("kube_sync_decision_changes_total", "Decisions that changed")
 decision_subscribers = Gauge("kube_sync_decision_subscribers", "Open decision streams")
 budget_evaluations = Counter(
@@ -148,6 +167,25 @@ budget_evaluations = Counter(
 budget_unusable = Gauge(
     "kube_sync_budget_unusable",
     "1 while data.kube_sync_budget cannot be used, so that the last good one stands, else 0",
+)
+ledger_records = Counter(
+    "kube_sync_ledger_records_total", "Records that were added to the ledger, by kind", ["kind"]
+)
+ledger_unwritable = Gauge(
+    "kube_sync_ledger_unwritable", "1 while the file of the ledger cannot be written, else 0"
+)
+ledger_gaps = Counter(
+    "kube_sync_ledger_gaps_total",
+    "Times that something was not recorded, or the file had to be begun anew",
+)
+ledger_lost_records = Counter(
+    "kube_sync_ledger_lost_records_total", "Records that the ledger does not have"
+)
+ledger_bytes = Gauge("kube_sync_ledger_bytes", "Bytes of the ledger's file that are in use")
+ledger_reports = Counter(
+    "kube_sync_ledger_reports_total",
+    "Writes that the remediator reported to the ledger, by what became of the report",
+    ["outcome"],
 )
 remediations = Counter(
     "kube_sync_remediations_total", "Reconciled resources, by outcome", ["outcome"]
@@ -306,6 +344,18 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         ("held",),
         ("dry-run",),
     ),
+    ledger_records: (
+        ("start",),
+        ("decision",),
+        ("gone",),
+        ("policy",),
+        ("held",),
+        ("intent",),
+        ("outcome",),
+        ("gap",),
+        ("checkpoint",),
+    ),
+    ledger_reports: (("taken",), ("lost",), ("late",)),
     admission_engine_attempts: (("answered",),),
     admission_registration_writes: (("written",), ("conflict",), ("failed",)),
     placement_decision_writes: (

@@ -24,6 +24,7 @@ from kube_sync.settings.model import (
     Guard,
     Kubernetes,
     Labelled,
+    Ledger,
     Metadata,
     Observe,
     Opa,
@@ -40,6 +41,7 @@ from kube_sync.settings.model import (
     Settings,
     Sinks,
     Spokes,
+    Staging,
     SyncBrakes,
 )
 from kube_sync.settings.systems import SYSTEMS, System, chosen, supplied, with_builtin
@@ -61,6 +63,7 @@ __all__ = [
     "Key",
     "Kubernetes",
     "Labelled",
+    "Ledger",
     "Metadata",
     "Observe",
     "Opa",
@@ -78,6 +81,7 @@ __all__ = [
     "Sinks",
     "Source",
     "Spokes",
+    "Staging",
     "SyncBrakes",
     "System",
     "check_stream",

@@ -34,10 +34,12 @@ from kube_sync.settings.replication import (
     Allow,
     Decisions,
     Labelled,
+    Ledger,
     Placement,
     Policies,
     Replicate,
     Resource,
+    Staging,
 )
 from kube_sync.settings.rules import Metadata, Scheduling, SystemName
 from kube_sync.settings.syncing import PolicySync, Spokes, SyncBrakes
@@ -58,6 +60,7 @@ __all__ = [
     "Kubernetes",
     "Label",
     "Labelled",
+    "Ledger",
     "Metadata",
     "Mode",
     "Namespace",
@@ -78,6 +81,7 @@ __all__ = [
     "Settings",
     "Sinks",
     "Spokes",
+    "Staging",
     "SyncBrakes",
     "SystemName",
 ]
@@ -145,8 +149,10 @@ class Settings(
     opa: Opa = Opa()
     replicate: Replicate = Replicate()
     policies: Policies = Policies()
+    staging: Staging = Staging()
     placement: Placement = Placement()
     decisions: Decisions = Decisions()
+    ledger: Ledger = Ledger()
     remediate: Remediate = Remediate()
     admission: Admission = Admission()
     coordination: Coordination = Coordination()
@@ -161,3 +167,13 @@ class Settings(
     def targets(self) -> tuple[Resource, ...]:
         """Return the resources that decisions are about."""
         return tuple(r for r in self.replicate.resources if r.name in self.placement.resources)
+
+    def asks_opa(self) -> bool:
+        """Tell whether the webhook asks the OPA that is replicated into, about the bare object."""
+        engine, elsewhere = self.admission.engine, self.enforce_scheduling_policy.url
+        return (
+            elsewhere is None
+            and engine.dialect in ("v1", "v0")
+            and engine.path is None
+            and engine.url in (None, self.opa.url)
+        )

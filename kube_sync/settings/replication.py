@@ -10,12 +10,15 @@ from typing import Literal
 from kube_sync.objects import GroupVersionResource
 from kube_sync.settings.kinds import (
     AnyNamespace,
+    Bytes,
     DataName,
     DataPath,
     File,
     Label,
+    LedgerSize,
     Listen,
     Namespace,
+    Seconds,
     Section,
     Share,
     Url,
@@ -126,7 +129,7 @@ class Labelled(Section, frozen=True):
 
 
 class Allow(Section, frozen=True):
-    """What a policy ConfigMap may do although it is refused to all others by default."""
+    """What a policy may do although it is refused to all others by default."""
 
     packages: tuple[str, ...] = ()
     """Packages that policies may be in although they are reserved, with what is below them, dotted,
@@ -137,14 +140,30 @@ class Allow(Section, frozen=True):
 
 
 class Policies(Section, frozen=True):
-    """Where policy ConfigMaps live; `static` says that OPA has policies from elsewhere too."""
+    """Where policies live; `static` says that OPA has policies from elsewhere too."""
 
     namespaces: tuple[str, ...] = ("kube-federation-scheduling-policy",)
-    """Namespaces whose ConfigMaps are policies; the registration for placement leaves them out."""
+    """Namespaces whose ConfigMaps with Rego, and PlacementPolicies, are policies; the registration
+    for placement leaves them out."""
     static: bool = False
     """Says that OPA has policies from elsewhere, so that there is always one to decide by."""
     labelled: Labelled = Labelled()
     allow: Allow = Allow()
+
+
+class Staging(Section, frozen=True):
+    """Policies that are staged as candidates: whether they are planned with, and at what cost."""
+
+    plan: bool = True
+    """Plans with candidates beside the replicator, with its rights, and says on each what it would
+    do; false: nothing is said of them."""
+    every_seconds: Seconds = 600.0
+    """Shortest rest between two plans of candidates that did not change, and before one that
+    failed is tried again; ten times as long as the plan took where that is longer."""
+    timeout_seconds: Seconds = 600.0
+    """Time in which a plan has to end."""
+    memory_bytes: Bytes = 640 * 2**20
+    """Memory that a plan may take, with the OPAs that it starts; one that takes more is ended."""
 
 
 class Placement(Section, frozen=True):
@@ -173,3 +192,22 @@ class Decisions(Section, frozen=True):
     """Private key of that certificate."""
     ca_file: File | None = None
     """Authorities that readers of the stream trust; null: those of the system."""
+
+
+class Ledger(Section, frozen=True):
+    """The replicator's memory of each decision and each write, in a file that grows up to a bound.
+
+    It is bounded by age and by size: the oldest goes, and the chain can be verified all the same.
+    """
+
+    path: File | None = None
+    """File of the ledger (SQLite), on a disk that outlives the process; null: nothing is
+    recorded."""
+    inputs: bool = True
+    """Whether the object that is decided on, and the clusters and other small collections that
+    policies read, are recorded too, so that `kube-sync replay` can decide again; never a
+    Secret."""
+    max_age: Seconds = 90 * 86_400.0
+    """Seconds for which what happened is kept."""
+    max_size: LedgerSize = 1 << 30
+    """Bytes that the file may use."""

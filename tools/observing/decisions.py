@@ -107,6 +107,43 @@ _MOVING = Row(
     ),
 )
 
+_REMEMBERING = Row(
+    "Ledger",
+    (
+        Panel(
+            "Records",
+            "What was decided and written, by kind.",
+            ((f"sum by (kind) (rate(kube_sync_ledger_records_total{_RATE}))", "{{kind}}"),),
+            unit="ops",
+        ),
+        Panel(
+            "What is missing",
+            "Records that the ledger does not have, gaps, and 1 while its file cannot be written.",
+            (
+                (f"sum(increase(kube_sync_ledger_lost_records_total{_RATE}))", "records"),
+                (f"sum(increase(kube_sync_ledger_gaps_total{_RATE}))", "gaps"),
+                ("max(kube_sync_ledger_unwritable)", "unwritable"),
+            ),
+        ),
+        Panel(
+            "Size",
+            "Bytes of the file that are in use; ledger.max_size bounds them.",
+            (("max(kube_sync_ledger_bytes)", "bytes"),),
+            unit="bytes",
+        ),
+        Panel(
+            "Reports of the remediator",
+            "What it told the ledger of its writes: late ones came after the write had gone on.",
+            (
+                (
+                    f"sum by (outcome) (increase(kube_sync_ledger_reports_total{_RATE}))",
+                    "{{outcome}}",
+                ),
+            ),
+        ),
+    ),
+)
+
 _PUBLISHING = Row(
     "PlacementDecisions",
     (
@@ -138,5 +175,5 @@ DECISIONS = Dashboard(
     "kube-sync-decisions",
     "kube-sync / Decisions and remediation",
     "What is decided, and what becomes of it?",
-    (_DECIDING, _MOVING, _PUBLISHING),
+    (_DECIDING, _MOVING, _REMEMBERING, _PUBLISHING),
 )

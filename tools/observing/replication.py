@@ -199,16 +199,27 @@ _VOLUME = Row(
         ),
         Panel(
             "Policies",
-            "Modules that OPA holds, and ConfigMaps that are not in force as they are.",
+            "Modules that OPA holds, and policies that are not in force as they are.",
             (
                 ("max(kube_sync_policies_in_force)", "in force"),
-                ("max(kube_sync_policies_rejected)", "ConfigMaps rejected"),
+                ("max(kube_sync_policies_rejected)", "policies rejected"),
             ),
         ),
         Panel(
             "Modules sent",
             "By outcome; a rejected one leaves its older version in force.",
             ((f"sum by (outcome) (increase(kube_sync_policy_loads_total{_RATE}))", "{{outcome}}"),),
+        ),
+        Panel(
+            "Staged policies",
+            "What they decide otherwise than what is in force, by what would become of an object;"
+            " and whether a canary decides, or was halted.",
+            (
+                ("max by (effect) (kube_sync_shadow_differences)", "shadow {{effect}}"),
+                ("max by (effect) (kube_sync_canary_differences)", "canary {{effect}}"),
+                ("max(kube_sync_canary_in_effect)", "canary decides"),
+                ("max(kube_sync_canary_halted)", "canary halted"),
+            ),
         ),
     ),
 )
