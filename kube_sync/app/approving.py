@@ -19,6 +19,7 @@ from kube_sync.kube.collection import Item, KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.patch import annotate
 from kube_sync.kube.policymaps import parse
+from kube_sync.kube.staging import ACTIVE
 from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
@@ -86,5 +87,5 @@ async def _policies(kube: KubeClient, namespaces: tuple[str, ...]) -> AsyncGener
         async with aclosing(KubeCollection(kube, CONFIGMAPS, namespace=namespace).list()) as pages:
             async for page in pages:
                 for item in page.items:
-                    if parse(item) is not None:
+                    if (found := parse(item)) is not None and found.stage == ACTIVE:
                         yield item

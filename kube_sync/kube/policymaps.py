@@ -3,14 +3,14 @@
 In a policy namespace a ConfigMap is policy if it has at least one key that ends in `.rego`; its
 other keys are not. Where labels count, one that carries the label of policies is policy with every
 key, and one that carries the label of data is none, as for kube-mgmt. A ConfigMap that is not
-policy is ignored and does not count; one that is in both ways is held once. One that is staged as
-a candidate is none, wherever it lies and whatever else it carries.
+policy is ignored and does not count; one that is in both ways is held once. One of any stage that
+is not the active one does not count, and is held apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from kube_sync.kube.collection import Item
@@ -22,6 +22,7 @@ from kube_sync.kube.configmaps import (
     ConfigMaps,
     read_configmap,
 )
+from kube_sync.kube.staging import ACTIVE, CANDIDATE, LABEL, stage_of, stands_for, terms_of
 from kube_sync.objects import ObjectKey
 from kube_sync.settings import Labelled, Policies
 
@@ -36,7 +37,7 @@ __all__ = [
     "policy_maps",
 ]
 
-STAGED = "kube-sync.io/stage=candidate"  # the label of what is planned with and not in force
+STAGED = f"{LABEL}={CANDIDATE}"  # the label of what is planned with and not in force
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +49,46 @@ class PolicyMap:
     modules: Mapping[str, str]  # source by OPA's policy id, `<namespace>/<name>/<key>`
     status: str | None  # what its status annotation says
     born: str = ""  # creationTimestamp (RFC 3339, in UTC): sorts as text
+    stage: str = ACTIVE
+    stands_for: ObjectKey | None = None  # what it would replace; None of an active one
+    # Our annotations on a staged one: on which terms it is.
+    terms: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def parse(
     item: Item, labelled: Labelled | None = None, elsewhere: Collection[str] = ()
 ) -> PolicyMap | None:
-    """Return the policy in a ConfigMap, None if there is none.
+    """Return the policy in a ConfigMap, of whatever stage, None if there is none.
 
     `labelled` says which labels count; what lies in `elsewhere` is somebody else's to hold.
     """
     if item.key.namespace in elsewhere:
         return None
     found = read_configmap(item)
-    if found.carries(STAGED):
-        return None
     sources = found.data if _is_whole(found, labelled) else _rego(found)
     if not sources or (labelled is not None and found.carries(labelled.data)):
         return None
     modules = {f"{item.key}/{name}": source for name, source in sources.items()}
-    return PolicyMap(item.key, item.version, modules, found.status, found.born)
+    stage = stage_of(found.labels)
+    if stage == ACTIVE:
+        return PolicyMap(item.key, item.version, modules, found.status, found.born)
+    return PolicyMap(
+        item.key,
+        item.version,
+        modules,
+        found.status,
+        found.born,
+        stage,
+        stands_for(item),
+        terms_of(item),
+    )
 
 
 class PolicyMaps(ConfigMaps[PolicyMap]):  # inherits nothing but what it holds policies with
-    """The Store of the policies of one namespace, or of all that carry the label."""
+    """The Store of the policies of one namespace, or of all that carry the label.
+
+    What it iterates over and counts is meant to decide.
+    """
 
     def __init__(
         self,
@@ -83,6 +101,23 @@ class PolicyMaps(ConfigMaps[PolicyMap]):  # inherits nothing but what it holds p
     ) -> None:
         read = partial(parse, labelled=labelled, elsewhere=elsewhere)
         super().__init__(namespace, news, read, selector)
+
+    def __iter__(self) -> Iterator[PolicyMap]:
+        return (policy for policy in super().__iter__() if policy.stage == ACTIVE)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def staged(self) -> Iterator[PolicyMap]:
+        """Those that are not meant to decide yet, by their stage."""
+        apart = (ACTIVE, CANDIDATE)
+        return (policy for policy in super().__iter__() if policy.stage not in apart)
+
+    @property
+    def candidates(self) -> Iterator[PolicyMap]:
+        """Those that are only planned with."""
+        return (policy for policy in super().__iter__() if policy.stage == CANDIDATE)
 
 
 def policy_maps(policies: Policies, news: Callable[[], None]) -> list[PolicyMaps]:

@@ -33,14 +33,26 @@ def conditions(
 ) -> list[Json]:
     """Return the conditions of a policy that has `found`; `now` is as in RFC 3339."""
     wanted = _unknown(report) if isinstance(report, Unjudged) else _known(report)
-    known = {one.get("type"): one for one in found}
+    return dated(wanted, found, generation, now)
+
+
+def dated(
+    wanted: Iterable[Json], found: Sequence[Mapping[str, Any]], generation: int, now: str
+) -> list[Json]:
+    """Return conditions with the generation and the time of their last transition."""
+    known = _by_type(found)
     return [_dated(one, known.get(one["type"]), generation, now) for one in wanted]
 
 
 def are_right(found: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether a policy has the wanted conditions already; others that it has do not count."""
-    known = {one.get("type"): one for one in found}
+    known = _by_type(found)
     return all(known.get(one["type"]) == one for one in wanted)
+
+
+def _by_type(found: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return conditions by type; what has none, as in a kind of another schema, is no condition."""
+    return {kind: one for one in found if isinstance(kind := one.get("type"), str)}
 
 
 def _known(report: Report) -> list[Json]:
@@ -48,20 +60,21 @@ def _known(report: Report) -> list[Json]:
     told = report.problems or ("decisions use this policy",)
     found = report.findings or ("nothing was found",)
     return [
-        _condition(ACCEPTED, str(accepted), "Valid" if accepted else "Invalid", told),
-        _condition(FINDINGS, str(questionable), "Questionable" if questionable else "Clear", found),
+        condition(ACCEPTED, str(accepted), "Valid" if accepted else "Invalid", told),
+        condition(FINDINGS, str(questionable), "Questionable" if questionable else "Clear", found),
     ]
 
 
 def _unknown(report: Unjudged) -> list[Json]:
     # Neither answer is known to be true, and the one of an earlier generation may be wrong by now.
     return [
-        _condition(kind, "Unknown", "NotJudged", [f"it cannot be judged: {report.reason}"])
+        condition(kind, "Unknown", "NotJudged", [f"it cannot be judged: {report.reason}"])
         for kind in (ACCEPTED, FINDINGS)
     ]
 
 
-def _condition(kind: str, status: str, reason: str, told: Iterable[str]) -> Json:
+def condition(kind: str, status: str, reason: str, told: Iterable[str]) -> Json:
+    """Return a condition without its time, a line for each thing that is `told`."""
     message = "\n".join(told)
     if len(message) > _MESSAGE:
         message = message[: _MESSAGE - 2] + " …"

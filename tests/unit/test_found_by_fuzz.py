@@ -20,6 +20,7 @@ from kube_sync.policysync.parameters import Invalid, parameters
 from kube_sync.remediator.targets import Targets
 from kube_sync.settings import Source, parse_listen
 from tests.fakes.reviews import body
+from tests.fakes.untimed import Untimed
 from tools.fuzz import samples
 from tools.fuzz.parsers import stream, watched
 
@@ -42,7 +43,7 @@ def test_an_answer_of_a_policy_that_is_no_utf8_or_too_deep_is_no_decision(answer
         parse_ruling(answer)
 
 
-class _Opa:
+class _Opa(Untimed):
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
 

@@ -54,8 +54,46 @@ def test_configmap_that_is_staged_as_a_candidate_is_no_policy() -> None:
     metadata = {"name": "p", "labels": labels}
     body = msgspec.json.encode({"metadata": metadata, "data": {"a.rego": "package a"}})
     staged = Item(ObjectKey("policies", "p"), "u", ResourceVersion("1"), body)
-    assert parse(staged) is None
-    assert parse(staged, Labelled(namespaces=("policies",))) is None
+    for labelled in (None, Labelled(namespaces=("policies",))):
+        found = parse(staged, labelled)
+        assert found is not None
+        assert found.stage == "candidate"
+    store = Store()
+    store.maps.apply(event("ADDED", staged))
+    assert (store.names, len(store.maps), [*store.maps.staged]) == ([], 0, [])
+    assert [policy.key.name for policy in store.maps.candidates] == ["p"]
+
+
+def staged(stage: str, name: str = "p", **annotations: str) -> Item:
+    metadata = {
+        "name": name,
+        "labels": {"kube-sync.io/stage": stage},
+        "annotations": {f"kube-sync.io/{key}": value for key, value in annotations.items()},
+    }
+    body = msgspec.json.encode({"metadata": metadata, "data": {"a.rego": "package a"}})
+    return Item(ObjectKey("policies", name), "u", ResourceVersion("1"), body)
+
+
+@pytest.mark.parametrize("stage", ["shadow", "canary", "Active", ""])
+def test_policy_of_another_stage_than_active_is_held_apart_and_does_not_count(stage: str) -> None:
+    store = Store()
+    store.maps.apply(event("ADDED", staged(stage)))
+    assert (store.names, len(store.maps)) == ([], 0)
+    (found,) = store.maps.staged
+    assert (found.stage, found.stands_for) == (stage, found.key)
+    store.maps.apply(event("MODIFIED", staged("active")))
+    assert (store.names, len(store.maps), [*store.maps.staged]) == (["p"], 1, [])
+
+
+def test_staged_policy_stands_for_what_it_names_else_for_its_own_name() -> None:
+    for found, name in [
+        (staged("shadow", "p-candidate"), "p"),
+        (staged("shadow", "p"), "p"),
+        (staged("shadow", "p-candidate", **{"stands-for": "other"}), "other"),
+    ]:
+        policy = parse(found)
+        assert policy is not None
+        assert policy.stands_for == ObjectKey("policies", name)
 
 
 def test_status_annotation_is_read() -> None:

@@ -1,0 +1,226 @@
+"""PlacementPolicies as the API server holds them.
+
+Keeps true: the one at fault delays no other. An object of another shape than its definition says
+(the definition may have been another when it was stored) is held as a policy that cannot be read:
+it may be policy, so it counts, and nobody knows what it says, so what it said before stands. What
+is not meant to decide (its stage says so) is no policy; it is held beside them, to be told so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.errors import NO_JSON
+from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.policynames import policy_key
+from kube_sync.kube.staging import ACTIVE, CANDIDATE, stage_of, stands_for, terms_of
+from kube_sync.objects import GroupVersionResource, ObjectKey
+
+PLACEMENT_POLICIES: Final = GroupVersionResource(
+    "policy.kube-sync.io", "v1alpha1", "placementpolicies"
+)
+KIND: Final = "PlacementPolicy"
+# Part of a module's id, and of the name of a file when it is compiled: as in the definition.
+_NAME: Final = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]{0,122}\.rego")
+_LONGEST_NAME: Final = 200  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPolicy:
+    """One of them; `key` is what it goes by among all policies."""
+
+    key: ObjectKey
+    version: str
+    uid: str
+    generation: int
+    born: str  # creationTimestamp (RFC 3339, in UTC): sorts as text
+    stage: str
+    modules: Mapping[str, str]  # source by OPA's policy id
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    unreadable: str | None = None  # why nobody knows what it says
+    stands_for: ObjectKey | None = None  # what it would replace; None of an active one
+    staged: object = None  # what its status says of its stage
+    # Our annotations on a staged one: on which terms it is.
+    terms: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is meant to decide."""
+        return self.stage == ACTIVE
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    labels: dict[str, str] | None = None
+    generation: int = 0
+    creation_timestamp: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: Any = None
+    spec: Any = None
+    status: Any = None
+
+
+class _Status(msgspec.Struct):
+    conditions: list[dict[str, Any]] | None = None
+
+
+class _Beside(msgspec.Struct):
+    staged: Any = None
+
+
+class _Module(msgspec.Struct):
+    name: str
+    rego: str
+
+
+class _Spec(msgspec.Struct):
+    modules: list[_Module]
+    stage: str = ACTIVE
+
+
+class _Staged(msgspec.Struct):
+    stage: str = ACTIVE
+
+
+def read_policy(item: Item) -> PlacementPolicy:
+    """Return what a PlacementPolicy says, or that it cannot be read."""
+    try:
+        found = msgspec.json.decode(item.body, type=_Object)
+        metadata = msgspec.convert(found.metadata, _Metadata)
+    except NO_JSON as error:
+        return _unreadable(item, str(error))
+    key, modules, wrong = policy_key(item.key), dict[str, str](), None
+    try:
+        modules = _modules(key, msgspec.convert(found.spec, _Spec).modules)
+    except (msgspec.ValidationError, ValueError) as error:
+        wrong = f"spec: {error}"
+    if len(item.key.name) > _LONGEST_NAME:
+        modules, wrong = {}, f"its name is longer than {_LONGEST_NAME} characters"
+    stage = _stage(found.spec, metadata.labels or {})
+    return PlacementPolicy(
+        key,
+        item.version,
+        item.uid,
+        metadata.generation,
+        metadata.creation_timestamp or "",
+        stage,
+        modules,
+        _conditions(found.status),
+        wrong,
+        None if stage == ACTIVE else policy_key(stands_for(item)),
+        _staged(found.status),
+        {} if stage == ACTIVE else terms_of(item),
+    )
+
+
+class PlacementPolicies:
+    """The Store of those of one namespace; what it iterates over and counts is meant to decide."""
+
+    def __init__(self, namespace: str, news: Callable[[], None]) -> None:
+        """`news` is called after each change."""
+        self.namespace = namespace
+        self.listed = False
+        self._news = news
+        self._held: dict[ObjectKey, PlacementPolicy] = {}
+        self._listing: dict[ObjectKey, PlacementPolicy] = {}
+
+    def __iter__(self) -> Iterator[PlacementPolicy]:
+        return (policy for policy in self._held.values() if policy.counts)
+
+    def __len__(self) -> int:
+        return sum(policy.counts for policy in self._held.values())
+
+    @property
+    def staged(self) -> Iterator[PlacementPolicy]:
+        """Those that are not meant to decide."""
+        return (policy for policy in self._held.values() if not policy.counts)
+
+    @property
+    def candidates(self) -> Iterator[PlacementPolicy]:
+        """Those that are only planned with, as far as they can be read."""
+        found = (policy for policy in self._held.values() if policy.stage == CANDIDATE)
+        return (policy for policy in found if policy.unreadable is None)
+
+    async def page(self, items: Sequence[Item]) -> None:
+        """Take a part of a LIST."""
+        self._listing.update({item.key: read_policy(item) for item in items})
+
+    def finish(self, *, known: bool) -> None:
+        """Hold exactly what the LIST held; what is said to be of no kind is not known."""
+        if not known:
+            self._listing = {}
+            return
+        self._held, self._listing = self._listing, {}
+        self.listed = True
+        self._news()
+
+    def abandon(self) -> None:
+        """Forget the LIST that broke off."""
+        self._listing = {}
+
+    def apply(self, event: Event) -> None:
+        """Take one watch event in."""
+        if event.item is None:
+            return
+        if event.type == "DELETED":
+            self._held.pop(event.item.key, None)
+        else:
+            self._held[event.item.key] = read_policy(event.item)
+        self._news()
+
+
+def placement_policies(
+    namespaces: Sequence[str], news: Callable[[], None]
+) -> list[PlacementPolicies]:
+    """Return a Store for each policy namespace."""
+    return [PlacementPolicies(name, news) for name in dict.fromkeys(namespaces)]
+
+
+def _unreadable(item: Item, reason: str) -> PlacementPolicy:
+    key = policy_key(item.key)
+    return PlacementPolicy(key, item.version, item.uid, 0, "", ACTIVE, {}, (), reason)
+
+
+def _modules(key: ObjectKey, modules: Sequence[_Module]) -> dict[str, str]:
+    """Return sources by id. Raises ValueError for names that mean no module, or two."""
+    if not modules:
+        msg = "it has no modules"
+        raise ValueError(msg)
+    for name, times in Counter(module.name for module in modules).items():
+        if times > 1:
+            msg = f"{times} modules are called {name}"
+            raise ValueError(msg)
+        if _NAME.fullmatch(name) is None:
+            msg = f"no module can be called {name!r:.80}"
+            raise ValueError(msg)
+    return {f"{key}/{module.name}": module.rego for module in modules}
+
+
+def _stage(spec: object, labels: Mapping[str, str]) -> str:
+    """Return the stage: active only where nothing says otherwise, field or label."""
+    try:
+        said = msgspec.convert(spec, _Staged).stage
+    except msgspec.ValidationError:
+        said = ACTIVE  # it may be: what cannot be read counts
+    return said if said != ACTIVE else stage_of(labels)
+
+
+def _conditions(status: object) -> tuple[Mapping[str, Any], ...]:
+    try:
+        return tuple(msgspec.convert(status, _Status).conditions or ())
+    except msgspec.ValidationError:
+        return ()  # they are written anew
+
+
+def _staged(status: object) -> object:
+    try:
+        return msgspec.convert(status, _Beside).staged
+    except msgspec.ValidationError:
+        return None

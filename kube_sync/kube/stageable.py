@@ -1,0 +1,188 @@
+"""A policy of either kind as a person takes it from stage to stage: texts, stage and place.
+
+Keeps true: a patch changes what it is for and nothing else; what holds what a policy was before is
+a ConfigMap that is no policy, and no two policies of one or either kind share it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from kube_sync.kube.collection import Item
+from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES, read_policy
+from kube_sync.kube.policynames import called, policy_key
+from kube_sync.kube.staging import ACTIVE, LABEL, stage_of, stands_for
+from kube_sync.objects import GroupVersionResource, ObjectKey
+
+Json = dict[str, Any]
+Texts = Mapping[str, str]
+
+_BEFORE: Final = "-before"  # of the name of what holds what a policy was
+
+
+class Metadata(msgspec.Struct, rename="camel"):
+    """What is read of an object's metadata."""
+
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stageable:
+    """A policy as it was read."""
+
+    item: Item
+    labels: Mapping[str, str]
+    stage: str
+    texts: dict[str, str]  # by key of a ConfigMap, or by name of a module
+
+    @property
+    def key(self) -> ObjectKey:
+        """Where it is."""
+        return self.item.key
+
+    @property
+    def place(self) -> ObjectKey:
+        """Where what it stands for is, or would be."""
+        return stands_for(self.item)
+
+
+class Kind(Protocol):
+    """One kind of policy."""
+
+    @property
+    def gvr(self) -> GroupVersionResource:
+        """Where its objects are."""
+        ...
+
+    def called(self, key: ObjectKey) -> str:
+        """Return what people call one of them."""
+        ...
+
+    def argument(self, name: str) -> str:
+        """Return what `kube-sync stage` calls one of them."""
+        ...
+
+    def before(self, key: ObjectKey) -> ObjectKey:
+        """Return which ConfigMap holds what one of them was."""
+        ...
+
+    def read(self, item: Item) -> Stageable:
+        """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
+        ...
+
+    def holding(self, texts: Texts, has: Texts) -> Json:
+        """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
+        ...
+
+    def at(self, found: Stageable, stage: str) -> Json:
+        """Return the merge patch that takes it to a stage."""
+        ...
+
+    def made(self, texts: Texts) -> Json:
+        """Return a new one that is in force, without metadata."""
+        ...
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: Metadata
+    data: dict[str, str] | None = None
+
+
+class ConfigMapKind:
+    """Policy ConfigMaps: a key for each text, a label for the stage."""
+
+    gvr = CONFIGMAPS
+
+    def called(self, key: ObjectKey) -> str:
+        """Return its name: most policies are ConfigMaps."""
+        return str(key)
+
+    def argument(self, name: str) -> str:
+        """Return its name."""
+        return name
+
+    def before(self, key: ObjectKey) -> ObjectKey:
+        """Return its name with an ending."""
+        return ObjectKey(key.namespace, key.name + _BEFORE)
+
+    def read(self, item: Item) -> Stageable:
+        """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
+        found = msgspec.json.decode(item.body, type=_ConfigMap)
+        labels = found.metadata.labels or {}
+        return Stageable(item, labels, stage_of(labels), found.data or {})
+
+    def holding(self, texts: Texts, has: Texts) -> Json:
+        """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
+        return {"data": {**dict.fromkeys(has.keys() - texts.keys()), **texts}}
+
+    def at(self, found: Stageable, stage: str) -> Json:  # noqa: ARG002 - the label is all there is
+        """Return the merge patch that takes it to a stage."""
+        return {"metadata": {"labels": {LABEL: stage}}}
+
+    def made(self, texts: Texts) -> Json:
+        """Return a new one that is in force, without metadata."""
+        return {"apiVersion": "v1", "kind": "ConfigMap", "data": dict(texts)}
+
+
+class _Module(msgspec.Struct):
+    name: str
+    rego: str
+
+
+class _Spec(msgspec.Struct):
+    modules: list[_Module]
+
+
+class _PlacementPolicy(msgspec.Struct):
+    metadata: Metadata
+    spec: _Spec
+
+
+class PlacementPolicyKind:
+    """PlacementPolicies: a module for each text, a field for the stage."""
+
+    gvr = PLACEMENT_POLICIES
+
+    def called(self, key: ObjectKey) -> str:
+        """Return its kind and name."""
+        return called(policy_key(key))
+
+    def argument(self, name: str) -> str:
+        """Return its kind and name."""
+        return f"{KIND.lower()}/{name}"
+
+    def before(self, key: ObjectKey) -> ObjectKey:
+        """Return its name with an ending that no former ConfigMap has."""
+        return ObjectKey(key.namespace, f"{key.name}{_BEFORE}.{KIND.lower()}")
+
+    def read(self, item: Item) -> Stageable:
+        """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
+        found = msgspec.json.decode(item.body, type=_PlacementPolicy)
+        texts = {module.name: module.rego for module in found.spec.modules}
+        return Stageable(item, found.metadata.labels or {}, read_policy(item).stage, texts)
+
+    def holding(self, texts: Texts, has: Texts) -> Json:  # noqa: ARG002 - a list is replaced whole
+        """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
+        return {"spec": {"modules": _modules(texts)}}
+
+    def at(self, found: Stageable, stage: str) -> Json:
+        """Return the merge patch that takes it to a stage; a label would say another one."""
+        label = {"metadata": {"labels": {LABEL: None}}} if LABEL in found.labels else {}
+        return {"spec": {"stage": stage}, **label}
+
+    def made(self, texts: Texts) -> Json:
+        """Return a new one that is in force, without metadata."""
+        version = f"{PLACEMENT_POLICIES.group}/{PLACEMENT_POLICIES.version}"
+        spec = {"modules": _modules(texts), "stage": ACTIVE}
+        return {"apiVersion": version, "kind": KIND, "spec": spec}
+
+
+def _modules(texts: Texts) -> list[Json]:
+    return [{"name": name, "rego": source} for name, source in texts.items()]

@@ -1,0 +1,57 @@
+"""The stage of a policy: whether it decides, decides beside what does, or is only planned with.
+
+Keeps true: only what carries no stage, or `active`, is in force; a stage that nobody knows is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kube_sync.errors import NO_JSON
+from kube_sync.kube.collection import Item
+from kube_sync.objects import ObjectKey
+
+LABEL: Final = "kube-sync.io/stage"
+STANDS_FOR: Final = "kube-sync.io/stands-for"  # annotation: the name of what it would replace
+ACTIVE: Final = "active"
+CANDIDATE: Final = "candidate"
+SUFFIX: Final = "-candidate"  # of the name of one that has no such annotation
+SHADOW: Final = "shadow"
+CANARY: Final = "canary"
+_OURS: Final = "kube-sync.io/"
+# Annotations of a canary: which objects it decides on, and what takes it out again.
+SHARE: Final = "kube-sync.io/canary-share"
+NAMESPACES: Final = "kube-sync.io/canary-namespaces"
+MAX_BREAKS: Final = "kube-sync.io/max-breaks"
+MAX_MOVES: Final = "kube-sync.io/max-moves"
+
+
+class _Metadata(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+def stage_of(labels: Mapping[str, str]) -> str:
+    """Return the stage that labels say."""
+    return labels.get(LABEL, ACTIVE)
+
+
+def stands_for(item: Item) -> ObjectKey:
+    """Return which object of its namespace a staged one would replace; it need not exist."""
+    named = terms_of(item).get(STANDS_FOR)
+    return ObjectKey(item.key.namespace, named or item.key.name.removesuffix(SUFFIX))
+
+
+def terms_of(item: Item) -> dict[str, str]:
+    """Return the annotations of an object that are ours, none where they cannot be read."""
+    try:
+        found = msgspec.json.decode(item.body, type=_Object).metadata.annotations or {}
+    except NO_JSON:
+        return {}
+    return {name: text for name, text in found.items() if name.startswith(_OURS)}
