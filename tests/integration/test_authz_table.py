@@ -21,6 +21,9 @@ from tools.servers.secured_opa import RunningOpa, start_opa
 
 _REFUSED = frozenset((301, 307, 401, 405))
 _DECISION = "/v1/data/io/k8s/federation/admission"
+_LANE = "/v1/data/kube_sync_stage/shadow/io/k8s/federation/admission"
+_ENTRY = "/v1/data/kube_sync_stage/entry/answer"
+_LANES_BATCH = "/v1/data/kube_sync_stage/batch/shadow/decisions"
 _POLICY = "/v1/policies/team/policies/a.rego"
 _DOTS = "/v1/data/kubernetes/%2e%2e/io/k8s/federation/admission"
 _METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "get", "TRACE", "BREW")
@@ -30,13 +33,16 @@ _MAY: dict[str, dict[str, set[str]]] = {
     "nobody": {},
     "a stranger": {},
     "metrics": {path: {"GET"} for path in ("/metrics", "/%6detrics", "/metrics?name=x")},
-    "admission": {_DECISION: {"POST"}},
+    "admission": {_DECISION: {"POST"}, _ENTRY: {"POST"}},
     "replicator": {
         "/v1/data": {*_READS, "PATCH"},
         "/v1/data/kubernetes": {*_READS},
         "/v1/data/kubernetes/clusters": {*_READS, "PUT"},
         "/v1/data/system/access": {*_READS},
         _DECISION: {*_READS},
+        _LANE: {*_READS},
+        _LANES_BATCH: {*_READS},
+        _ENTRY: {*_READS},
         f"{_DECISION}/errors": {*_READS},
         "/v1/data/io/k8s%2ffederation/admission": {*_READS},
         _DOTS: {*_READS, "PUT"},  # below its root under a strange name: see the test of it

@@ -106,3 +106,9 @@ _may_ask_for_a_decision if {
 	some decision in data.system.access.decisions
 	input.path == array.concat(["v1", "data"], split(decision, "/"))
 }
+
+# The same decision, of whichever policies decide on the object: a canary's or those in force.
+_may_ask_for_a_decision if {
+	input.method == "POST"
+	input.path == ["v1", "data", "kube_sync_stage", "entry", "answer"]
+}

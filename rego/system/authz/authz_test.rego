@@ -157,6 +157,11 @@ test_admission_asks_for_its_decision if {
 	permitted("admission-token", "POST", "v1/data/io/k8s/federation/admission")
 }
 
+test_admission_asks_for_the_decision_of_either_side_of_a_canary if {
+	permitted("admission-token", "POST", "v1/data/kube_sync_stage/entry/answer")
+	not permitted("admission-token", "GET", "v1/data/kube_sync_stage/entry/answer")
+}
+
 test_admission_has_nothing_else if {
 	every path in {
 		"",
@@ -166,6 +171,8 @@ test_admission_has_nothing_else if {
 		"v1/data/io/k8s/federation/admission/errors",
 		"v0/data/io/k8s/federation/admission",
 		"v1/data/kubernetes/clusters",
+		"v1/data/kube_sync_stage",
+		"v1/data/kube_sync_stage/canary/io/k8s/federation/admission",
 		"v1/query",
 		"v1/compile",
 		"v1/policies",

@@ -1,0 +1,75 @@
+"""Where both sides of a canary are decided: one document, for whoever asks about one object.
+
+Keeps true: the document is defined whenever its module is in OPA, so that what is not decided is
+told from a canary that is not there; what it says is what the side of the object decides, by the
+set in force or by the canary's lane.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kube_sync.errors import NO_JSON
+from kube_sync.opa.lanes import ROOT, lane_path
+from kube_sync.opa.sides import DIGITS, Side, below
+
+# Its id: behind those of the lane, so that OPA gets it after them.
+ENTRY_MODULE: Final = f"{ROOT}/entry/answer"
+ENTRY_PATH: Final = f"{ROOT}/entry/answer"
+
+
+class Entered(msgspec.Struct):
+    """What is decided of an object, and by which side."""
+
+    side: str
+    decision: msgspec.Raw = msgspec.Raw()  # empty when undefined
+
+
+def entry_module(path: str, side: Side) -> str:
+    """Return the Rego module that asks the canary, or what is in force, for the decision `path`."""
+    named = _text(side.stands_for)
+    rules = ["_canary if input.metadata.namespace in " + _texts(side.namespaces)]
+    rules = rules if side.namespaces else []
+    drawn = f'concat("/", [{named}, _namespace, input.metadata.name])'
+    rules.append(f"""_canary if {{
+	input.metadata.name != ""
+	substring(crypto.sha256({drawn}), 0, {DIGITS}) < {_text(below(side.share))}
+}}
+
+_namespace := object.get(input.metadata, "namespace", "")""")
+    return "\n\n".join(
+        [
+            f"package {ROOT}.entry",
+            _answer("canary", _reference(lane_path("canary", path)), "_canary"),
+            _answer("in force", _reference(path), "not _canary"),
+            *rules,
+            "",
+        ]
+    )
+
+
+def entered(document: bytes | msgspec.Raw) -> Entered | None:
+    """Return what the entry said, None where it is something else."""
+    try:
+        return msgspec.json.decode(document, type=Entered)
+    except NO_JSON:
+        return None
+
+
+def _answer(side: str, decision: str, condition: str) -> str:
+    said = f'{{"decision": decision | decision := {decision}}}'
+    return f'answer := object.union({{"side": {_text(side)}}}, {said}) if {condition}'
+
+
+def _reference(path: str) -> str:
+    return "data" + "".join(f"[{_text(part)}]" for part in path.split("/"))
+
+
+def _text(value: str) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _texts(values: tuple[str, ...]) -> str:
+    return "{" + ", ".join(map(_text, values)) + "}"

@@ -1,0 +1,73 @@
+"""Which objects a canary decides on: a share of all, drawn by their names, and whole namespaces.
+
+Keeps true: the side of an object follows from its name and the canary's terms alone, so it is the
+same in every process and after each restart; whoever is in at a share is in at each larger one.
+The kind is no part of it: what goes by one name (a workload and its Service) is on one side, and
+neither a review's object nor a list's says its kind for certain. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+
+from kube_sync.objects import ObjectKey
+
+DIGITS: Final = 12  # of the digest, in hexadecimal: shares are told apart to 4e-15
+_SHARE = re.compile(r"(0(\.[0-9]{1,12})?|1(\.0{1,12})?)")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, "label"
+_ALL = "g"  # is above every digest: they are compared as text
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The objects of a canary that stands for the policy of this name, `<namespace>/<name>`."""
+
+    stands_for: str
+    share: str = "0"  # of all objects, as text: from 0 to 1
+    namespaces: tuple[str, ...] = ()  # all in them
+
+    def has(self, key: ObjectKey) -> bool:
+        """Tell whether the canary decides on an object; one without a name is in no share."""
+        if key.namespace in self.namespaces:
+            return True
+        if not key.name:
+            return False
+        drawn = sha256(f"{self.stands_for}/{key.namespace}/{key.name}".encode()).hexdigest()
+        return drawn[:DIGITS] < below(self.share)
+
+
+def side_of(stands_for: str, share: str | None, namespaces: str | None) -> Side:
+    """Return the side that texts name, the namespaces with commas between. Raises ValueError."""
+    found = tuple(sorted({name.strip() for name in (namespaces or "").split(",")} - {""}))
+    if bad := [name for name in found if _NAMESPACE.fullmatch(name) is None]:
+        msg = f"{bad[0]!r:.80} is no name of a namespace"
+        raise ValueError(msg)
+    if share is None and not found:
+        msg = "neither a share of the objects nor any namespace is given"
+        raise ValueError(msg)
+    share = "0" if share is None else share.strip()
+    if _SHARE.fullmatch(share) is None:
+        msg = f"{share!r:.80} is no share: a number from 0 to 1, as in 0.1"
+        raise ValueError(msg)
+    return Side(stands_for, share, found)
+
+
+def told(side: Side) -> str:
+    """Return what a side is of all objects, for people."""
+    share = f"{(Decimal(side.share) * 100).normalize():f} % of all objects"
+    whole = f"all in {', '.join(side.namespaces)}"
+    if not side.namespaces:
+        return share
+    return f"{share} and {whole}" if Decimal(side.share) else whole
+
+
+@lru_cache(maxsize=64)
+def below(share: str) -> str:
+    """Return the text that lies just above the digests of a share."""
+    part = Decimal(share)
+    return _ALL if part == 1 else f"{int(part * 16**DIGITS):0{DIGITS}x}"
