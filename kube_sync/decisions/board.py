@@ -138,13 +138,14 @@ def _place(target: Target) -> tuple[object, ...]:
 def _decision(record: DecisionRecord | None) -> str:
     if record is None:
         return "-"
-    stands = "-" if record.decision is None else _wanted(record.decision)
+    stands = "-" if record.decision is None else wanted(record.decision)
     if record.failure is not None:
         return f"failed: {_text(record.failure)} (stands: {stands})"
     return stands
 
 
-def _wanted(decision: Decision) -> str:
+def wanted(decision: Decision) -> str:
+    """Return what a decision wants, in one line."""
     if decision.errors:
         return "refused: " + "; ".join(map(_text, decision.errors))
     annotations = dict(decision.annotations)

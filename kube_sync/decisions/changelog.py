@@ -47,8 +47,8 @@ class ChangeLog:
         """Return how an object that nothing is decided of ended, if that is still known."""
         return self._ended.get(target)
 
-    def add(self, target: Target, uid: str, told: Told | None) -> None:
-        """Take in what is said of an object now; None: it is gone."""
+    def add(self, target: Target, uid: str, told: Told | None) -> Entry:
+        """Take in what is said of an object now, None: it is gone; return it as readers get it."""
         self.seq += 1
         entry = Entry(target, uid, self.seq, told)
         if (old := self.current.get(target)) is not None:
@@ -63,6 +63,7 @@ class ChangeLog:
         self._entries.append(entry)
         if len(self._entries) > 2 * (len(self.current) + len(self._ended)) + _SLACK:
             self._entries = [entry for entry in self._entries if not entry.superseded]
+        return entry
 
     def after(self, seq: int, known: int, limit: int) -> Page:
         """Return up to `limit` entries after `seq`, without what ended up to `known`."""

@@ -23,6 +23,11 @@ def shares(reads: Reads) -> bool:
     return reads.gave_up is None and not reads.impure
 
 
+def shares_classes(reads: Reads) -> bool:
+    """Tell whether objects may be decided alike without all of each being equal."""
+    return shares(reads) and () not in reads.input.paths
+
+
 class Member(NamedTuple):
     """One state of an object: the digest of what is read of it, and the object's uid.
 

@@ -6,27 +6,45 @@ Slices are small, because one long query followed by one write stalls every clie
 as OPA was seen to decide in 20 ms.
 
 The input is the object as it was asked for (`requested`), put back in Rego, which has the objects.
-Warnings are for whoever writes an object, so they are left out here.
+Warnings are for whoever writes an object, so they are left out here. Where there is a Witness, the
+answer brings what the decisions were made on, but never a Secret.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
 import msgspec
 
+from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
+from kube_sync.decisions.evidence import Asked, Evidence, Outdated, Witness
 from kube_sync.decisions.pace import Pace
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.lanes import Lane, batch_package, lane_path
+from kube_sync.opa.paths import DataPath
 
 BATCH_MODULE = "kube_sync/replicator/batch"  # its id
-_DECISIONS = "kube_sync/batch/decisions"
+_PACKAGE: DataPath = ("kube_sync", "batch")
+
+
+_BUDGET = """
+# What policies say of how much may move; {} where they say nothing.
+budget := {"document": _shown(document) | document := data.kube_sync_budget} if {
+	data.kube_sync.epoch[input.epoch] == "loaded"
+}
+
+# OPA counts helpers among what a package says.
+_shown(document) := {name: value | some name, value in document; not startswith(name, "_")} if {
+	is_object(document)
+} else := document
+"""
 
 
 class DecisionApi(Protocol):
@@ -34,6 +52,10 @@ class DecisionApi(Protocol):
 
     async def query(self, path: str, body: bytes) -> bytes | None:
         """Ask for a document."""
+        ...
+
+    async def timed_query(self, path: str, body: bytes) -> tuple[bytes | None, float | None]:
+        """Ask for a document; tell also how long it was evaluated (seconds), None: not known."""
         ...
 
 
@@ -44,6 +66,7 @@ class Outcome:
     uid: str
     decision: Decision | None = None
     failure: str | None = None
+    evidence: Evidence | None = field(default=None, compare=False)  # what it was made on
 
 
 class _Answer(msgspec.Struct):
@@ -51,14 +74,32 @@ class _Answer(msgspec.Struct):
     decision: msgspec.Raw = msgspec.Raw()  # empty when undefined
 
 
+class _Witnessed(msgspec.Struct):
+    decisions: dict[int, _Answer]
+    inputs: dict[int, msgspec.Raw]
+    data: dict[str, msgspec.Raw]
+    fence: dict[str, bool]
+
+
+_Evidence = dict[int, Evidence]
+
+
 class Evaluator:
     """The placement decision of one OPA, which holds the generated module."""
 
     def __init__(
-        self, opa: DecisionApi, epoch: str, *, clock: Callable[[], float] = time.monotonic
+        self,
+        opa: DecisionApi,
+        epoch: str,
+        *,
+        lane: Lane | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        witness: Witness | None = None,
     ) -> None:
-        """Decide only on data that was loaded whole in `epoch`."""
+        """Decide only on data that was loaded whole in `epoch`, by what is in force or a lane."""
+        self._witness = witness
         self._epoch = epoch
+        self._package = "/".join(_package(lane))
         self._opa = opa
         self._clock = clock
         self._pace = Pace()
@@ -67,6 +108,16 @@ class Evaluator:
     def room(self) -> int:
         """How many decisions fit into the next query."""
         return self._pace.size
+
+    def policies_changing(self) -> None:
+        """Take note that OPA may hold another set of policies from now on."""
+        if self._witness is not None:
+            self._witness.policies_changing()
+
+    def policies_changed(self, reads: Reads) -> None:
+        """Take note that OPA holds policies that read this."""
+        if self._witness is not None:
+            self._witness.policies_changed(reads)
 
     async def evaluate(
         self, collection: str, keys: Iterable[ObjectKey]
@@ -80,7 +131,7 @@ class Evaluator:
 
     async def _slice(self, collection: str, keys: Sequence[ObjectKey]) -> dict[ObjectKey, Outcome]:
         try:
-            answers = await self._ask(collection, keys)
+            answers, evidence = await self._ask(collection, keys)
         except Undecided as error:
             if len(keys) == 1:
                 metrics.decision_evaluations.labels("failed").inc()
@@ -91,31 +142,79 @@ class Evaluator:
             for key in keys:
                 outcomes |= await self._slice(collection, [key])
             return outcomes
-        return {keys[index]: _outcome(answer) for index, answer in answers.items()}
+        alike: dict[bytes, Decision] = {}  # one value for all that are told as one
+        return {
+            keys[index]: _outcome(answer, evidence.get(index), alike)
+            for index, answer in answers.items()
+        }
 
-    async def _ask(self, collection: str, keys: Sequence[ObjectKey]) -> dict[int, _Answer]:
+    async def _ask(
+        self, collection: str, keys: Sequence[ObjectKey]
+    ) -> tuple[dict[int, _Answer], _Evidence]:
+        asked = None if self._witness is None else self._witness.ask(collection, keys)
+        if self._witness is None or asked is None:
+            return _answers(await self._query("decisions", collection, keys), len(keys)), {}
+        try:
+            return await self._witnessed(self._witness, asked, collection, keys)
+        except Outdated:
+            pass
+        if (asked := self._witness.ask(collection, keys, afresh=True)) is None:  # other policies
+            return _answers(await self._query("decisions", collection, keys), len(keys)), {}
+        return await self._witnessed(self._witness, asked, collection, keys)
+
+    async def _witnessed(
+        self, witness: Witness, asked: Asked, collection: str, keys: Sequence[ObjectKey]
+    ) -> tuple[dict[int, _Answer], _Evidence]:
+        """Ask for decisions and what they are made on. Raises Outdated."""
+        answer = await self._query(
+            "witnessed", collection, keys, data=asked.names, inputs=asked.wanted
+        )
+        try:
+            found = msgspec.json.decode(answer, type=_Witnessed)
+            evidence = witness.heard(asked, found.fence, found.data, found.inputs)
+        except (*NO_JSON, ValueError) as error:
+            raise _unreadable(error) from error
+        _check(found.decisions, len(keys))
+        return found.decisions, evidence
+
+    async def _query(
+        self,
+        path: str,
+        collection: str,
+        keys: Sequence[ObjectKey],
+        **more: Sequence[str] | Sequence[int],
+    ) -> bytes:
         items = [[key.namespace, key.name] for key in keys]
         body = msgspec.json.encode(
-            {"input": {"epoch": self._epoch, "collection": collection, "items": items}}
+            {"input": {"epoch": self._epoch, "collection": collection, "items": items, **more}}
         )
         begun = self._clock()
-        answer = await self._opa.query(_DECISIONS, body)
+        answer, evaluated = await self._opa.timed_query(f"{self._package}/{path}", body)
         seconds = self._clock() - begun
         metrics.decision_evaluation_seconds.observe(seconds)
-        self._pace.took(len(keys), seconds)
+        # Not how long the answer was waited for: on a busy machine smaller questions wait as long.
+        self._pace.took(len(keys), seconds if evaluated is None else evaluated)
         if answer is None:
             msg = "OPA does not hold all that this replicator loaded"
             raise Retriable(msg)
-        return _answers(answer, len(keys))
+        return answer
 
 
-def batch_module(root: str, path: str) -> str:
-    """Return the Rego module that evaluates `path` for many objects below `root`."""
+def _package(lane: Lane | None) -> DataPath:
+    return _PACKAGE if lane is None else batch_package(lane)
+
+
+def batch_module(root: str, path: str, lane: Lane | None = None) -> str:
+    """Return the Rego module that evaluates `path` for many objects below `root`, in a lane if any.
+
+    Limits are those of what is in force: a lane says nothing of them.
+    """
+    path = path if lane is None else lane_path(lane, path)
     decision = "data" + "".join(
         f"[{msgspec.json.encode(part).decode()}]" for part in path.split("/")
     )
     data = f"data[{msgspec.json.encode(root).decode()}]"
-    return f"""package kube_sync.batch
+    return f"""package {".".join(_package(lane))}
 
 # No answer at all unless everything is loaded. Undefined is an answer: what is present without a
 # decision keeps its uid alone.
@@ -123,16 +222,18 @@ decisions := object.union(_present, _decided) if data.kube_sync.epoch[input.epoc
 
 _present[index] := {{"uid": object.metadata.uid}} if some index, object in _objects
 
-# What policies say of how much may move; {{}} where they say nothing.
-budget := {{"document": _shown(document) | document := data.kube_sync_budget}} if {{
-	data.kube_sync.epoch[input.epoch] == "loaded"
+# The same with the inputs and collections that are asked for, and which batch came last.
+witnessed := {{
+	"decisions": decisions,
+	"inputs": {{index: _asked(object) |
+		some index in input.inputs
+		object := _objects[index]
+		not object.kind == "Secret"
+	}},
+	"data": {{name: {data}[name] | some name in input.data}},
+	"fence": data.kube_sync.fence[input.epoch],
 }}
-
-# OPA counts helpers among what a package says.
-_shown(document) := {{name: value | some name, value in document; not startswith(name, "_")}} if {{
-	is_object(document)
-}} else := document
-
+{_BUDGET if lane is None else ""}
 _decided[index] := {{"uid": object.metadata.uid, "decision": decision}} if {{
 	some index, object in _objects
 	decision := {decision} with input as _asked(object)
@@ -180,23 +281,32 @@ def _answers(answer: bytes, number: int) -> dict[int, _Answer]:
     try:
         found = msgspec.json.decode(answer, type=dict[int, _Answer])
     except NO_JSON as error:
-        msg = f"OPA's decisions cannot be read: {error}"
-        raise Undecided(msg) from error
-    if not all(0 <= index < number for index in found):
-        msg = "OPA decided on something else than was asked"
-        raise Undecided(msg)
+        raise _unreadable(error) from error
+    _check(found, number)
     return found
 
 
-def _outcome(answer: _Answer) -> Outcome:
-    if not bytes(answer.decision):
+def _unreadable(error: Exception) -> Undecided:
+    return Undecided(f"OPA's decisions cannot be read: {error}")
+
+
+def _check(found: Iterable[int], number: int) -> None:
+    if not all(0 <= index < number for index in found):
+        msg = "OPA decided on something else than was asked"
+        raise Undecided(msg)
+
+
+def _outcome(answer: _Answer, evidence: Evidence | None, alike: dict[bytes, Decision]) -> Outcome:
+    """Return what was decided; an answer that is in `alike`, or comes into it, is read once."""
+    if not (body := bytes(answer.decision)):
         metrics.decision_evaluations.labels("undefined").inc()
-        return Outcome(answer.uid)
-    try:
-        decision = parse_decision(bytes(answer.decision))
-    except Undecided as error:
-        metrics.decision_evaluations.labels("failed").inc()
-        return Outcome(answer.uid, failure=str(error))
+        return Outcome(answer.uid, evidence=evidence)
+    if (decision := alike.get(body)) is None:
+        try:
+            found = parse_decision(body)
+        except Undecided as error:
+            metrics.decision_evaluations.labels("failed").inc()
+            return Outcome(answer.uid, failure=str(error), evidence=evidence)
+        decision = alike[body] = msgspec.structs.replace(found, warnings=())
     metrics.decision_evaluations.labels("refused" if decision.errors else "decided").inc()
-    decision = msgspec.structs.replace(decision, warnings=())
-    return Outcome(answer.uid, decision)
+    return Outcome(answer.uid, decision, evidence=evidence)

@@ -13,6 +13,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.errors import SyncError
 from kube_sync.opa.client import Explained
+from kube_sync.opa.lanes import Lane, lane_id, lane_path, prefix
 
 LONGEST: Final = 8 << 20  # bytes of an explanation
 SECONDS: Final = 5.0
@@ -72,10 +74,13 @@ class Explaining:
         self._turn = asyncio.Lock()
         self._asking = 0
 
-    async def explain(self, body: bytes, modules: Mapping[str, str]) -> Explanation:
+    async def explain(
+        self, body: bytes, modules: Mapping[str, str], lane: Lane | None = None
+    ) -> Explanation:
         """Return how the object in `body`, as it was asked for, is decided on now.
 
-        `modules` are the sources in force by id, to show the rows of.
+        `modules` are the sources in force by id, or of a `lane` before they were moved, to show
+        the rows of.
         """
         if self._asking >= WAITING:
             return Explanation(failure="OPA is being asked about others, try again")
@@ -83,13 +88,15 @@ class Explaining:
         try:
             async with self._turn:
                 question = b'{"input":' + body + b"}"
-                found = await self._opa.explain(self._path, question, LONGEST, SECONDS)
+                path = self._path if lane is None else lane_path(lane, self._path)
+                found = await self._opa.explain(path, question, LONGEST, SECONDS)
             decision = _decision(bytes(found.result))
         except SyncError as error:
             return Explanation(failure=str(error))
         finally:
             self._asking -= 1
-        steps = await asyncio.to_thread(lambda: rules(found.explanation, modules))
+        named = partial(rules if lane is None else partial(_rules_of, lane), found.explanation)
+        steps = await asyncio.to_thread(named, modules)
         return Explanation(steps, decision)
 
 
@@ -103,6 +110,21 @@ def rules(explanation: Iterable[str], modules: Mapping[str, str]) -> tuple[Rule,
     shown = (Rule(whole[f], row, name, applied) for (f, row, name), applied in found.items())
     texts = (_with_text(rule, modules) for rule in shown)
     return tuple(sorted(texts, key=_place))
+
+
+def _rules_of(
+    lane: Lane, explanation: Iterable[str], modules: Mapping[str, str]
+) -> tuple[Rule, ...]:
+    """Return the rules of a lane by the names that they have where they were written."""
+    ids = {lane_id(lane, policy_id): policy_id for policy_id in modules}
+    found = rules(explanation, {moved: modules[own] for moved, own in ids.items()})
+    root = ".".join((*prefix(lane), ""))
+    return tuple(
+        msgspec.structs.replace(
+            rule, file=ids.get(rule.file, rule.file), name=rule.name.removeprefix(root)
+        )
+        for rule in found
+    )
 
 
 def _place(rule: Rule) -> tuple[object, ...]:

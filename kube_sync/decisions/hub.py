@@ -14,13 +14,14 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from kube_sync.decisions.changelog import ENDED, ChangeLog
 from kube_sync.decisions.currency import Currency
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.entries import Entry, Told, Verdict
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.evidence import Evidence
 from kube_sync.decisions.records import Budget, DecisionRecord, DeletedRecord, Source, Target
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.errors import Expired
@@ -28,6 +29,23 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 
 _ALIKE = 1_000  # verdicts that are remembered, to be shared by the next objects decided alike
+
+
+class Recorder(Protocol):
+    """Who writes down what is said, before readers are told."""
+
+    def said(self, line: Entry, evidence: Evidence | None) -> None:
+        """Write down what is said of an object, and what that was decided on."""
+        ...
+
+    def retained(
+        self,
+        gvr: GroupVersionResource,
+        keys: Collection[ObjectKey],
+        decided: Collection[ObjectKey],
+    ) -> None:
+        """Write down which objects of a collection are there, and decided on."""
+        ...
 
 
 class DecisionHub:
@@ -40,6 +58,7 @@ class DecisionHub:
         ended: int = ENDED,
         clock: Callable[[], float] = time.monotonic,
         stricter: Callable[[Any, Any], Any] = lambda _, later: later,
+        recorder: Recorder | None = None,
     ) -> None:
         """Remember `ended` objects that nothing is decided of any more, for readers behind.
 
@@ -54,6 +73,7 @@ class DecisionHub:
         # That, and what was before it while decisions of its time are still to come.
         self._in_force: tuple[Any] | None = None
         self._stricter = stricter
+        self._recorder = recorder
         self.waiting: set[asyncio.Event] = set()  # of readers that have read everything
         self.currency = Currency(self._wake, clock)
         self._holds: dict[str, str] = {}
@@ -184,7 +204,7 @@ class DecisionHub:
             # A failure may not know of which object it is: then what stands is the old one's.
             before, uid = old.told.verdict.decision, uid or old.uid
         told = self._told(outcome, before, cause, policy, data, source)
-        self.log.add(target, uid, told)
+        self._add(target, uid, told, outcome.evidence)
         self._uncounted += 1
         self._wake()
 
@@ -193,7 +213,7 @@ class DecisionHub:
         ended = self.log.ended(target)
         # Readers were told that it is undefined: they need not remember that any longer.
         if target in self.log.current or (ended is not None and ended.told is not None):
-            self.log.add(target, "", None)
+            self._add(target, "", None)
             self._wake()
 
     def retain(self, gvr: GroupVersionResource, keys: Collection[ObjectKey]) -> None:
@@ -201,6 +221,9 @@ class DecisionHub:
         gone = [t for t in self.log.current if t.gvr == gvr and t.key not in keys]
         for target in gone:
             self.delete(target)
+        if self._recorder is not None:
+            decided = {t.key for t in self.log.current if t.gvr == gvr}
+            self._recorder.retained(gvr, keys, decided)
 
     def measure(self) -> None:
         """Count what changed since the last time."""
@@ -232,6 +255,13 @@ class DecisionHub:
             msg = f"that was another replicator process, this is {self.instance}: start afresh"
             raise Expired(msg)
         return Subscription(self, seq)
+
+    def _add(
+        self, target: Target, uid: str, told: Told | None, evidence: Evidence | None = None
+    ) -> None:
+        line = self.log.add(target, uid, told)
+        if self._recorder is not None:  # kept by nobody else: it would be all objects
+            self._recorder.said(line, evidence)
 
     def _told(
         self,

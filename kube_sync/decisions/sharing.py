@@ -3,19 +3,21 @@
 Keeps true: a decision is shared only by objects of the class that was asked about, by members as
 OPA was last known to hold them; and it is kept for one state of policy and data, so that a change
 of either asks again. An answer of which it is not certain which state of the representative it is
-about counts for the representative alone, and the others are asked about again.
+about counts for the representative alone, and the others are asked about again. What a canary
+decides on is of classes of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
 import structlog
 
-from kube_sync.analysis.reads import Reads
+from kube_sync.analysis.reads import Reads, joined
+from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.classes import Member, Members, shares
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
@@ -26,6 +28,7 @@ from kube_sync.observability import metrics
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 TURN = 500  # objects between two looks at what came meanwhile
+_ON = b"+"  # behind the class of an object that the canary decides on: no digest is so long
 
 Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
 
@@ -113,9 +116,12 @@ class Sharing:
     def __init__(self, hub: DecisionHub) -> None:
         self._hub = hub
         self._policy = ""
-        self._reads: Reads | None = None
+        self._in_force: Reads | None = None
+        self._canary: Canary | None = None
+        self._reads: Reads | None = None  # of both
         self._shares = False
         self._changing = False
+        self._canary_changing = False
         self._known: dict[tuple[str, bytes], tuple[Outcome, int]] = {}  # and on which data
         self._revision = 0
         self._unshared: set[str] = set()
@@ -132,14 +138,48 @@ class Sharing:
 
     def policies_changing(self) -> None:
         """Share nothing until it is known what the next policies read."""
-        self._shares, self._changing = False, True
+        self._changing = True
+        self._reread()
         self.outdate()
 
     def policies_changed(self, digest: str, reads: Reads) -> None:
         """Decide in the name of these policies, which read this."""
-        self._policy, self._reads, self._shares = digest, reads, shares(reads)
+        self._policy, self._in_force = digest, reads
         self._changing = False
+        self._reread()
         self.outdate()
+
+    def canary_changing(self) -> None:
+        """Share nothing until it is known what the canary reads next."""
+        self._canary_changing = True
+        self._reread()
+        self.outdate()
+
+    def canary_changed(self, canary: Canary | None) -> Callable[[ObjectKey], bool]:
+        """Decide by this canary, None by none; returns which objects are to be asked about anew."""
+        old, self._canary = self._canary, canary
+        self._canary_changing = False
+        self._reread()
+        self._revision += 1  # what is asked for now is of either
+        same = old is not None and canary is not None and old.policy == canary.policy
+        if not same:
+            known = self._known.items()
+            self._known = {ident: said for ident, said in known if not ident[1].endswith(_ON)}
+        sides = [found.side for found in (old, canary) if found is not None]
+
+        def is_touched(key: ObjectKey) -> bool:
+            on = [side.has(key) for side in sides]
+            return any(on) and not (same and all(on))
+
+        return is_touched
+
+    def _reread(self) -> None:
+        reads, canary = self._in_force, self._canary
+        if reads is not None and canary is not None:
+            reads = joined(reads, canary.reads)
+        self._reads = reads
+        changing = self._changing or self._canary_changing
+        self._shares = not changing and reads is not None and shares(reads)
 
     def policies_renamed(self, digest: str) -> None:
         """Decide in the name of other policies, which decide alike."""
@@ -328,7 +368,13 @@ class Sharing:
         return True
 
     def _member(self, found: Objects, key: ObjectKey) -> Member | None:
-        return found.members.of(key) if self._shares else None
+        member = found.members.of(key) if self._shares else None
+        if member is None or not self._is_on(key):
+            return member
+        return member._replace(kind=member.kind + _ON)
+
+    def _is_on(self, key: ObjectKey) -> bool:
+        return self._canary is not None and self._canary.side.has(key)
 
     def _is(self, found: Objects, key: ObjectKey, kind: bytes | None) -> bool:
         member = self._member(found, key)
@@ -345,11 +391,12 @@ class Sharing:
         data: int,
     ) -> None:
         self._awaited.discard((name, key))
+        on = self._canary if self._is_on(key) else None
         self._hub.update(
             _target(gvr, key),
             outcome,
             cause.kind,
-            self._policy,
+            self._policy if on is None else on.policy,
             uid=uid,
             data=data,
             source=cause.source,

@@ -10,7 +10,7 @@ contract.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -35,9 +35,16 @@ _HEADERS = {
 _YES, _NO = ("", "1", "true"), ("0", "false")
 _POSITION = re.compile(r"([^:\s]+):([0-9]{1,18})")
 _HUB = web.AppKey("hub", DecisionHub)
+# Returns when what was decided so far is written down, or cannot be.
+Recorded = Callable[[], Awaitable[object]]
+_RECORDED = web.AppKey[Recorded]("recorded")
 _TOKEN = web.AppKey("token", TokenFile)
 _KNOWN = web.AppKey("known", str)  # the path of the decision
 _OPEN = web.AppKey("open", frozenset[str])  # paths that need no token
+
+
+async def _nowhere() -> None:
+    """Write nothing down."""
 
 
 def stream_app(
@@ -46,16 +53,18 @@ def stream_app(
     others: Iterable[web.RouteDef] = (),
     path: str = Placement().path,
     tokenless: Iterable[web.RouteDef] = (),
+    recorded: Recorded = _nowhere,
 ) -> web.Application:
     """Build the application that serves `hub`, and `others` to who has the same token.
 
     `path` is the decision that the hub has, as in `placement.path`; `tokenless` hold nothing, and
-    are served to anybody.
+    are served to anybody. Nothing is told before `recorded` returns.
     """
     tokenless = tuple(tokenless)
     app = web.Application(middlewares=[_authenticated])
     app[_HUB] = hub
     app[_TOKEN] = token
+    app[_RECORDED] = recorded
     app[_KNOWN] = path
     app[_OPEN] = frozenset(route.path for route in tokenless)
     app.router.add_get(PATH, _all, allow_head=False)
@@ -100,6 +109,7 @@ async def _decisions(request: web.Request) -> web.StreamResponse:
     response = await _begin(request, since)
     try:
         for lines in reader.snapshot(_CHUNK):
+            await request.app[_RECORDED]()
             await response.write(lines)
     except ConnectionResetError:
         pass  # the reader has seen enough
@@ -110,18 +120,22 @@ async def _watch(request: web.Request) -> web.StreamResponse:
     since = _since(request)
     try:
         with request.app[_HUB].subscribe(since) as subscription:
-            return await _follow(subscription, await _begin(request, since))
+            response = await _begin(request, since)
+            return await _follow(subscription, response, request.app[_RECORDED])
     except Expired as error:
         raise _gone(error) from error
 
 
-async def _follow(subscription: Subscription, response: web.StreamResponse) -> web.StreamResponse:
+async def _follow(
+    subscription: Subscription, response: web.StreamResponse, recorded: Recorded
+) -> web.StreamResponse:
     while True:
         try:
             lines = await subscription.read_lines(_CHUNK, SILENCE_SECONDS)
         except Expired:
             return response  # too far behind: who comes back with its bookmark is told so
         try:
+            await recorded()
             # Waits while the reader is slow; what comes meanwhile is coalesced in the hub.
             await response.write(lines)
         except ConnectionResetError:

@@ -19,7 +19,8 @@ from typing import NoReturn, Protocol
 import structlog
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.evaluator import Evaluator, Outcome
+from kube_sync.decisions.canary import Canary, InForce
+from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
 from kube_sync.decisions.records import Source
@@ -76,7 +77,7 @@ class Tracker:
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: InForce,
         hub: DecisionHub,
         targets: Mapping[str, GroupVersionResource],
         collections: Iterable[Collection_],
@@ -178,6 +179,7 @@ class Tracker:
         """Take note that OPA may hold another set of policies from now on."""
         # Objects of one class by what the old ones read may be decided differently by the new.
         self._sharing.policies_changing()
+        self._evaluator.policies_changing()
         if self._unread_until is None:  # others that come meanwhile put nothing off
             self._unread_until = self._clock() + _READ_SECONDS
         if self._limiting is not None:
@@ -188,6 +190,7 @@ class Tracker:
         self._modules = modules
         self._unread_until = None
         self._sharing.policies_changed(digest, reads)
+        self._evaluator.policies_changed(reads)
         if self._limiting is not None:
             self._limiting.policies_changed(reads.beside, none=not (modules or self._static))
         self._want("policy")
@@ -197,6 +200,20 @@ class Tracker:
         """Take note that OPA holds, or may hold, another set that decides all alike."""
         self._modules = modules
         self._sharing.policies_renamed(digest)
+
+    def canary_changing(self) -> None:
+        """Take note that OPA may hold another canary from now on."""
+        self._sharing.canary_changing()
+
+    def canary_changed(self, canary: Canary | None) -> None:
+        """Take note that OPA decides by this canary for its side, None by none."""
+        is_touched = self._sharing.canary_changed(canary)
+        if self._loading is None:
+            return  # all is asked about first
+        for name in self._targets:
+            keys = [*filter(is_touched, self._collections[name].keys())]
+            self._changed.update(queued(name, keys, Cause("policy")))
+        self._news.set()
 
     async def run(self, policies: asyncio.Event) -> NoReturn:
         """Once the first policies are in, keep the hub current."""

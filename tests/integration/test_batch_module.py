@@ -116,6 +116,33 @@ def test_input_is_the_object_as_the_webhook_would_show_it(
     assert seen == {str(index): found for index, found in enumerate(wanted)}
 
 
+def test_what_decisions_are_made_on_comes_with_them_and_no_secret_does(opa: PlainOpa) -> None:
+    opa.policy(_ECHO)
+    opa.put("data/kube_sync/fence", {EPOCH: {"7": True}})
+    secret = {"kind": "Secret", "metadata": {"uid": "s"}, "data": {"password": "eA=="}}
+    web = {"kind": "ReplicaSet", "metadata": {"uid": "u", "annotations": {REQUESTED: "{}"}}}
+    clusters = {"fleet": {"a": {"metadata": {"name": "a"}, "n": 1}}}
+    held = {"replicasets": {"shop": {"web": web, "hidden": secret}}, "clusters": clusters}
+    opa.put("data/kubernetes", held)
+    items = [["shop", name] for name in ("hidden", "web", "gone")]
+    question = {"epoch": EPOCH, "collection": "replicasets", "items": items}
+    where = f"{opa.url}/v1/data/kube_sync/batch/witnessed"
+    more = {"data": ["clusters", "unknown"], "inputs": [0, 1, 2]}
+    body = json.dumps({"input": {**question, **more}})
+    found = json.loads(request("POST", where, body=body).body)["result"]
+    assert found["inputs"] == {"1": {"kind": "ReplicaSet", "metadata": _as_asked(web)["metadata"]}}
+    assert (found["data"], found["fence"]) == ({"clusters": clusters}, {"7": True})
+    assert [*found["decisions"]] == ["0", "1"]
+    opa.put("data/kube_sync/fence", {})
+    assert b"result" not in request("POST", where, body=body).body, (
+        "whose state it is of is unknown"
+    )
+
+
+def _as_asked(found: Any) -> Any:
+    return json.loads(as_asked(json.dumps(found).encode()))
+
+
 class Fleet:
     """One workload that is placed among clusters of which some lie in the EU."""
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ class StandIn:
     decisions: Mapping[str, Any]  # None: present without a decision; absent: OPA lacks the object
     failing: frozenset[str] = frozenset()
     epoch: str = EPOCH
+    evaluated: object = None  # nanoseconds, as OPA tells; None: it does not
     status: int = 200
     modules: dict[str, str] = field(default_factory=dict)
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -53,7 +55,9 @@ class StandIn:
         if self.failing & set(names):
             body = {"code": "internal_error", "message": "m", "errors": [{"message": "conflict"}]}
             return web.json_response(body, status=500)
-        return web.json_response({"result": self._answers(names)})
+        told = {} if self.evaluated is None else {"timer_rego_query_eval_ns": self.evaluated}
+        metrics = {"metrics": told} if "metrics" in request.query else {}
+        return web.json_response({"result": self._answers(names)} | metrics)
 
     def _answers(self, names: list[str]) -> dict[str, Any]:
         return {
@@ -65,12 +69,14 @@ class StandIn:
 
 
 @asynccontextmanager
-async def _evaluator(opa: StandIn, epoch: str = EPOCH) -> AsyncGenerator[Evaluator]:
+async def _evaluator(
+    opa: StandIn, epoch: str = EPOCH, clock: Callable[[], float] = lambda: 0.0
+) -> AsyncGenerator[Evaluator]:
     async with (
         serving(opa.app(), ("127.0.0.1", 0)) as port,
         opa_client(Opa(f"http://127.0.0.1:{port}")) as client,
     ):
-        yield Evaluator(client, epoch, clock=lambda: 0.0)
+        yield Evaluator(client, epoch, clock=clock)
 
 
 def _keys(*names: str) -> list[ObjectKey]:
@@ -102,6 +108,19 @@ async def test_cluster_scoped_objects_are_asked_for_with_an_empty_namespace() ->
     assert opa.asked[0]["items"] == [["", "a"]]
 
 
+@pytest.mark.parametrize(
+    ("evaluated", "room"), [(1_000_000, 20), (200_000_000, 1), (None, 1), ("1", 1)]
+)
+async def test_size_goes_by_how_long_opa_evaluated_and_not_by_how_long_it_was_waited_for(
+    evaluated: object, room: int
+) -> None:
+    opa = StandIn(dict.fromkeys("abcdefghij"), evaluated=evaluated)
+    waited = count(0.0, 0.5)  # seconds
+    async with _evaluator(opa, clock=lambda: next(waited)) as evaluator:
+        await evaluator.evaluate("replicasets", _keys(*"abcdefghij"))
+        assert evaluator.room == room
+
+
 async def test_undefined_is_an_answer_and_not_a_failure() -> None:
     async with _evaluator(StandIn({"a": None})) as evaluator:
         outcomes = await evaluator.evaluate("replicasets", _keys("a"))
@@ -121,6 +140,18 @@ async def test_labels_come_back_and_warnings_do_not() -> None:
     async with _evaluator(opa) as evaluator:
         outcomes = await evaluator.evaluate("replicasets", _keys("a"))
     assert outcomes[ObjectKey("ns", "a")].decision == Decision(labels={"tier": "gold"})
+
+
+async def test_objects_that_are_told_the_same_share_one_decision() -> None:
+    """What is known by its identity, a text or the end of a line, is made once for all of them."""
+    opa = StandIn({"a": _decided("x"), "b": _decided("x"), "c": _decided("y")}, evaluated=1_000)
+    async with _evaluator(opa) as evaluator:
+        await evaluator.evaluate("replicasets", _keys("a"))  # it is quick: all fit into the next
+        outcomes = await evaluator.evaluate("replicasets", _keys("a", "b", "c"))
+    one, same, other = (outcomes[key] for key in _keys("a", "b", "c"))
+    assert one.decision is same.decision
+    assert (one.uid, same.uid) == ("uid-a", "uid-b")
+    assert other.decision == Decision({"place": "y"})
 
 
 async def test_many_resources_are_asked_for_in_slices() -> None:

@@ -14,9 +14,11 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import DecisionRecord, Source, Target
+from kube_sync.decisions.sharing import TURN
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Refused, Retriable
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from tests.fakes.untimed import Untimed
 from tests.unit.async_tools import PATIENCE, Waits, running, until
 
 READS = analyze([], "p", {})
@@ -60,7 +62,7 @@ class Collection:
             self.members.note(_key(name), self.members.read(kind.encode(), f"uid-{name}"))
 
 
-class Opa:
+class Opa(Untimed):
     """Decides `<text>` for every object it holds, and remembers what it was asked for."""
 
     def __init__(self, replicasets: Collection) -> None:
@@ -214,6 +216,30 @@ async def test_a_load_does_not_end_before_all_was_decided_on() -> None:
         world.opa.meanwhile = lambda: None
         await world.idle()
     assert held[1]  # after the first of several queries
+
+
+async def test_nothing_is_told_of_a_kind_that_was_withdrawn_while_opa_answered_a_sweep() -> None:
+    world = World("a", "b")
+    world.opa.meanwhile = lambda: world.tracker.retarget("replicasets", None)
+    world.policies.set()
+    async with world.running():
+        await until(lambda: world.opa.asked)
+        await world.idle()
+        assert not world.hub.records
+
+
+async def test_nothing_more_is_told_of_a_kind_that_was_withdrawn_while_its_class_was_told() -> None:
+    names = [f"n{number}" for number in range(2 * TURN)]
+    world = World(*names)
+    world.replicasets.knows(**dict.fromkeys(names, "k"))
+    world.policies.set()
+    async with world.running():
+        await until(lambda: len(world.hub.records) >= TURN)
+        assert len(world.hub.records) < 2 * TURN
+        world.tracker.retarget("replicasets", None)
+        await world.idle()
+        assert not world.hub.records
+        assert len(world.opa.asked) == 1
 
 
 async def test_policies_that_decide_alike_cost_no_question() -> None:
