@@ -1,0 +1,156 @@
+"""The command lines of `kube-sync history` and `kube-sync verify`: what can be asked for.
+
+It imports nothing that talks to servers, since every other command pays for it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kube_sync.errors import Misconfigured
+from kube_sync.settings import Settings
+
+HISTORY = "print what was decided and written, from the ledger, now or as of a time"
+VERIFY = "tell whether the ledger is what was written, or which row is not"
+
+_DESCRIPTION = """\
+Prints what the ledger of a replicator has: each change of a decision with the policy and the
+cause, each write with what became of it and who let it through, oldest first. It reads the file
+(ledger.path of the configuration, or --file) while the replicator writes it, or a copy of it.
+"""
+
+_EXAMPLES = """\
+examples:
+  kube-sync history --since 2h
+      what happened in the last two hours
+  kube-sync history replicaset/web -n shop
+      what happened to one object
+  kube-sync history replicaset/web -n shop --at 2026-11-17T10:00:00Z
+      what stood of it last Tuesday at ten, since when, by which policy and why
+
+TIME: as 2026-11-17, 2026-11-17T10:00:00Z (UTC where it does not say) or 30s, 5m, 2h, 7d ago.
+
+exit status: 0; 1 if there is no ledger, or nothing in it of what was named, or it cannot be read;
+2 if the command line or the configuration is wrong.
+"""
+
+_VERIFYING = """\
+Checks every row of the ledger against its hash and the row before it, and every text that a row
+names. It cannot see rows that were cut off at the end, nor a chain that was made anew: note the
+head that it prints, somewhere else, and give it to --head next time.
+
+exit status: 0; 1 if a row is not what was written, which is named; 2 if the command line or the
+configuration is wrong.
+"""
+
+_AGO = re.compile(r"([0-9]{1,9})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What of a ledger to print; times are Unix seconds."""
+
+    file: str
+    kind: str | None = None  # None: of all objects
+    name: str = ""
+    namespace: str = ""
+    since: float = 0.0
+    at: float | None = None
+    limit: int = 1_000
+    json: bool = False
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of `history`."""
+    parser.description = _DESCRIPTION
+    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("object", nargs="?", metavar="KIND/NAME", help="of one object only")
+    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", default="", help="where it is")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--since", metavar="TIME", help="only what happened since then")
+    which.add_argument("--at", metavar="TIME", help="what stood of KIND/NAME then, and why")
+    parser.add_argument(
+        "--limit", type=int, default=1_000, metavar="N", help="the newest N (default: %(default)s)"
+    )
+    _file(parser)
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
+    )
+
+
+def declare_verify(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of `verify`."""
+    parser.description = _VERIFYING
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--head", metavar="ROW:HASH", help="as an earlier run printed it")
+    _file(parser)
+
+
+def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
+    """Return what `history` is asked for. Raises Misconfigured."""
+    kind, name = None, ""
+    if arguments.object is not None:
+        kind, _, name = arguments.object.partition("/")
+        if not kind or not name:
+            msg = f'KIND/NAME: "{arguments.object}" is not, as replicaset/web is'
+            raise Misconfigured(msg)
+    if arguments.at is not None and kind is None:
+        msg = "--at: name an object, as replicaset/web"
+        raise Misconfigured(msg)
+    if arguments.limit < 1:
+        msg = f"--limit: {arguments.limit} is less than 1"
+        raise Misconfigured(msg)
+    since, at = (
+        None if text is None else moment(text, now) for text in (arguments.since, arguments.at)
+    )
+    return Request(
+        file_of(arguments, settings),
+        kind,
+        name,
+        arguments.namespace,
+        since or 0.0,
+        at,
+        arguments.limit,
+        arguments.output == "json",
+    )
+
+
+def anchor_of(arguments: argparse.Namespace) -> tuple[int, str] | None:
+    """Return the head that was noted, None: none was. Raises Misconfigured."""
+    if arguments.head is None:
+        return None
+    if (found := _HEAD.fullmatch(arguments.head)) is None:
+        msg = f'--head: "{arguments.head}" is not ROW:HASH as `kube-sync verify` prints it'
+        raise Misconfigured(msg)
+    return int(found[1]), found[2]
+
+
+def file_of(arguments: argparse.Namespace, settings: Settings) -> str:
+    """Return where the ledger is. Raises Misconfigured where nobody says."""
+    found: str | None = arguments.file or settings.ledger.path
+    if found is None:
+        msg = "ledger.path: needed, or --file"
+        raise Misconfigured(msg)
+    return found
+
+
+def moment(text: str, now: float) -> float:
+    """Return the time that is meant, in Unix seconds. Raises Misconfigured."""
+    if (ago := _AGO.fullmatch(text)) is not None:
+        return now - int(ago[1]) * _UNITS[ago[2]]
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        msg = f'TIME: "{text}" is none, as 2026-11-17T10:00:00Z or 2h is'
+        raise Misconfigured(msg) from error
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--file", metavar="FILE", help="the ledger (default: ledger.path)")

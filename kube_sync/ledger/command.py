@@ -1,0 +1,64 @@
+"""`kube-sync history` and `kube-sync verify`: what the ledger says, and whether it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from kube_sync.ledger.arguments import Request
+from kube_sync.ledger.printing import document, line, standing
+from kube_sync.ledger.reading import Reading, reading
+from kube_sync.ledger.verifying import verify
+
+Say = Callable[[str], None]
+
+
+def history(request: Request, say: Say, complain: Say) -> None:
+    """Print what is asked for by `say`. Raises NotFound, Terminal."""
+    with reading(Path(request.file)) as ledger:
+        if request.at is not None:
+            _at(ledger, request, request.at, say)
+            return
+        of = None
+        if request.kind is not None:
+            of = ledger.find(request.kind, request.namespace, request.name)
+        rows = ledger.history(of, request.since, request.limit)
+        for row in rows:
+            shown = _json(document(row, ledger.text)) if request.json else line(row, ledger.text)
+            say(shown)
+        if len(rows) == request.limit:
+            complain(f"the newest {request.limit} only: --limit for more")
+
+
+def check(file: str, anchor: tuple[int, str] | None, say: Say, complain: Say) -> bool:
+    """Print whether a ledger is whole; returns whether it is. Raises NotFound, Terminal."""
+    with reading(Path(file)) as ledger:
+        found = verify(ledger.db, anchor)
+    for fault in found.faults:
+        complain(fault)
+    if found.faults:
+        return False
+    gaps = f", {found.gaps} gaps" if found.gaps else ""
+    say(f"{found.rows} rows, {found.first} to {found.last}{gaps}: each is what was written")
+    say(f"head {found.head}")
+    return True
+
+
+def _at(ledger: Reading, request: Request, time: float, say: Say) -> None:
+    of = ledger.find(request.kind or "", request.namespace, request.name)
+    found = ledger.at(of, time)
+    if not request.json:
+        for shown in standing(of, time, found, ledger.text):
+            say(shown)
+        return
+    rows = {"row": found.row, "after": found.after, "written": found.written}
+    said = {name: row and document(row, ledger.text) for name, row in rows.items()}
+    gaps = [document(row, ledger.text) for row in found.gaps]
+    policy = None if found.row is None else ledger.modules(found.row.entry.policy)
+    say(_json({"v": 1, **said, "gaps": gaps, "modules": policy}))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,64 @@
+"""The route by which the remediator reports its writes; on the port of the decision stream.
+
+Keeps true: what is answered with 200 is in the file. While the file cannot be written nothing is
+taken in: whoever reports keeps it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from kube_sync.errors import NO_JSON
+from kube_sync.ledger.entries import Entry, Text, text_of
+from kube_sync.ledger.journal import Journal, Said
+from kube_sync.ledger.reports import PATH, Report, Reports, Values
+from kube_sync.observability import metrics
+
+_reports = msgspec.json.Decoder(Reports)
+
+
+def report_routes(journal: Journal | None) -> list[web.RouteDef]:
+    """Return the route; without a journal it says that there is no ledger."""
+
+    async def take(request: web.Request) -> web.Response:
+        body = await request.read()
+        try:
+            reports = _reports.decode(body).reports
+        except NO_JSON as error:
+            raise web.HTTPBadRequest(text=f"no reports: {error}\n") from error
+        if journal is None:
+            return web.Response(status=204)
+        if journal.failing is None:
+            for report in reports:
+                journal.say(*_said(report))
+                if report.kind == "gap":
+                    metrics.ledger_gaps.inc()
+            if await journal.recorded():
+                return web.Response()
+        raise web.HTTPServiceUnavailable(text="the ledger cannot be written now\n")
+
+    return [web.post(PATH, take)]
+
+
+def _said(report: Report) -> Said:
+    target, texts = report.object, [_values(report.old), _values(report.new)]
+    old, new = ("" if one is None else one.digest for one in texts)
+    entry = Entry(
+        kind=report.kind,
+        collection="" if target is None else str(target.gvr),
+        namespace="" if target is None else target.namespace,
+        name="" if target is None else target.name,
+        uid=report.uid,
+        old=old,
+        new=new,
+        status=report.status,
+        approved=report.approved,
+        ref=report.id,
+        note=report.note,
+    )
+    return entry, [one for one in texts if one is not None]
+
+
+def _values(values: Values) -> Text | None:
+    return text_of(values) if values else None

@@ -1,0 +1,125 @@
+"""Rows of the ledger for people and for programs. Pure, but for the texts that rows name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kube_sync.decisions.board import wanted
+from kube_sync.decisions.decision import Decision
+from kube_sync.errors import NO_JSON
+from kube_sync.ledger.entries import Entry, Row
+from kube_sync.ledger.reading import Object, Standing
+
+Texts = Callable[[str], bytes | None]  # by their digests
+_SHORT = 12  # characters of a digest
+
+
+def line(row: Row, texts: Texts) -> str:
+    """Return one row as a line of text."""
+    return f"{moment(row.seconds)}  {row.entry.kind:10} {_said(row.entry, texts)}".rstrip()
+
+
+def document(row: Row, texts: Texts) -> dict[str, Any]:
+    """Return one row as JSON can hold it, with the decisions in place of their digests."""
+    found = {name: value for name, value in msgspec.structs.asdict(row.entry).items() if value}
+    for name in ("old", "new"):
+        body = texts(found[name]) if name in found else None
+        if body is not None:
+            found[name] = msgspec.json.decode(body)
+    return {"seq": row.seq, "time": row.seconds, **found, "hash": row.hash.hex()}
+
+
+def standing(of: Object, time: float, found: Standing, texts: Texts) -> Iterator[str]:
+    """Yield what stood of an object at a time, line by line."""
+    where = f"{of.namespace}/{of.name}" if of.namespace else of.name
+    yield f"{of.collection} {printable(where)} at {moment(time)}"
+    pairs = list(_stood(found, texts))
+    pairs += [("unknown", f"a gap before that time: {printable(g.entry.note)}") for g in found.gaps]
+    for name, value in pairs:
+        yield f"  {name:9} {value}"
+
+
+def moment(seconds: float) -> str:
+    """Return a time in UTC."""
+    found = datetime.fromtimestamp(seconds, UTC)
+    return found.strftime("%Y-%m-%dT%H:%M:%S.") + f"{found.microsecond // 1000:03}Z"
+
+
+def _stood(found: Standing, texts: Texts) -> Iterator[tuple[str, str]]:
+    row = found.row
+    if row is None:
+        if found.after is not None and found.after.entry.old:
+            until = f"until {moment(found.after.seconds)}"
+            yield (
+                "decided",
+                f"{_decision(found.after.entry.old, texts)} ({until}; by what is not known)",
+            )
+        else:
+            yield "decided", "nothing that the ledger knows of"
+    elif row.entry.kind == "gone":
+        yield "gone", f"since {moment(row.seconds)}"
+    else:
+        entry = row.entry
+        since = _since(row)
+        yield entry.status, f"{_outcome(entry, texts)}, since {since} (row {row.seq})"
+        yield "policy", entry.policy or "none"
+        yield "because", printable(entry.cause)
+        if entry.old:
+            yield "before", _decision(entry.old, texts)
+        yield "uid", entry.uid or "not known"
+    if found.written is not None:
+        yield "written", f"{_said(found.written.entry, texts)} at {moment(found.written.seconds)}"
+
+
+def _since(row: Row) -> str:
+    kind, _, since = row.entry.cause.rpartition(" since ")
+    return moment(float(since)) if kind == "standing" else moment(row.seconds)
+
+
+def _said(entry: Entry, texts: Texts) -> str:
+    where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
+    match entry.kind:
+        case "decision":
+            why = f"({printable(entry.cause)}; policy {entry.policy[:_SHORT] or 'none'})"
+            before = _decision(entry.old, texts) if entry.old else "-"
+            return f"{printable(where)}  {before} -> {_outcome(entry, texts)}  {why}"
+        case "gone":
+            before = f"  {_decision(entry.old, texts)} -> gone" if entry.old else ""
+            return printable(where) + before
+        case "policy":
+            return f"{entry.policy}  {entry.note}"
+        case "intent" | "outcome" | "held":
+            parts = [entry.status, printable(entry.note), _approved(entry)]
+            return f"{printable(where)}  " + "; ".join(part for part in parts if part)
+        case _:
+            return printable(entry.note)
+
+
+def _approved(entry: Entry) -> str:
+    return f"approved: {printable(entry.approved)}" if entry.approved else ""
+
+
+def _outcome(entry: Entry, texts: Texts) -> str:
+    if entry.status == "failed":
+        stands = _decision(entry.new, texts) if entry.new else "-"
+        return f"failed: {printable(entry.note)} (stands: {stands})"
+    return _decision(entry.new, texts) if entry.new else "-"
+
+
+def _decision(digest: str, texts: Texts) -> str:
+    body = texts(digest)
+    if body is None:
+        return f"({digest[:_SHORT]}, whose text is not there)"
+    try:
+        return wanted(msgspec.json.decode(body, type=Decision))
+    except NO_JSON:
+        return printable(body[:200].decode("utf-8", "replace"))
+
+
+def printable(text: str) -> str:
+    """Return a text without anything that moves a cursor."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,256 @@
+"""What the ledger knows, for whoever asks: it is opened for reading only, beside its writer.
+
+Keeps true: what stood at a time is found by an index, however many rows there are. Nothing is
+invented: before the first row that is left, and where nothing was recorded, the answer says so.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from kube_sync.errors import NotFound, Terminal
+from kube_sync.ledger.entries import Row
+from kube_sync.ledger.store import BUSY_SECONDS, ROW, SCHEMA, row_of
+
+_OF = "namespace = ? AND name = ? AND collection = ?"
+_DECIDED = "kind IN ('decision', 'gone')"
+_WRITES = "kind IN ('intent', 'outcome', 'held')"
+_NO_ROW = 1 << 62  # greater than any number
+_LATER = 100  # gaps after a time that may have begun before it
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """One object; `collection` is spelt as kubectl accepts it, `replicasets.v1.apps`."""
+
+    collection: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stood of an object at a time: `row` said it, or `after`, the first that came later.
+
+    Of what was said before the ledger begins only the decision is known, as `old` of `after`; with
+    neither nothing is known. `gaps` came between `row` and that time, or cover it.
+    """
+
+    row: Row | None
+    after: Row | None
+    written: Row | None  # the last write of it before that time
+    gaps: tuple[Row, ...]
+
+
+class _Begin(msgspec.Struct):
+    begin: float
+
+
+class Reading:
+    """One ledger that is open for reading."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    def bounds(self) -> tuple[float, float] | None:
+        """Return when the first row that is left and the last were recorded, in Unix seconds."""
+        asked = "SELECT time FROM records ORDER BY seq"  # with which time grows, and has no index
+        first, last = (
+            self.db.execute(f"{asked} {order} LIMIT 1").fetchone() for order in ("", "DESC")
+        )
+        return None if first is None or last is None else (first[0] / 1e6, last[0] / 1e6)
+
+    def find(self, kind: str, namespace: str, name: str) -> Object:
+        """Return the object that is meant by `kind`, as people spell it. Raises NotFound."""
+        found = [*self._collections(namespace, name)]
+        meant = [one for one in found if _is(kind, one)]
+        if len(meant) == 1:
+            return Object(meant[0], namespace, name)
+        where = f"{namespace}/{name}" if namespace else name
+        known = f"; of that name there are: {', '.join(found)}" if found else ""
+        msg = f"nothing is recorded of {kind} {where}{known}"
+        raise NotFound(msg)
+
+    def history(
+        self, of: Object | None = None, since: float = 0.0, limit: int = 1_000
+    ) -> list[Row]:
+        """Return the newest rows since then (Unix seconds), of one object or of all, in order."""
+        if of is not None:
+            return self._newest(of, "time >= ?", (_micros(since),), limit)
+        # Time grows with the number.
+        asked = f"SELECT {ROW} FROM records WHERE seq >= ? ORDER BY seq DESC LIMIT ?"  # noqa: S608 - our own names
+        found = self.db.execute(asked, (self._first_since(_micros(since)), limit))
+        return [row_of(one) for one in found][::-1]
+
+    def decisions(self, since: float, limit: int) -> list[Row]:
+        """Return the newest decisions of policies since then (Unix seconds), in order."""
+        asked = (
+            f"SELECT {ROW} FROM records WHERE seq >= ? AND kind = 'decision' AND policy != ''"  # noqa: S608 - our own names
+            " ORDER BY seq DESC LIMIT ?"
+        )
+        found = self.db.execute(asked, (self._first_since(_micros(since)), limit))
+        return [row_of(one) for one in found][::-1]
+
+    def at(self, of: Object, time: float) -> Standing:
+        """Return what stood of an object at `time` (Unix seconds)."""
+        row = self._one(of, _DECIDED, time)
+        after = None if row is not None else self._next(of, time)
+        written = self._one(of, _WRITES, time)
+        gaps = self._gaps(row.seq if row is not None else 0, time)
+        return Standing(row, after, written, tuple(gaps))
+
+    def following(self, of: Object, time: float) -> Row | None:
+        """Return what was decided next of an object after `time` (Unix seconds)."""
+        return self._next(of, time)
+
+    def writes(self, of: Object, since: Row | None, time: float, limit: int) -> list[Row]:
+        """Return the newest rows about writes after a row until then, in order."""
+        begin = (0, 0) if since is None else (since.time, since.seq)
+        values = (begin[0], _micros(time), begin[1])
+        return self._newest(of, f"time BETWEEN ? AND ? AND seq > ? AND {_WRITES}", values, limit)
+
+    def outcome(self, ref: str) -> Row | None:
+        """Return what became of the write of that name, None where it is not known."""
+        asked = f"SELECT {ROW} FROM records WHERE ref = ? AND ref != '' AND kind = 'outcome'"  # noqa: S608 - our own names
+        found = self.db.execute(asked, (ref,)).fetchone()
+        return None if found is None else row_of(found)
+
+    def text(self, digest: str) -> bytes | None:
+        """Return a text, None where it is not there (any more)."""
+        asked = "SELECT body FROM texts WHERE digest = ?"
+        found = self.db.execute(asked, (digest,)).fetchone()
+        return None if found is None else found[0]
+
+    def modules(self, policy: str) -> dict[str, str] | None:
+        """Return the policy modules of a digest by id, None where they are not known."""
+        asked = "SELECT new FROM records WHERE kind = 'policy' AND policy = ? ORDER BY seq DESC"
+        found = self.db.execute(f"{asked} LIMIT 1", (policy,)).fetchone()
+        listed = None if found is None else self.text(found[0])
+        if listed is None:
+            return None
+        sources = {
+            module: self.text(digest)
+            for module, digest in msgspec.json.decode(listed, type=dict[str, str]).items()
+        }
+        return {i: body.decode() for i, body in sources.items() if body is not None}
+
+    def _gaps(self, since: int, time: float) -> Iterator[Row]:
+        """Yield the gaps after row `since` that were told until `time`, or began until then.
+
+        A gap is recorded once the file can be written again, so one that covers a time is told
+        after it.
+        """
+        asked = f"SELECT {ROW} FROM records WHERE kind = 'gap' AND seq > ? AND time"  # noqa: S608 - our own names
+        values = (since, _micros(time))
+        yield from map(row_of, self.db.execute(f"{asked} <= ? ORDER BY seq", values))
+        later = self.db.execute(f"{asked} > ? ORDER BY seq LIMIT {_LATER}", values)
+        yield from (row for row in map(row_of, later) if _began(row) <= time)
+
+    def _first_since(self, time: int) -> int:
+        """Return the number of the first row that is not before a time, by halves."""
+        low, high = self.db.execute("SELECT min(seq), max(seq) + 1 FROM records").fetchone()
+        if low is None:
+            return 0
+        while low < high:
+            middle = (low + high) // 2
+            asked = "SELECT seq, time FROM records WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
+            found: tuple[int, int] = self.db.execute(asked, (middle,)).fetchone()
+            if found[1] < time:
+                low = middle + 1
+            else:
+                high = min(middle, found[0])
+        return int(low)
+
+    def _collections(self, namespace: str, name: str) -> list[str]:
+        """Return where there is an object of that name, however many rows are about it."""
+        of = "namespace = ? AND name = ?"
+        asked = f"SELECT collection FROM records WHERE filed = 0 AND {of}"  # noqa: S608 - our own names
+        known = {one for (one,) in self.db.execute(asked, (namespace, name))}
+        asked = f"SELECT min(collection) FROM records WHERE filed = 1 AND {of} AND collection > ?"  # noqa: S608 - our own names
+        found = ""
+        while True:
+            (found,) = self.db.execute(asked, (namespace, name, found)).fetchone()
+            if found is None:
+                return sorted(known)
+            known.add(found)
+
+    def _one(self, of: Object, kinds: str, time: float) -> Row | None:
+        found = self._newest(of, f"time <= ? AND {kinds}", (_micros(time),), 1)
+        return found[0] if found else None
+
+    def _next(self, of: Object, time: float) -> Row | None:
+        values = (of.namespace, of.name, of.collection, _micros(time))
+        new, old = (
+            self.db.execute(
+                f"SELECT {ROW} FROM records WHERE filed = {filed} AND {_OF} AND time > ?"  # noqa: S608 - our own names
+                f" AND {_DECIDED} ORDER BY time, seq LIMIT 1",
+                values,
+            ).fetchone()
+            for filed in (0, 1)
+        )
+        return None if new is None and old is None else row_of(old or new)
+
+    def _newest(self, of: Object, where: str, values: Sequence[Any], limit: int) -> list[Row]:
+        """Return the newest rows about an object, in order.
+
+        Those that are not in the index yet are the newest of all, and asked for first: meanwhile
+        they may come to be in it.
+        """
+        found: list[Row] = []
+        for filed in (0, 1):
+            below = found[-1].seq if found else _NO_ROW
+            asked = (
+                f"SELECT {ROW} FROM records WHERE filed = {filed} AND {_OF} AND {where}"  # noqa: S608 - our own names
+                " AND seq < ? ORDER BY time DESC, seq DESC LIMIT ?"
+            )
+            about = (of.namespace, of.name, of.collection, *values, below, limit - len(found))
+            found += map(row_of, self.db.execute(asked, about))
+        return found[::-1]
+
+
+@contextmanager
+def reading(path: Path) -> Generator[Reading]:
+    """Yield what reads the ledger at `path`. Raises NotFound, or Terminal for what is none."""
+    if not path.is_file():
+        msg = f"{path}: there is no ledger"
+        raise NotFound(msg)
+    try:
+        db = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=ro", timeout=BUSY_SECONDS, uri=True, isolation_level=None
+        )
+        try:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version != SCHEMA:
+                msg = f"{path}: it is no ledger of version {SCHEMA}"
+                raise Terminal(msg)
+            yield Reading(db)
+        finally:
+            db.close()
+    except (sqlite3.Error, msgspec.ValidationError) as error:
+        msg = f"{path}: it cannot be read: {error} (`kube-sync verify` tells which row)"
+        raise Terminal(msg) from error
+
+
+def _is(kind: str, collection: str) -> bool:
+    """Tell whether people mean a collection by `kind`: its plural, its singular, or all of it."""
+    said, plural = kind.lower(), collection.partition(".")[0]
+    return said in (collection, plural) or plural in (f"{said}s", f"{said}es")
+
+
+def _began(gap: Row) -> float:
+    try:
+        return msgspec.json.decode(gap.entry.note, type=_Begin).begin
+    except msgspec.DecodeError:  # that of a remediator, which does not know
+        return gap.seconds
+
+
+def _micros(seconds: float) -> int:
+    return int(seconds * 1e6)

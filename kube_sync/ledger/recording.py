@@ -1,0 +1,257 @@
+"""What the replicator says to the ledger: changes of decisions, of objects and of policies.
+
+Keeps true: whatever the hub tells its readers of an object is said here before they are told, and
+not only the latest of it; what is the same as before a restart is no change. It costs whoever
+decides no more than a place in a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from kube_sync import __version__
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.entries import Entry as Line
+from kube_sync.decisions.entries import Told, Verdict
+from kube_sync.decisions.evidence import Basis, Evidence, Kept
+from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, Target, decode
+from kube_sync.errors import NO_JSON
+from kube_sync.ledger.bases import text_of_basis
+from kube_sync.ledger.entries import Entry, Text, text, text_of
+from kube_sync.ledger.journal import Journal, Said
+from kube_sync.ledger.store import Store
+from kube_sync.objects import GroupVersionResource, ObjectKey
+
+_ALIKE = 1_000  # decisions whose text is remembered
+
+
+class Recorder:
+    """Records what one replicator process decides."""
+
+    def __init__(self, journal: Journal, instance: str) -> None:
+        """`instance` is the replicator's, as its stream has it."""
+        self._journal = journal
+        self._lines = _Lines()
+        self._named: tuple[int, Basis | None] = (0, None)  # the last data that was written ahead
+        journal.say(Entry(kind="start", note=f"kube-sync {__version__} {instance}"))
+
+    def said(self, line: Line, evidence: Evidence | None = None) -> None:
+        """Record what is said of an object from now on, and what that was decided on."""
+        body, basis = None, None
+        # What waits for a file that cannot be written must not keep each state of the data.
+        if evidence is not None and self._journal.failing is None:
+            body, basis = evidence.input, evidence.basis  # the input may be let go of meanwhile
+        late = partial(self._lines.late, line, body, basis)
+        self._journal.say_late(late, self._written_ahead(line, body, basis))
+
+    def retained(
+        self,
+        gvr: GroupVersionResource,
+        keys: Collection[ObjectKey],
+        decided: Collection[ObjectKey],
+    ) -> None:
+        """Record of all objects of a collection but `keys` that they are gone.
+
+        Of those that are not `decided` nothing is decided any more.
+        """
+        self._journal.say_late(partial(_ended, gvr, keys, decided))
+
+    def policies(self, digest: str, modules: Mapping[str, str]) -> None:
+        """Record that these modules are in force, by their ids."""
+        self._journal.say_late(partial(_policies, digest, dict(modules)))
+
+    def _written_ahead(self, line: Line, body: bytes | None, basis: Basis | None) -> object:
+        """Return what `Recall` reads; None: it cannot be written ahead."""
+        if (generation := self._journal.generation) == 0:
+            return None
+        if basis is not None and self._named != (generation, basis):
+            if not self._journal.precede(_data_of(basis)):
+                return None
+            self._named = generation, basis
+        head, tail = line.parts()  # as the stream has it: it is encoded once for both
+        return (1, head, tail, body, basis is not None)  # a _Said, which takes longer to make
+
+
+class Recall:
+    """Reads what a Recorder of an earlier process wrote ahead."""
+
+    def __init__(self) -> None:
+        """Begin before all of it."""
+        self._lines = _Lines()
+        self._basis: Basis | None = None
+
+    def __call__(self, ahead: msgspec.Raw) -> Sequence[Said]:
+        """Return the entries of what comes next. Raises msgspec.DecodeError."""
+        found = _ahead.decode(ahead)
+        if isinstance(found, _Data):
+            self._basis = _basis_of(found)
+            return ()
+        record, told = decode(found.head + found.tail), None
+        if isinstance(record, DecisionRecord):
+            fields = {name: getattr(record, name) for name in Verdict.__struct_fields__}
+            told, uid = Told(Verdict(**fields)), record.uid
+        elif isinstance(record, DeletedRecord):
+            uid = ""
+        else:
+            msg = "no line of an object"
+            raise msgspec.DecodeError(msg)
+        line = Line(record.object, uid, record.seq, told)
+        return self._lines.of(line, found.input, self._basis if found.stands else None)
+
+
+class _Data(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """A state of the data, on which the lines after it stand; the fields are those of a Basis."""
+
+    root: str
+    path: str
+    reads: tuple[tuple[str | None, ...], ...]
+    inputs: Mapping[str, Kept]
+    collections: Mapping[str, bytes]
+    kept: Mapping[str, Kept]
+    lacks: Mapping[str, str]
+
+
+class _Said(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """What is said of an object: a line of the stream, the input, and whether data is known."""
+
+    head: bytes
+    tail: bytes
+    input: bytes | None
+    stands: bool
+
+
+_ahead: msgspec.msgpack.Decoder[_Data | _Said] = msgspec.msgpack.Decoder(_Data | _Said)
+
+
+def _data_of(basis: Basis) -> _Data:
+    return _Data(**{name: getattr(basis, name) for name in _Data.__struct_fields__})
+
+
+def _basis_of(data: _Data) -> Basis:
+    return Basis(**{name: getattr(data, name) for name in _Data.__struct_fields__})
+
+
+class _Lines:
+    """Makes entries of what is said of objects; used in the thread of the file alone."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, tuple[Decision, Text]] = {}
+        self._collections: dict[tuple[str, str, str], str] = {}  # as they are recorded
+        self._stood: tuple[Basis, Text | None] | None = None
+
+    def late(
+        self, line: Line, body: bytes | None, basis: Basis | None, _store: Store
+    ) -> Sequence[Said]:
+        return self.of(line, body, basis)
+
+    def of(self, line: Line, body: bytes | None, basis: Basis | None) -> Sequence[Said]:
+        target = line.target
+        collection, namespace, name = self._collection(target), target.namespace, target.name
+        if line.told is None:
+            entry = Entry(kind="gone", collection=collection, namespace=namespace, name=name)
+            return ((entry, ()),)
+        verdict = line.told.verdict
+        found = self._text(verdict.decision)
+        stood, asked = self._basis(basis), None if body is None else text(body)
+        if stood is None or asked is None:  # one without the other says nothing
+            stood = asked = None
+        entry = Entry(
+            kind="decision",
+            collection=collection,
+            namespace=namespace,
+            name=name,
+            uid=line.uid,
+            new=found.digest if found is not None else "",
+            policy=verdict.policy,
+            data=stood.digest if stood is not None else "",
+            input=asked.digest if asked is not None else "",
+            cause=_cause(verdict.cause, verdict.source),
+            status=_status(verdict),
+            note=verdict.failure or "",
+        )
+        return ((entry, [one for one in (found, stood, asked) if one is not None]),)
+
+    def _collection(self, target: Target) -> str:
+        kind = target.group, target.version, target.resource
+        if (known := self._collections.get(kind)) is None:
+            known = self._collections[kind] = str(target.gvr)
+        return known
+
+    def _basis(self, basis: Basis | None) -> Text | None:
+        """Return one state of the data as a text, made once while decisions stand on it."""
+        if basis is None:
+            return None
+        if self._stood is None or self._stood[0] is not basis:
+            self._stood = basis, _text_of_basis(basis)
+        return self._stood[1]
+
+    def _text(self, decision: Decision | None) -> Text | None:
+        if decision is None:
+            return None
+        # By identity: what is remembered is alive, so nothing else has its id.
+        if (known := self._texts.get(id(decision))) is not None:
+            return known[1]
+        if len(self._texts) >= _ALIKE:
+            self._texts.clear()
+        found = text_of(decision)
+        self._texts[id(decision)] = decision, found
+        return found
+
+
+def _text_of_basis(basis: Basis) -> Text | None:
+    try:
+        return text_of_basis(basis)
+    except NO_JSON:  # what answers is not OPA: nothing is known of it
+        return None
+
+
+def _cause(kind: str, source: Source | None) -> str:
+    if source is None:
+        return kind
+    more = f" and {source.count - 1} more" if source.count > 1 else ""
+    return f"{kind}: {source.collection} {source.object}{more}"
+
+
+def _status(verdict: Verdict) -> str:
+    if verdict.failure is not None:
+        return "failed"
+    if verdict.decision is None:
+        return "undefined"
+    return "refused" if verdict.decision.errors else "decided"
+
+
+def _ended(
+    gvr: GroupVersionResource,
+    keys: Collection[ObjectKey],
+    decided: Collection[ObjectKey],
+    store: Store,
+) -> Sequence[Said]:
+    collection = str(gvr)
+    found: list[Said] = []
+    for namespace, name in store.standing(collection):
+        key = ObjectKey(namespace, name)
+        if key not in keys:
+            entry = Entry(kind="gone", collection=collection, namespace=namespace, name=name)
+        elif key not in decided:
+            entry = Entry(
+                kind="decision",
+                collection=collection,
+                namespace=namespace,
+                name=name,
+                cause="load",
+                status="undefined",
+            )
+        else:
+            continue
+        found.append((entry, ()))
+    return found
+
+
+def _policies(digest: str, modules: Mapping[str, str], _store: Store) -> Sequence[Said]:
+    sources = {name: text(source.encode()) for name, source in modules.items()}
+    listed = text_of({name: found.digest for name, found in sources.items()})
+    entry = Entry(kind="policy", new=listed.digest, policy=digest, note=f"{len(modules)} modules")
+    return ((entry, (listed, *sources.values())),)

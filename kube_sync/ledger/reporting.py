@@ -1,0 +1,216 @@
+"""How the remediator reports to the ledger: in batches, again and again until they are in it.
+
+Keeps true: reports arrive in their order, each at least once; whoever is about to write waits for
+its intent to be in the ledger, through a restart of the replicator too, but for a bounded time, and
+not at all once nobody has taken reports for so long.
+Where the replicator has no ledger it is asked once a minute.
+What is not taken yet is kept, up to a number; what is more than that is counted, and reported as a
+gap once there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Final, NoReturn
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+import msgspec
+import structlog
+
+from kube_sync.errors import Refused, Retriable, SyncError
+from kube_sync.ledger.reports import LARGEST, MOST, PATH, Report
+from kube_sync.observability import metrics
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.clienttls import Tls, client_tls, in_the_clear
+from kube_sync.runtime.httperrors import retriable
+from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.settings import Decisions, masked
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+KEPT: Final = 10_000  # reports that were not taken yet
+
+# A replicator that was killed is back in that time, and until then it decides nothing.
+_PATIENCE_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
+_ENDING_SECONDS = 2.0
+_OFF_SECONDS = 60.0  # after which a replicator without a ledger is asked again
+_OK, _NO_LEDGER = 200, 204
+
+_encode = msgspec.json.encode
+
+
+class Reporting:
+    """One remediator's reports."""
+
+    def __init__(
+        self,
+        url: str,
+        session: aiohttp.ClientSession,
+        token: TokenFile,
+        instance: str,
+        *,
+        kept: int = KEPT,
+        patience: float = _PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        backoff: Backoff | None = None,
+        tls: Callable[[], Tls] = in_the_clear,
+    ) -> None:
+        """Report to the replicator at `url`; `instance` tells this process from all others.
+
+        Nobody waits for the ledger longer than `patience`, nor at all when nothing was taken for so
+        long (seconds; `clock` never goes back).
+        """
+        self._url = url
+        self._where = f"ledger at {masked(url)}"
+        self._session = session
+        self._token = token
+        self._instance = instance
+        self._kept = kept
+        self._patience = patience
+        self._backoff = backoff or Backoff(longest=1.0)
+        self._tls = tls
+        self._numbers = count(1)
+        self._queue: deque[tuple[bytes, str]] = deque()
+        self._news = asyncio.Event()
+        self._awaited: dict[str, asyncio.Future[bool]] = {}  # by id: whether it was taken
+        self._failing: float | None = None  # since when no batch was taken
+        self._lost = 0
+        self._clock = clock
+        self._off_until = -math.inf  # there is no ledger: nobody is asked before that
+
+    def new_id(self) -> str:
+        """Return a name for a write that no other one has."""
+        return f"{self._instance}-{next(self._numbers)}"
+
+    def tell(self, report: Report) -> None:
+        """Report as soon as may be."""
+        if self._clock() < self._off_until:
+            return
+        if self._lost or len(self._queue) >= self._kept:
+            self._lost += 1
+            metrics.ledger_reports.labels("lost").inc()
+            return
+        self._queue.append((_bounded(report), report.id))
+        self._news.set()
+
+    async def ask(self, report: Report) -> bool:
+        """Report, and wait until it is in the ledger; returns whether it is known to be."""
+        if self._clock() < self._off_until:
+            return False
+        taken = False
+        answer = self._awaited[report.id] = asyncio.get_running_loop().create_future()
+        try:
+            self.tell(report)
+            async with asyncio.timeout(self._left()):
+                taken = await answer
+        except TimeoutError:
+            pass
+        finally:
+            self._awaited.pop(report.id, None)
+        if not taken:
+            metrics.ledger_reports.labels("late").inc()
+        return taken
+
+    async def run(self) -> NoReturn:
+        """Send until cancelled; what is left then is tried once more."""
+        try:
+            while True:
+                await self._news.wait()
+                await self._send_all()
+        finally:
+            with suppress(SyncError, TimeoutError):
+                async with asyncio.timeout(_ENDING_SECONDS):
+                    while self._queue:
+                        await self._send()
+
+    async def _send_all(self) -> None:
+        while self._queue:
+            try:
+                await self._send()
+            except SyncError as error:
+                if self._failing is None:
+                    log.warning("ledger_reports_delayed", error=str(error))
+                    self._failing = self._clock()
+                await self._backoff.wait(getattr(error, "retry_after", None))
+            else:
+                self._failing = None
+                self._backoff.progressed()
+        self._news.clear()
+
+    async def _send(self) -> None:
+        """Send one batch. Raises SyncError."""
+        batch = self._batch()
+        status = await self._post(b'{"v":1,"reports":[' + b",".join(b for b, _ in batch) + b"]}")
+        for _ in batch:
+            self._queue.popleft()
+        self._answer(name for _, name in batch)
+        if status == _NO_LEDGER:
+            self._queue.clear()
+            self._lost = 0
+            self._off_until = self._clock() + _OFF_SECONDS
+            return
+        metrics.ledger_reports.labels("taken").inc(len(batch))
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self.tell(Report(self.new_id(), "gap", note=f"{lost} reports of writes were lost"))
+
+    def _left(self) -> float:
+        """Return how long to wait for the ledger now, in seconds."""
+        failing = 0.0 if self._failing is None else self._clock() - self._failing
+        return max(0.0, self._patience - failing)
+
+    def _answer(self, names: Iterable[str]) -> None:
+        for name in names:
+            waiting = self._awaited.get(name)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(True)
+
+    def _batch(self) -> list[tuple[bytes, str]]:
+        found: list[tuple[bytes, str]] = []
+        size = 0
+        for one in self._queue:
+            size += len(one[0])
+            if found and (size > LARGEST or len(found) >= MOST):
+                break
+            found.append(one)
+        return found
+
+    async def _post(self, body: bytes) -> int:
+        timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
+        headers = {**self._token.headers(), "Content-Type": "application/json"}
+        with retriable(self._where):
+            async with self._session.post(
+                self._url, data=body, headers=headers, timeout=timeout, ssl=self._tls()
+            ) as response:
+                if response.status in (401, 403):
+                    msg = f"{self._where}: {response.status} (is decisions.token_file right?)"
+                    raise Refused(msg)
+                if response.status not in (_OK, _NO_LEDGER):
+                    msg = f"{self._where}: {response.status}"
+                    raise Retriable(msg)
+                return response.status
+
+
+def _bounded(report: Report) -> bytes:
+    body = _encode(report)
+    if len(body) <= LARGEST:
+        return body
+    note = f"values of {len(body)} bytes are left out"
+    return _encode(msgspec.structs.replace(report, old={}, new={}, note=note))
+
+
+@asynccontextmanager
+async def reporting(settings: Decisions, instance: str) -> AsyncGenerator[Reporting]:
+    """Yield who reports to the replicator whose stream is configured. Raises Misconfigured."""
+    url = urlunsplit(urlsplit(settings.url)._replace(path=PATH, query=""))
+    tls = client_tls(settings.url, settings.ca_file)
+    async with aiohttp.ClientSession() as session:
+        yield Reporting(url, session, TokenFile(settings.token_file), instance, tls=tls)

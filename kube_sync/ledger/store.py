@@ -1,0 +1,503 @@
+"""The file of the ledger, for its one writer: rows in a chain, texts, and where objects stand.
+
+Keeps true: a batch is in the file whole or not at all, whenever the process ends; a row is only
+ever added at the head that the file has at that moment, so not even a second writer breaks the
+chain; what is taken away at the old end is stood for by a checkpoint in the chain, and of objects
+that did not change since, what stands is said anew. Texts live as long as a row that names them.
+
+It is SQLite in WAL mode: a process that is killed loses nothing that was committed, a machine that
+loses power may lose the last moments, and keeps a chain that is whole up to there.
+It belongs to one thread, and blocks it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kube_sync.ledger.bases import parts_of
+from kube_sync.ledger.entries import COLUMNS, START, Checkpoint, Entry, Row, Text, link, text
+
+SCHEMA: Final = 2
+BUSY_SECONDS: Final = 5.0
+STANDING: Final = "standing since "  # and Unix seconds: the cause of what is said again
+
+_CHUNK = 5_000  # rows that go at once
+_NOTED = 100_000  # texts of which this process knows how long they are needed
+_STANDING = 10_000  # objects of which this process knows what stands
+_AT_ONCE = (64, 16, 4, 1)  # rows in one statement
+_UNFILED = 2_000  # rows
+_WINDOW = 5_000  # rows for which a text is said to be needed, beyond the next boundary
+ROW = ", ".join(("seq", "time", *COLUMNS, "hash"))
+_INSERT = f"INSERT INTO records ({ROW})"
+
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS records (
+    seq INTEGER PRIMARY KEY, time INTEGER NOT NULL,
+    {", ".join(f"{name} TEXT NOT NULL" for name in COLUMNS)},
+    hash BLOB NOT NULL, filed INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX IF NOT EXISTS by_object ON records (namespace, name, collection, time)
+    WHERE filed = 1;
+CREATE INDEX IF NOT EXISTS unfiled ON records (seq) WHERE filed = 0;
+CREATE UNIQUE INDEX IF NOT EXISTS by_ref ON records (ref, kind) WHERE ref != '';
+CREATE INDEX IF NOT EXISTS policies ON records (seq) WHERE kind = 'policy';
+CREATE INDEX IF NOT EXISTS gaps ON records (seq) WHERE kind = 'gap';
+CREATE TABLE IF NOT EXISTS texts (
+    digest TEXT PRIMARY KEY, body BLOB NOT NULL, keep INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS by_keep ON texts (keep);
+CREATE TABLE IF NOT EXISTS objects (
+    collection TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    uid TEXT NOT NULL, decided TEXT NOT NULL, status TEXT NOT NULL, note TEXT NOT NULL,
+    seq INTEGER NOT NULL, PRIMARY KEY (collection, namespace, name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_seq ON objects (seq);
+CREATE TABLE IF NOT EXISTS ahead (
+    one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL, number INTEGER NOT NULL,
+    seq INTEGER NOT NULL
+) STRICT;
+"""
+
+
+class Torn(Exception):
+    """The file is no ledger, or torn: it is of no use to write to."""
+
+
+class Taken(NamedTuple):
+    """Up to where a ledger has what was written ahead of it; (0, 0): nobody ever said.
+
+    `others` tells that it was written since without saying so: by another process.
+    """
+
+    generation: int
+    number: int
+    others: bool
+
+
+class Store:
+    """One ledger that is open for writing."""
+
+    def __init__(self, path: Path, *, chunk: int = _CHUNK, window: int = _WINDOW) -> None:
+        """Open it, or begin it. Raises Torn, or sqlite3.Error where it cannot be written."""
+        self._chunk = chunk
+        self._window = window
+        self._kept: dict[str, int] = {}  # up to which row texts are needed, as the file says
+        self._texts: list[tuple[str, bytes, int]] = []  # of a group, not written yet
+        self._needed: list[tuple[int, str]] = []  # likewise, that are there
+        self._unfiled = _UNFILED  # or less: what an earlier process left
+        self._stands: _Known = {}  # what stands of objects, as the file says
+        self._stood_at = b""  # at a head of that hash, and no other one
+        self._ahead: tuple[int, int] | None = None
+        self._db = _opened(path)
+
+    def ahead(self) -> Taken:
+        """Return up to where the file has what was written ahead of it. Raises sqlite3.Error."""
+        found: tuple[int, int, int] | None = self._db.execute(
+            "SELECT generation, number, seq FROM ahead"
+        ).fetchone()
+        if found is None:
+            return Taken(0, 0, others=False)
+        generation, number, seq = found
+        taken = Taken(generation, number, others=seq != self._head()[0])
+        self._ahead = None if taken.others else (generation, number)
+        return taken
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(sqlite3.Error):  # it says the same without
+            self._db.execute("PRAGMA busy_timeout = 0")
+            self._file()
+        self._db.close()
+
+    def tidy(self) -> None:
+        """Put the rows into the index of objects, where there are many that are not in it.
+
+        Row by row it would be two thirds of what it costs to record: those of a group are about
+        objects that lie far apart in it. Raises sqlite3.Error.
+        """
+        if self._unfiled >= _UNFILED:
+            self._file()
+
+    def append(
+        self,
+        entries: Iterable[tuple[Entry, Sequence[Text]]],
+        now: float,
+        ahead: tuple[int, int] | None = None,
+    ) -> list[Entry]:
+        """Add entries with their texts in one transaction; return those that were news.
+
+        A decision that stands already is none, nor is a `ref` that was recorded; `old` of a
+        decision is what the ledger knows. `now` is Unix seconds; `ahead` is up to which frame
+        (generation and number) the file then has what was written ahead of it. Raises
+        sqlite3.Error: then none of them is there.
+        """
+        with self._transaction():
+            group = self._group(now)
+            added = []
+            for said, texts in entries:
+                if (entry := self._news(group, said)) is None:
+                    continue
+                group.add(entry)
+                self._keep(group.seq, entry, texts)
+                added.append(entry)
+            group.flush()
+            self._flush_texts()
+            self._note(ahead, group.seq)
+        self._unfiled += len(added)
+        self._stands.update(group.stood())
+        self._stood_at = group.before
+        return added
+
+    def standing(self, collection: str) -> list[tuple[str, str]]:
+        """Return the namespace and name of each object of which something is known to stand."""
+        asked = "SELECT namespace, name FROM objects WHERE collection = ?"
+        return self._db.execute(asked, (collection,)).fetchall()
+
+    def used(self) -> int:
+        """Return how many bytes of the file are in use."""
+        pages, free, size = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def prune(self, now: float, max_age: float, max_size: int) -> int:
+        """Take away rows that are older, or too many, a few thousand at most; return how many.
+
+        `max_age` is seconds, `max_size` bytes. Raises sqlite3.Error.
+        """
+        with self._transaction():
+            upto = self._prunable(int((now - max_age) * 1e6), full=self.used() > max_size)
+            if upto is None:
+                return 0
+            group = self._group(now)
+            (last,) = self._db.execute("SELECT hash FROM records WHERE seq = ?", (upto,)).fetchone()
+            for entry in (*self._still_standing(upto), _checkpoint(upto, last)):
+                group.add(entry)
+                self._keep(group.seq, entry, ())
+            group.flush()
+            gone = self._db.execute("DELETE FROM records WHERE seq <= ?", (upto,)).rowcount
+            self._db.execute("DELETE FROM objects WHERE seq <= ?", (upto,))
+            self._keep_policies(group.seq)
+            self._flush_texts()
+            self._db.execute("DELETE FROM texts WHERE keep <= ?", (upto,))
+            self._kept = {digest: keep for digest, keep in self._kept.items() if keep > upto}
+            self._note(self._ahead, group.seq)
+        self._stood_at = b""
+        self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        return gone
+
+    def _note(self, ahead: tuple[int, int] | None, seq: int) -> None:
+        """Say how far the file has what was written ahead, and that nobody has written but us."""
+        self._ahead = ahead
+        if ahead is not None:
+            asked = (
+                "INSERT OR REPLACE INTO ahead (one, generation, number, seq) VALUES (1, ?, ?, ?)"
+            )
+            self._db.execute(asked, (*ahead, seq))
+
+    def _file(self) -> None:
+        self._db.execute("UPDATE records SET filed = 1 WHERE filed = 0")
+        self._unfiled = 0
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._db, self._forget)
+
+    def _forget(self) -> None:
+        """Know nothing of the file but what it says."""
+        self._kept.clear()
+        self._texts.clear()
+        self._needed.clear()
+        self._stood_at = b""
+
+    def _head(self) -> tuple[int, int, bytes]:
+        """Return number, time and hash of the last row, as the file has it now."""
+        asked = "SELECT seq, time, hash FROM records ORDER BY seq DESC LIMIT 1"
+        found: tuple[int, int, bytes] | None = self._db.execute(asked).fetchone()
+        return found or (0, 0, START)
+
+    def _group(self, now: float) -> _Group:
+        """Return a group of rows to add at the head, whose time does not go back."""
+        seq, time, before = self._head()
+        if before != self._stood_at or len(self._stands) > _STANDING:
+            self._stands.clear()
+        return _Group(self._db, seq, max(time, int(now * 1e6)), before, self._stands)
+
+    def _news(self, group: _Group, entry: Entry) -> Entry | None:
+        """Return an entry as it is to be recorded, None where the ledger says so already."""
+        if entry.ref:
+            return None if group.has(entry.ref, entry.kind) else entry
+        if entry.kind == "policy":
+            before = group.policy()
+            same = before == (entry.policy, entry.new)
+            return None if same else msgspec.structs.replace(entry, old=before[1])
+        if entry.kind not in ("decision", "gone"):
+            return entry
+        if (known := group.standing(_where(entry))) is None:
+            return None if entry.kind == "gone" or entry.status == "undefined" else entry
+        # A failure may not know of which object it is.
+        uid, decided = entry.uid or known[0], known[1]
+        if entry.kind == "decision" and known == (uid, entry.new, entry.status, entry.note):
+            return None
+        return msgspec.structs.replace(entry, uid=uid, old=decided)
+
+    def _keep(self, seq: int, entry: Entry, texts: Sequence[Text]) -> None:
+        """Have the texts of a row for as long as the row is there.
+
+        Up to a boundary ahead of it, so that what is named again and again is noted once for all
+        rows up to there.
+        """
+        upto = (seq // self._window + 2) * self._window
+        kept = self._kept
+        if len(kept) > _NOTED:
+            kept.clear()  # it is in the file
+        for found in texts:
+            self._keep_text(found.digest, found, upto)
+        for digest in (entry.old, entry.new, entry.input):
+            if digest and kept.get(digest, 0) < upto:
+                self._keep_text(digest, None, upto)
+        if (data := entry.data) and kept.get(data, 0) < upto:
+            self._keep_text(data, None, upto)
+            for digest in self._parts(data):
+                self._keep_text(digest, None, upto)
+
+    def _keep_text(self, digest: str, found: Text | None, upto: int) -> None:
+        if self._kept.get(digest, 0) >= upto:
+            return
+        self._kept[digest] = upto
+        if found is None:
+            self._needed.append((upto, digest))
+            return
+        self._texts.append((digest, found.body, upto))
+        for part in found.parts:
+            self._keep_text(part.digest, part, upto)
+
+    def _flush_texts(self) -> None:
+        """Write the texts of a group, and for how long others are needed."""
+        raised = " ON CONFLICT (digest) DO UPDATE SET keep = max(keep, excluded.keep)"
+        _insert(self._db, "INSERT INTO texts", self._texts, raised)
+        asked = "UPDATE texts SET keep = max(keep, ?) WHERE digest = ?"
+        self._db.executemany(asked, self._needed)
+        self._texts.clear()
+        self._needed.clear()
+
+    def _parts(self, digest: str) -> list[str]:
+        self._flush_texts()  # it may be among them
+        asked = "SELECT body FROM texts WHERE digest = ?"
+        found = self._db.execute(asked, (digest,)).fetchone()
+        return [] if found is None else parts_of(found[0])
+
+    def _keep_policies(self, seq: int) -> None:
+        """Have the modules of every policy that a row is about for as long as the newest row."""
+        asked = (
+            "SELECT body FROM texts WHERE digest IN (SELECT new FROM records WHERE kind = 'policy')"
+        )
+        for (body,) in self._db.execute(asked).fetchall():
+            modules = msgspec.json.decode(body, type=dict[str, str]).values()
+            self._keep(seq, Entry(kind="policy", new=text(body).digest), ())
+            for digest in modules:
+                self._keep(seq, Entry(kind="policy", new=digest), ())
+
+    def _prunable(self, oldest: int, *, full: bool) -> int | None:
+        """Return up to which row to prune, None where nothing is due."""
+        found: tuple[int | None, int | None] = self._db.execute(
+            "SELECT min(seq), max(seq) FROM records"
+        ).fetchone()
+        first, last = found
+        # Of one row a checkpoint would be made, and of that another one, for ever.
+        if first is None or last is None or last == first:
+            return None
+        upto = min(last, first + self._chunk - 1)
+        if full:  # what is left of a file that is too full of texts says little
+            return upto if last > upto else None
+        asked = "SELECT max(seq) FROM records WHERE seq <= ? AND time < ?"
+        aged: int | None = self._db.execute(asked, (upto, oldest)).fetchone()[0]
+        return aged if aged is not None and aged > first else None
+
+    def _still_standing(self, upto: int) -> list[Entry]:
+        """Return what the rows that go say of what is as it was, to be said again.
+
+        No more than half of them, the newest: the file would never get smaller.
+        """
+        asked = (
+            f"SELECT {ROW} FROM records WHERE seq IN"  # noqa: S608 - our own names
+            " (SELECT seq FROM objects WHERE seq <= ? ORDER BY seq DESC LIMIT ?)"
+            " OR (kind = 'policy' AND seq <= ? AND EXISTS"
+            " (SELECT 1 FROM records later WHERE later.seq > ? AND later.policy = records.policy))"
+            " ORDER BY seq"
+        )
+        found = self._db.execute(asked, (upto, self._chunk // 2, upto, upto)).fetchall()
+        return [_again(row_of(values)) for values in found]
+
+
+_Where = tuple[str, str, str]  # collection, namespace, name
+_Stands = tuple[str, str, str, str]  # uid, digest of the decision, status, note
+_Known = dict[_Where, _Stands | None]  # None: nothing stands
+
+
+class _Group:
+    """Rows that are added at once, and what stands when they are."""
+
+    def __init__(
+        self, db: sqlite3.Connection, seq: int, time: int, before: bytes, known: _Known
+    ) -> None:
+        """Begin after row `seq`, whose hash is `before`; `known` is of the file, and added to."""
+        self.seq, self.before = seq, before
+        self._db, self._time, self._known = db, time, known
+        self._rows: list[tuple[object, ...]] = []
+        self._standing: dict[_Where, tuple[_Stands, int] | None] = {}  # and which row says so
+        self._refs: set[tuple[str, str]] = set()
+        self._policy: tuple[str, str] | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry after all others."""
+        self.seq += 1
+        self.before = link(self.before, self.seq, self._time, entry)
+        columns = msgspec.structs.astuple(entry)
+        self._rows.append((self.seq, self._time, *columns, self.before))
+        if entry.ref:
+            self._refs.add((entry.ref, entry.kind))
+        if entry.kind == "policy":
+            self._policy = (entry.policy, entry.new)
+        elif entry.kind == "gone" or (entry.kind == "decision" and entry.status == "undefined"):
+            self._standing[_where(entry)] = None
+        elif entry.kind == "decision":
+            said = (entry.uid, entry.new, entry.status, entry.note)
+            self._standing[_where(entry)] = said, self.seq
+
+    def has(self, ref: str, kind: str) -> bool:
+        """Tell whether something was recorded already."""
+        asked = "SELECT 1 FROM records WHERE ref = ? AND kind = ? AND ref != ''"
+        known = (ref, kind) in self._refs
+        return known or self._db.execute(asked, (ref, kind)).fetchone() is not None
+
+    def policy(self) -> tuple[str, str]:
+        """Return the digest of the policies in force, and that of their list, "" of none."""
+        asked = (
+            "SELECT policy, new FROM records INDEXED BY policies"
+            " WHERE kind = 'policy' ORDER BY seq DESC LIMIT 1"
+        )
+        return self._policy or self._db.execute(asked).fetchone() or ("", "")
+
+    def standing(self, where: _Where) -> _Stands | None:
+        """Return what stands of an object, None where nothing does."""
+        if where in self._standing:
+            found = self._standing[where]
+            return None if found is None else found[0]
+        if where not in self._known:
+            asked = (
+                "SELECT uid, decided, status, note FROM objects"
+                " WHERE collection = ? AND namespace = ? AND name = ?"
+            )
+            self._known[where] = self._db.execute(asked, where).fetchone()
+        return self._known[where]
+
+    def stood(self) -> Iterator[tuple[_Where, _Stands | None]]:
+        """Yield what stands once it is written, of objects that it is about."""
+        for where, found in self._standing.items():
+            yield where, None if found is None else found[0]
+
+    def flush(self) -> None:
+        """Write all of it."""
+        _insert(self._db, _INSERT, self._rows)
+        gone = [where for where, found in self._standing.items() if found is None]
+        asked = "DELETE FROM objects WHERE collection = ? AND namespace = ? AND name = ?"
+        self._db.executemany(asked, gone)
+        stand = [(*where, *f[0], f[1]) for where, f in self._standing.items() if f is not None]
+        _insert(self._db, "INSERT OR REPLACE INTO objects", stand)
+
+
+def _where(entry: Entry) -> _Where:
+    return entry.collection, entry.namespace, entry.name
+
+
+def _insert(
+    db: sqlite3.Connection, into: str, rows: Sequence[Sequence[object]], end: str = ""
+) -> None:
+    """Add rows by few statements, each of which is one step.
+
+    Around each step Python's lock is given up, and whoever decides meanwhile may keep it for
+    milliseconds.
+    """
+    done = 0
+    for many in _AT_ONCE:
+        while len(rows) - done >= many:
+            part = rows[done : done + many]
+            one = f"({', '.join('?' * len(part[0]))})"
+            asked = f"{into} VALUES {', '.join([one] * many)}{end}"
+            db.execute(asked, [*chain.from_iterable(part)])
+            done += many
+
+
+class _Transaction:
+    """One that holds the file from its beginning, so that the head stays where it was read."""
+
+    def __init__(self, db: sqlite3.Connection, undone: Callable[[], None]) -> None:
+        self._db, self._undone = db, undone
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._db.execute("COMMIT")
+            return
+        self._undone()
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+
+def row_of(values: Sequence[object]) -> Row:
+    """Return a row as the file has it. Raises msgspec.ValidationError."""
+    seq, time, *columns, found = values
+    entry = msgspec.convert(dict(zip(COLUMNS, columns, strict=True)), Entry)
+    return Row(
+        msgspec.convert(seq, int), msgspec.convert(time, int), entry, msgspec.convert(found, bytes)
+    )
+
+
+def _again(row: Row) -> Entry:
+    if row.entry.kind == "policy" or row.entry.cause.startswith(STANDING):
+        return row.entry
+    return msgspec.structs.replace(
+        row.entry, cause=f"{STANDING}{row.seconds:.6f}", old=row.entry.new
+    )
+
+
+def _checkpoint(upto: int, last: bytes) -> Entry:
+    note = msgspec.json.encode(Checkpoint(upto, last.hex())).decode()
+    return Entry(kind="checkpoint", note=note)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        # Before there is any table: later it would take a file written anew.
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        with closing(db.execute("PRAGMA journal_mode = WAL")) as answer:
+            answer.fetchall()
+        db.execute("PRAGMA synchronous = NORMAL")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        _check_version(version)
+        db.executescript(_TABLES)
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+    except sqlite3.OperationalError:
+        db.close()
+        raise
+    except (sqlite3.DatabaseError, Torn) as error:
+        db.close()
+        raise Torn(str(error)) from error
+    return db
+
+
+def _check_version(version: int) -> None:
+    if version not in (0, SCHEMA):
+        msg = f"it is of version {version}, which is not known here"
+        raise Torn(msg)

@@ -1,0 +1,160 @@
+"""Whether a ledger is what was written: each row, the chain, and every text that a row names.
+
+Keeps true: a row is named whose content is not that of its hash, whichever column differs, and so
+is the first one after rows that are missing. What nobody can see from inside is a chain that was
+made anew from some row on, or whose end was cut off: for that, compare the head with one that was
+noted elsewhere (`head`). Reads only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from kube_sync.ledger.bases import parts_of
+from kube_sync.ledger.entries import START, Checkpoint, Row, link
+from kube_sync.ledger.store import ROW, row_of
+
+_MOST: Final = 20  # faults that are told
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was found; without `faults` all is as it was written."""
+
+    rows: int = 0
+    first: int = 0
+    last: int = 0
+    hash: str = ""  # of the last row
+    gaps: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def head(self) -> str:
+        """The end of the chain, to be noted elsewhere: number and hash."""
+        return f"{self.last}:{self.hash}"
+
+
+def verify(db: sqlite3.Connection, anchor: tuple[int, str] | None = None) -> Verified:
+    """Check a ledger; `anchor` is a row's number and hash that were noted before.
+
+    Raises sqlite3.Error where the file cannot be read.
+    """
+    db.execute("BEGIN")  # one state of it, whatever is added and taken away meanwhile
+    try:
+        return _verified(db, anchor)
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _verified(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> Verified:
+    found, checkpoint, begun = Verified(), None, None
+    before: tuple[int, int, bytes] | None = None
+    for number, row in _rows(db):
+        found.rows += 1
+        if row is None:
+            found.faults.append(f"row {number}: its columns are not what a ledger writes")
+            before = None
+            continue
+        fault = _after(before, row)
+        if fault is not None:
+            found.faults.append(fault)
+        elif row.entry.kind == "checkpoint":
+            checkpoint = row
+        found.gaps += row.entry.kind == "gap"
+        begun = begun or row
+        before = (row.seq, row.time, row.hash)
+        found.last, found.hash = row.seq, row.hash.hex()
+    if begun is not None:
+        found.first = begun.seq
+        found.faults += _beginning(begun, checkpoint, faulty=bool(found.faults))
+    found.faults += [*_index(db), *_texts(db), *_parts(db)]
+    found.faults += _anchored(db, anchor)
+    del found.faults[_MOST:]
+    return found
+
+
+def _rows(db: sqlite3.Connection) -> Iterator[tuple[object, Row | None]]:
+    for values in db.execute(f"SELECT {ROW} FROM records ORDER BY seq"):  # noqa: S608 - our own names
+        try:
+            yield values[0], row_of(values)
+        except msgspec.ValidationError:
+            yield values[0], None
+
+
+def _after(before: tuple[int, int, bytes] | None, row: Row) -> str | None:
+    """Return what is wrong with a row that comes after another one, None: nothing."""
+    if before is None:
+        return None
+    seq, time, found = before
+    if row.seq != seq + 1:
+        return f"row {row.seq}: {row.seq - seq - 1} rows before it are missing"
+    if link(found, row.seq, row.time, row.entry) != row.hash:
+        return f"row {row.seq}: it is not what was written"
+    return f"row {row.seq}: it is older than the row before it" if row.time < time else None
+
+
+def _beginning(first: Row, checkpoint: Row | None, *, faulty: bool) -> list[str]:
+    """Return what is wrong with the first row that is left."""
+    upto, before = 0, START
+    if checkpoint is not None:
+        try:
+            note = msgspec.json.decode(checkpoint.entry.note, type=Checkpoint)
+            upto, before = note.upto, bytes.fromhex(note.hash)
+        except (msgspec.DecodeError, ValueError):
+            return [f"row {checkpoint.seq}: its checkpoint cannot be read"]
+    if first.seq != upto + 1:
+        # A checkpoint that is not what was written was told already.
+        missing = f"row {first.seq}: the rows before it are missing, and no checkpoint says why"
+        return [] if faulty else [missing]
+    if link(before, first.seq, first.time, first.entry) != first.hash:
+        return [f"row {first.seq}: it is not what was written"]
+    return []
+
+
+def _index(db: sqlite3.Connection) -> Iterator[str]:
+    """Yield a row that would not be found: those beyond the index of objects are the newest."""
+    first = db.execute("SELECT min(seq) FROM records WHERE filed != 1").fetchone()[0]
+    asked = "SELECT 1 FROM records WHERE seq >= ? AND filed != 0 LIMIT 1"
+    if first is not None and db.execute(asked, (first,)).fetchone() is not None:
+        yield f"row {first}: it is not in the index of objects, and later ones are"
+
+
+def _texts(db: sqlite3.Connection) -> Iterator[str]:
+    for digest, body in db.execute("SELECT digest, body FROM texts"):
+        if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != digest:
+            yield f"text {digest}: it is not what was written"
+    for column in ("old", "new", "data", "input"):
+        asked = (
+            f"SELECT seq, {column} FROM records WHERE {column} != ''"  # noqa: S608 - our own names
+            f" AND NOT EXISTS (SELECT 1 FROM texts WHERE digest = {column})"
+        )
+        for seq, digest in db.execute(asked):
+            yield f"row {seq}: the text {digest} that it names is missing"
+
+
+def _parts(db: sqlite3.Connection) -> Iterator[str]:
+    asked = (
+        "SELECT digest, body FROM texts WHERE digest IN (SELECT data FROM records WHERE data != '')"
+    )
+    for digest, body in db.execute(asked).fetchall():
+        for part in parts_of(body) if isinstance(body, bytes) else ():
+            found = db.execute("SELECT 1 FROM texts WHERE digest = ?", (part,)).fetchone()
+            if found is None:
+                yield f"text {digest}: the text {part} that it names is missing"
+
+
+def _anchored(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> list[str]:
+    if anchor is None:
+        return []
+    asked = "SELECT hash FROM records WHERE seq = ?"
+    found = db.execute(asked, (anchor[0],)).fetchone()
+    if found is None:
+        return [f"row {anchor[0]}: it is missing, or was taken away with the oldest"]
+    same = isinstance(found[0], bytes) and found[0].hex() == anchor[1]
+    return [] if same else [f"row {anchor[0]}: its hash is not the one that was noted"]
