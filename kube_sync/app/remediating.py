@@ -22,11 +22,13 @@ from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Reflector, Store
+from kube_sync.ledger.reporting import Reporting, reporting
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.clusters import Clusters, FleetFacts
 from kube_sync.remediator.kept import Both
+from kube_sync.remediator.memory import Memory
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.overheard import Overheard, Records
 from kube_sync.remediator.placementdecisions import PlacementSink
@@ -56,12 +58,16 @@ async def remediate(context: Context) -> list[Service]:
     )
     token = TokenFile(settings.remediate.token_file)
     token.current()  # wrong now: say so and exit
-    parts = _Parts(settings, kube)
+    reports = await context.stack.enter_async_context(
+        reporting(settings.decisions, secrets.token_hex(8))
+    )
+    parts = _Parts(settings, kube, reports)
     reconciler = parts.reconciler
     address = parse_listen("remediate.listen", settings.remediate.listen)
     await context.stack.enter_async_context(serving(status_app(reconciler, token), address))
     services: list[Service] = [
         parts.lease.run,
+        reports.run,
         reconciler.look,
         *[reconciler.run] * _WORKERS,
         parts.recorder.run,
@@ -119,7 +125,7 @@ def _reflected(
 class _Parts:
     """What a remediator is made of, each part with the others that it needs."""
 
-    def __init__(self, settings: Settings, kube: KubeClient) -> None:
+    def __init__(self, settings: Settings, kube: KubeClient, reports: Reporting) -> None:
         # Unix seconds that never go back, as the guard wants them.
         start = time.time() - time.monotonic()
         self._clock: Callable[[], float] = lambda: start + time.monotonic()
@@ -158,13 +164,15 @@ class _Parts:
         self.recorder = EventRecorder(kube, Reporter(CONTROLLER, host), metrics.remediation_events)
         self.modes = Modes(settings.remediate)
         self.telling = Telling(self.recorder, self._kind_of)
+        memory = Memory(reports, self._where)
         self.reconciler = Reconciler(
-            Writer(self._patch, self.fence, self._standby),
+            Writer(self._patch, self.fence, self._standby, memory),
             self.modes,
             brakes,
             rehearsal,
             self._clock,
             told=self.telling.tell,
+            held=memory.held,
         )
 
     async def _patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
@@ -201,6 +209,12 @@ class _Parts:
     def _approved(self) -> frozenset[str]:
         texts = [one.text for maps in self.approvals for one in maps]
         return frozenset(name for text in texts for name in approved(text, self._clock()))
+
+    def _where(self, name: str) -> str:
+        """Say where an approval was given."""
+        found = [one for maps in self.approvals for one in maps]
+        where = [str(one.key) for one in found if name in approved(one.text, self._clock())]
+        return f"on ConfigMap {', '.join(sorted(where))}" if where else ""
 
     def _named(self) -> int:
         objects = self.reconciler.objects()

@@ -19,6 +19,7 @@ from kube_sync.remediator.decided import Key
 from kube_sync.remediator.easing import Easing
 from kube_sync.remediator.plan import Current, Write, after, with_history
 from kube_sync.remediator.tightening import InForce
+from kube_sync.runtime.turns import by_turns
 from kube_sync.safety import (
     Change,
     Fleet,
@@ -94,11 +95,11 @@ class Brakes:
         """Every object whose change is wanted."""
         return [key for key, name in self._ids.items() if name in self._pending]
 
-    def begin(self, objects: Iterable[tuple[Key, Current]]) -> None:
+    async def begin(self, objects: Iterable[tuple[Key, Current]]) -> None:
         """Begin with what all objects tell of how they were moved."""
         self._facts.begin()
         now, histories = self._now(), dict[str, tuple[str, History]]()
-        for key, current in objects:
+        async for key, current in by_turns(objects):
             histories[_id(key, current)] = (key[1].namespace, self._history(current, now))
         self._guard.recall(histories, now)
         self._pending, self._ids, self._last = {}, {}, None

@@ -9,6 +9,7 @@ differently, waits until that is complete, and has it weighed together (`brakes`
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
@@ -40,6 +41,7 @@ from kube_sync.remediator.waits import (
 )
 from kube_sync.remediator.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.turns import TURN, by_turns
 from kube_sync.runtime.workqueue import WorkQueue
 from kube_sync.safety import Held as Braked
 from kube_sync.safety.rivals import Rivals
@@ -65,14 +67,17 @@ class Reconciler:
         clock: Callable[[], float],
         *,
         told: Callable[[Key], None] = lambda _key: None,
+        held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`rehearsal` is what brakes would be where nothing is written, in mode `dry-run`.
 
-        `clock` is that of both; `told` hears of each object that has to wait.
+        `clock` is that of both; `told` hears of each object that has to wait, `held`
+        what for.
         """
         self.decided = Decided(self._touch, clock, self._tighten)
         self.waiting = Waiting(told, clock)
+        self._held = held
         self._writer = writer
         self._modes = modes
         self._brakes = brakes
@@ -81,6 +86,7 @@ class Reconciler:
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = False
+        self._anew = False  # it is to begin anew, though it may just be beginning
         self._touched: dict[Key, None] = {}
         self._news = asyncio.Event()
         self._weighed_at = -math.inf
@@ -116,7 +122,7 @@ class Reconciler:
 
     def lead(self) -> None:
         """Begin anew: this process may write now, and another one may have written before."""
-        self._begun = False
+        self._begun, self._anew = False, True
         self._news.set()
 
     def weigh(self) -> None:
@@ -158,12 +164,15 @@ class Reconciler:
             await self._next()
             while (seconds := self.decided.settling.wait(self._clock())) > 0:
                 await self._sleep(seconds)
-            self._look()
+            await self._look()
 
     async def run(self) -> NoReturn:
         """Reconcile keys until cancelled; more than one of these may run side by side."""
+        turns = itertools.cycle(range(TURN))
         while True:
             key = await self._queue.get()
+            if next(turns) == 0:
+                await asyncio.sleep(0)  # most have nothing to be waited for
             try:
                 if self.active:
                     await self._reconcile(key)
@@ -191,31 +200,39 @@ class Reconciler:
             pass
         self._news.clear()
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
+        # The Lease is renewed in between: 50,000 objects take longer than it lasts.
         self.decided.settling.begin()
         if not self._writer.may:
             self._begun = False
         if self.holds:
             return  # every key is touched again when the hold ends
-        if not self._begun:
-            self._begin()
+        if not self._begun and not await self._begin():
+            return
         touched, self._touched = self._touched, {}
-        # Not `any`: all of them are to be taken in.
-        fresh = [key for key in touched if self._survey(key)]
+        fresh = False
+        async for key in by_turns(touched):
+            fresh |= self._survey(key)
         if fresh or self._clock() >= self._weighed_at + _LOOK_SECONDS:
             self._weigh()
         for key in touched:
             self._queue.add(key)
 
-    def _begin(self) -> None:
-        """Begin with what the objects tell: it may be long since this process could write."""
+    async def _begin(self) -> bool:
+        """Begin with what the objects tell: it may be long since this process could write.
+
+        Returns whether that holds: another process may have written meanwhile.
+        """
+        self._anew = False
         objects = self.objects()
-        self._brakes.begin(objects)
-        self._rehearsal.begin((k, o) for k, o in objects if self._brakes_of(k) is self._rehearsal)
-        self._begun = True
+        await self._brakes.begin(objects)
+        rehearsed = [(k, o) for k, o in objects if self._brakes_of(k) is self._rehearsal]
+        await self._rehearsal.begin(rehearsed)
+        self._begun = not self._anew
         self._done.clear()
         self._forbidden.clear()
         self._touched.update((key, None) for key, _ in objects)
+        return self._begun
 
     def _weigh(self) -> None:
         self._weighed_at = self._clock()
@@ -287,7 +304,8 @@ class Reconciler:
             brakes.refund(key, current)
             self._wait(key, dry_run(current, step))
         else:
-            outcome = await self._writer.write(key, go)
+            person = "remediate apply" if self._modes.of(key[1].namespace) == "manual" else ""
+            outcome = await self._writer.write(key, go, current, person)
             if outcome.word == "applied":
                 self._rivals.wrote(key, about, self._clock())
             self._written(key, current, step, outcome)
@@ -359,6 +377,7 @@ class Reconciler:
         self._backoffs.pop(key, None)
         if not self.waiting.put(key, wait):
             return False
+        self._held(key, wait)
         metrics.remediations.labels("dry-run" if wait.kind == "dry-run" else "held").inc()
         reason = {"reason": wait.reason, "release": wait.release}
         log.info("remediation_held", gvr=str(key[0]), key=str(key[1]), kind=wait.kind, **reason)

@@ -29,12 +29,12 @@ def manual(key: Key, current: Current, step: Write) -> Wait:
     where = f" -n {key[1].namespace}" if key[1].namespace else ""
     name = f"kube-sync remediate apply {key[1].name}{where}"
     reason = "remediation is manual here"
-    return Wait(current.uid, "manual", reason, name, _changes(current, step), name_of(step))
+    return Wait(current.uid, "manual", reason, name, changes_of(current, step), name_of(step))
 
 
 def dry_run(current: Current, step: Write, held: Braked | None = None) -> Wait:
     """Return the wait of an object that would be written, or be held then."""
-    changes, enforce = _changes(current, step), "remediate.mode: enforce"
+    changes, enforce = changes_of(current, step), "remediate.mode: enforce"
     if held is None:
         return Wait(current.uid, "dry-run", "it would be written", enforce, changes)
     reason, release = f"it would wait ({held.kind}): {held.reason}", f"{enforce}; {held.release}"
@@ -46,12 +46,12 @@ def rival(current: Current, step: Write, until: float) -> Wait:
     """Return the wait of an object that somebody else keeps changing back."""
     reason = "somebody else keeps changing it back"
     release = "another decision, or the end of a truce of one to ten minutes"
-    return Wait(current.uid, "rival", reason, release, _changes(current, step), until=until)
+    return Wait(current.uid, "rival", reason, release, changes_of(current, step), until=until)
 
 
 def braked(current: Current, step: Write, held: Braked) -> Wait:
     """Return the wait of an object that the guard holds."""
-    changes = _changes(current, step)
+    changes = changes_of(current, step)
     return Wait(
         current.uid,
         held.kind,
@@ -66,16 +66,16 @@ def braked(current: Current, step: Write, held: Braked) -> Wait:
 def refused(current: Current, step: Write, error: str) -> Wait:
     """Return the wait of an object whose PATCH cannot succeed."""
     release = "the object or its decision changes"
-    return Wait(current.uid, "refused", error, release, _changes(current, step))
+    return Wait(current.uid, "refused", error, release, changes_of(current, step))
 
 
 def forbidden(current: Current, step: Write, error: str) -> Wait:
     """Return the wait of an object that this process may not PATCH."""
     release = "the remediator is granted it; tried again every minute"
-    return Wait(current.uid, "forbidden", error, release, _changes(current, step))
+    return Wait(current.uid, "forbidden", error, release, changes_of(current, step))
 
 
-def _changes(current: Current, step: Write) -> _Changes:
+def changes_of(current: Current, step: Write) -> _Changes:
     """Return every key that differs with its value before and after; not what is kept beside it."""
     pairs = ((current.annotations, step.annotations), (current.labels, step.labels))
     return {

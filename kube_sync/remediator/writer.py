@@ -3,7 +3,8 @@
 Keeps true: nothing is sent by a process that may not write any more, and what was sent by one that
 still might is given up when its time is over. The time is looked at right before each PATCH, and
 each is bound to the state of the object that was read, so that a process that was stalled in
-between meets a conflict where another has written since.
+between meets a conflict where another has written since. What is about to be sent is told first,
+and what became of it afterwards.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from kube_sync.errors import Conflict, NotFound, Refused, SyncError, Terminal
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.decided import Key
-from kube_sync.remediator.plan import Write
+from kube_sync.remediator.plan import Current, Write
 
 Patch = Callable[[GroupVersionResource, ObjectKey, Write], Awaitable[None]]
 Word = Literal["applied", "gone", "refused", "forbidden", "retried", "fenced"]
@@ -36,6 +37,18 @@ class Outcome:
     retry_after: float = 0.0
 
 
+class Memory(Protocol):
+    """Who remembers writes."""
+
+    async def intend(self, key: Key, current: Current, step: Write, approved: str) -> str:
+        """Take down what is about to be sent, for a bounded time; return a name for it."""
+        ...
+
+    def ended(self, name: str, key: Key, current: Current, outcome: Outcome) -> None:
+        """Take down what became of it."""
+        ...
+
+
 class Writer:
     """Whoever may write, as long as it may."""
 
@@ -44,6 +57,7 @@ class Writer:
         patch: Patch,
         fence: Callable[[], float],
         standby: Callable[[], str] = lambda: "another remediator is active",
+        memory: Memory | None = None,
     ) -> None:
         """`fence` tells for how many seconds more this process may write; 0: not at all.
 
@@ -52,14 +66,25 @@ class Writer:
         self._patch = patch
         self._fence = fence
         self.standby = standby
+        self._memory = memory
 
     @property
     def may(self) -> bool:
         """Whether this process may write now."""
         return self._fence() > 0
 
-    async def write(self, key: Key, step: Write) -> Outcome:
-        """Make one PATCH."""
+    async def write(
+        self, key: Key, step: Write, current: Current | None = None, approved: str = ""
+    ) -> Outcome:
+        """Make one PATCH of what is `current`; `approved` says who or what let it through."""
+        if self._memory is None or current is None or not self.may:
+            return await self._write(key, step)
+        name = await self._memory.intend(key, current, step, approved)
+        outcome = await self._write(key, step)
+        self._memory.ended(name, key, current, outcome)
+        return outcome
+
+    async def _write(self, key: Key, step: Write) -> Outcome:
         left = self._fence()
         if left <= 0:
             return Outcome("fenced", written=False, error="another one may write by now")

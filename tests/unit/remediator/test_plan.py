@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import REQUESTED, Decision
@@ -310,6 +310,10 @@ def test_whatever_is_written_what_was_asked_for_stays_the_same(
 
 
 @given(_wanteds, _currents)
+@example(
+    Wanted("u", Decision(), None),
+    _current("u", {"a": "", "b": ""}, '{"b":"","a":null}', {}, frozenset("b"), frozenset()),
+)
 def test_any_write_makes_a_usable_decision_true_of_that_very_state_of_the_object(
     wanted: Wanted | None, current: Current
 ) -> None:
@@ -322,7 +326,10 @@ def test_any_write_makes_a_usable_decision_true_of_that_very_state_of_the_object
         then = _after(current, step)
         assert wanted.decision.annotations.items() <= then.annotations.items()
         assert wanted.decision.labels.items() <= then.labels.items()
-        assert not then.ours - wanted.decision.annotations.keys() - {REQUESTED, HISTORY}
+        # What is as somebody asked for, and only the note says so, stays ours with the note.
+        left = then.ours - wanted.decision.annotations.keys() - {REQUESTED, HISTORY}
+        noted = requests(then.annotations)
+        assert {key: then.annotations[key] for key in left}.items() <= noted.items()
 
 
 @given(_wanteds, _currents)

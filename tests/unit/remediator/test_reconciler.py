@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
@@ -25,14 +25,16 @@ from kube_sync.decisions.streamclient import StreamClient
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator import reconciler
+from kube_sync.remediator import brakes, reconciler
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.modes import Mode, Modes
-from kube_sync.remediator.plan import Write
+from kube_sync.remediator.plan import Write, plan
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.remediator.writer import Writer
+from kube_sync.runtime.turns import TURN
 from kube_sync.safety import HISTORY, Fleet, Guard, Limits, Placements, Stale
+from kube_sync.safety.history import read_history
 from kube_sync.safety.limits import Rate
 from kube_sync.settings import Remediate
 from tests.fakes.listing import Listing, listed
@@ -99,9 +101,10 @@ class Facts:
     def __init__(self) -> None:
         self.clusters = self.best = 10
         self.stale: Stale | None = None
+        self.begun = 0
 
     def begin(self) -> None:
-        pass
+        self.begun += 1
 
     def fleet(self, now: float) -> Fleet:
         assert now
@@ -561,6 +564,49 @@ async def test_a_process_that_may_not_write_writes_nothing_until_it_may() -> Non
         world.left = 10.0
         world.reconciler.lead()
     assert world.server.patched == ["a"]
+
+
+async def test_others_get_their_turns_while_thousands_of_objects_are_taken_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Among them the renewal of the Lease, which would be lost, and all of it begun anew."""
+    names = [f"o{number}" for number in range(2_000)]
+    world = World(ApiServer(**dict.fromkeys(names, "eu")))
+    worked, most = 0, 0
+
+    def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: object) -> object:
+            nonlocal worked
+            worked += 1
+            return function(*given)
+
+        return counted
+
+    async def renewing() -> None:
+        nonlocal worked, most
+        while True:
+            most, worked = max(most, worked), 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(reconciler, "plan", counting(plan))
+    monkeypatch.setattr(brakes, "read_history", counting(read_history))
+    async with running(renewing()), world.running():
+        world.stream(*(_decision(name, "eu") for name in names))
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert 0 < most <= 3 * TURN  # a look and two workers
+
+
+async def test_who_loses_and_gets_the_lease_while_it_begins_begins_once_more() -> None:
+    names = [f"o{number}" for number in range(2 * TURN)]
+    world = World(ApiServer(**dict.fromkeys(names, "us")))
+    async with world.running():
+        world.stream(*(_decision(name, "eu") for name in names))
+        await until(lambda: world.facts.begun > 0)
+        assert not world.reconciler.active
+        world.reconciler.lead()
+        await until(lambda: len(world.server.patched) == len(names))
+    assert world.facts.begun == 2 * 2  # what is written, and what is rehearsed
 
 
 async def test_a_process_that_was_stalled_writes_nothing_more() -> None:
