@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from functools import partial
 
 from aiohttp import web
@@ -11,39 +12,58 @@ from kube_sync.app.board import serve_board
 from kube_sync.app.conditions import keep_conditions
 from kube_sync.app.context import Context
 from kube_sync.app.door import watch_door
+from kube_sync.app.ledger import open_ledger
 from kube_sync.app.scheduling import install_defaults
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.candidates.planner import Make
+from kube_sync.replicator.candidates.running import Plans
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime.configfile import ConfigFile
+from kube_sync.runtime.errand import Limits, run_errand
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.safety import stricter
-from kube_sync.settings import Source, check_stream, parse_listen
+from kube_sync.settings import Settings, Source, check_stream, parse_listen
 
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
+# A plan writes the data of two OPAs; together they have room on the volume of the manifests, and
+# what grows beyond that has its pod evicted.
+_FILE_BYTES = 100 * 2**20
 
 
 async def replicate(context: Context, source: Source) -> list[Service]:
     """Return what replicates into OPA and follows `source` when it changes."""
     settings = context.settings
     opa = await _opa(context)
-    hub = DecisionHub(secrets.token_hex(8), stricter=stricter)
+    instance = secrets.token_hex(8)
+    ledger = open_ledger(settings.ledger, instance, context.readiness)
+    hub = DecisionHub(instance, stricter=stricter, recorder=ledger.recorder)
     for condition in ("data", "policies"):  # or it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
     shelf, compiler = Shelf(), ScratchOpa(settings.opa.binary)
-    replicator = Replicator(settings, context.kube, opa, hub, context.readiness, compiler, shelf)
+    replicator = Replicator(
+        settings,
+        context.kube,
+        opa,
+        hub,
+        context.readiness,
+        compiler,
+        shelf,
+        ledger.in_force,
+        plan=_planning(source, settings),
+    )
     decisions = settings.decisions
     check_stream(decisions)
     token = TokenFile(decisions.token_file)
     token.current()
-    services: list[Service] = [replicator.run, *keep_conditions(context, opa)]
+    services: list[Service] = [replicator.run, *ledger.services, *keep_conditions(context, opa)]
     if settings.opa.token_file is not None:
         services.append(partial(watch_door, opa, settings.opa.url, context.readiness))
     if "scheduling" in settings.builtin:
@@ -55,12 +75,12 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         tls = found.context
         services.append(found.follow)
     address = parse_listen("decisions.listen", decisions.listen)
-    routes, tokenless = shelf.routes(), list[web.RouteDef]()
+    routes, tokenless = [*shelf.routes(), *ledger.routes], list[web.RouteDef]()
     if decisions.board:
         board = await serve_board(context, replicator, hub, opa)
         routes, tokenless = [*routes, *board.routes], board.tokenless
         services.append(board.follow)
-    served = stream_app(hub, token, routes, settings.placement.path, tokenless)
+    served = stream_app(hub, token, routes, settings.placement.path, tokenless, ledger.recorded)
     await context.stack.enter_async_context(
         # Nothing is written here: what waits for news need not wait for somebody who has gone.
         serving(served, address, tls, _STREAM_GRACE, abandon=True)
@@ -70,6 +90,16 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         watched = ConfigFile(source, settings, context.readiness)
         services.append(partial(watched.follow, replicator.configure))
     return services
+
+
+def _planning(source: Source, settings: Settings) -> Make | None:
+    """Return what plans with candidates, as whoever runs this process would by hand."""
+    staging = settings.staging
+    if not staging.plan:
+        return None
+    limits = Limits(staging.timeout_seconds, staging.memory_bytes, _FILE_BYTES)
+    errand = partial(run_errand, limits=limits, environment=source.environment)
+    return Plans(errand, [sys.executable, "-m", "kube_sync"], source.file).make
 
 
 async def _opa(context: Context) -> OpaClient:

@@ -13,15 +13,24 @@ import asyncio
 import gc
 import secrets
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec
 
 import structlog
 
 from kube_sync.analysis import analyzer
 from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.canary import Canary, SidedEvaluator
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
@@ -29,39 +38,58 @@ from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, NotFound, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
+from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps
 from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.lease import Lease
-from kube_sync.kube.policymaps import data_maps, policy_maps
-from kube_sync.kube.reflector import Reflector
+from kube_sync.kube.maybeserved import MaybeServed
+from kube_sync.kube.placementpolicies import (
+    PLACEMENT_POLICIES,
+    PlacementPolicies,
+    PlacementPolicy,
+    placement_policies,
+)
+from kube_sync.kube.policymaps import PolicyMaps, data_maps, policy_maps
+from kube_sync.kube.reflector import ListerWatcher, Reflector, Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
+from kube_sync.opa.lanes import Lane
 from kube_sync.opa.paths import DataPath
+from kube_sync.opa.scratch import Modules
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
+from kube_sync.replicator.candidates.planner import Make, Planner, Told
 from kube_sync.replicator.datamaps import DataMaps
-from kube_sync.replicator.ledger import Ledger
+from kube_sync.replicator.holdings import Holdings
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.policies.builtin import built_in, packages
+from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.lanemaking import LaneMaker
+from kube_sync.replicator.policies.lanes import Lanes
 from kube_sync.replicator.policies.lastgood import LastGood
 from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
+from kube_sync.replicator.policies.outcomes import Outcomes, Policy
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.way import Compiler
 from kube_sync.replicator.resources import Reconfigured, Resources
 from kube_sync.replicator.selfcheck import SelfCheck
+from kube_sync.replicator.shadow import Shadow
 from kube_sync.replicator.status import StatusWriter
+from kube_sync.replicator.witnessing import witnessing
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.safety import parse_tightening
-from kube_sync.settings import TOPOLOGY, Resource, Settings, with_builtin
+from kube_sync.runtime.memory import give_back
+from kube_sync.safety import Placements, parse_tightening
+from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings, with_builtin
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 LEASE = "kube-sync-replicator"
+
+P = ParamSpec("P")
 
 
 class Replicator:
@@ -76,8 +104,16 @@ class Replicator:
         readiness: Readiness,
         compiler: Compiler,
         shelf: Shelf,
+        in_force: Callable[[str, Mapping[str, str]], None] = lambda _digest, _modules: None,
+        *,
+        plan: Make | None = None,
     ) -> None:
+        """`in_force` is told the digest and the modules of the policies, whenever they differ.
+
+        It is told those that a canary decides by, too. Without `plan` nobody plans with candidates.
+        """
         settings = with_builtin(settings)
+        self._in_force = in_force
         self._settings = settings
         self._kube = kube
         self._opa = opa
@@ -86,6 +122,7 @@ class Replicator:
         self._roots = _roots(settings)  # changed in place: the loader looks at it each time
         namespace, allow = settings.coordination.namespace, settings.policies.allow
         builtin = built_in(settings)
+        generated = {**_generated(settings), **builtin}
         self._lease = Lease(kube, namespace, LEASE, _identity(), news=self._held)
         self._statuses = StatusWriter(kube, self._lease)
         self._good = datamaps.LastGood()
@@ -101,11 +138,22 @@ class Replicator:
                 frozenset(allow.builtins),
                 builtin=packages(builtin),
             ),
-            {**_generated(settings), **builtin},
+            generated,
             Reading(compiler, settings.placement.path, self._collections),
             readiness,
             at_fault=partial(hub.note, "policies"),
+            lanes=_lanes(settings, compiler, generated),
+            canaries=Canaries(
+                _lanes(settings, compiler, generated, "canary"),
+                settings.placement.path,
+                everywhere=settings.asks_opa(),
+            ),
+            tell=Outcomes(self._statuses.want_status, planned=self._planned).tell,
         )
+        self._staging: tuple[PolicyMaps | PlacementPolicies, ...] = ()  # of the present epoch
+        told = Told(self._statuses.want, self._policies.wake)
+        every = settings.staging.every_seconds
+        self._planner = Planner(plan, self._lease, self._candidates, told, every) if plan else None
         shelf.wake = self._policies.wake
         self._wakers: tuple[Callable[[], None], ...] = ()
         self._resources: Resources | None = None
@@ -139,7 +187,12 @@ class Replicator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.run())
             group.create_task(self._statuses.run())
+            if self._planner is not None:
+                group.create_task(self._planner.run())
             group.create_task(self._epochs())
+
+    def _in_use(self) -> Settings:
+        return self._settings
 
     def _targets(self) -> dict[str, GroupVersionResource]:
         return {resource.name: resource.gvr for resource in self._settings.targets()}
@@ -161,7 +214,37 @@ class Replicator:
     def _held(self) -> None:
         """Write what is due, now that this is the replica that writes it."""
         self._statuses.wake()
+        self._staged_news()
+
+    def _staged_news(self) -> None:
         self._policies.wake()
+        if self._planner is not None:
+            self._planner.wake()
+
+    def _stores(self, where: Policies) -> tuple[list[PolicyMaps], list[PlacementPolicies]]:
+        policies = policy_maps(where, self._staged_news)
+        objects = placement_policies(where.namespaces, self._staged_news)
+        self._staging = (*policies, *objects)
+        return policies, objects
+
+    def _outdating(self, tell: Callable[P, None]) -> Callable[P, None]:
+        """Return the same, and what it tells of makes plans out of date."""
+
+        def told(*args: P.args, **kwargs: P.kwargs) -> None:
+            tell(*args, **kwargs)
+            if self._planner is not None:
+                self._planner.changed()
+
+        return told
+
+    def _planned(self, policy: PlacementPolicy) -> str | None:
+        return None if self._planner is None else self._planner.said(policy)
+
+    def _candidates(self) -> Sequence[Policy] | None:
+        """Return what is staged as a candidate, None while nobody knows."""
+        if not self._staging or not all(held.listed for held in self._staging):
+            return None
+        return [policy for held in self._staging for policy in held.candidates]
 
     async def _epochs(self) -> NoReturn:
         backoff = Backoff(longest=5.0)
@@ -177,16 +260,16 @@ class Replicator:
             try:
                 await self._epoch(backoff)
             except* EpochLost as lost:
-                error = first_of(lost)
-                log.warning("opa_lost", error=str(error))
-                metrics.opa_restarts.inc(_found_empty(error))
+                # In no variable: it would keep the parts that it was raised in, and all they hold.
+                log.warning("opa_lost", error=str(first_of(lost)))
+                metrics.opa_restarts.inc(_found_empty(first_of(lost)))
                 reason = "lost"
             except* Reconfigured as changed:
                 log.info("load_begun_again", reason=str(first_of(changed)))
                 reason = "configuration"
 
-    async def _epoch(self, backoff: Backoff) -> None:
-        gc.unfreeze()  # what an earlier epoch left may be garbage by now
+    async def _epoch(self, backoff: Backoff) -> None:  # noqa: PLR0915 - each part knows others
+        self._let_go()
         settings, instance = self._settings, secrets.token_hex(8)
         root = settings.replicate.root
         self._resources = resources = Resources(
@@ -207,11 +290,12 @@ class Replicator:
             settings.replicate.verify,
         )
         mirrors = resources.mirrors
-        evaluator = Evaluator(self._opa, instance)
+        witness = witnessing(self._in_use, mirrors)
+        in_force = Evaluator(self._opa, instance, witness=witness)
+        evaluator = SidedEvaluator(in_force, Evaluator(self._opa, instance, lane="canary"))
         targets = {resource.name: resource.gvr for resource in settings.targets()}
-        static = settings.policies.static
-        ledger = Ledger(self._opa, root, (mirror.name for mirror in mirrors))
-        policies = policy_maps(settings.policies, self._policies.wake)
+        holdings = Holdings(self._opa, root, (mirror.name for mirror in mirrors))
+        policies, objects = self._stores(settings.policies)
 
         def data_changed() -> None:
             documents.wake()
@@ -219,20 +303,26 @@ class Replicator:
 
         def written(name: str, keys: Collection[ObjectKey]) -> None:
             tracker.written(name, keys)
+            shadow.written(name, keys)
+            counter.written(name, keys)
             check.written(name, keys)
 
         def policies_changed(digest: str, modules: int, reads: Reads) -> None:
-            # First of all: from here on the classes by what the old ones read are unknown.
-            resources.policies_changed(reads if modules or static else None)
+            self._in_force(digest, self._policies.in_force)
+            # Before any decision: from here on the classes by what the old ones read are unknown.
+            resources.policies_changed(reads if modules or settings.policies.static else None)
             tracker.policies_changed(digest, modules, reads)
             check.policies_changed(digest, pure=not reads.impure)
 
         def policies_renamed(digest: str, modules: int, reads: Reads) -> None:
+            self._in_force(digest, self._policies.in_force)
             tracker.policies_renamed(digest, modules)
             check.policies_changed(digest, pure=not reads.impure)
 
         def data_written(name: str, keys: Collection[ObjectKey]) -> None:
             tracker.written(name, keys)
+            shadow.written(name, keys)
+            counter.written(name, keys)
             self._policies.wake()  # one of them may have waited for the place
 
         data = data_maps(settings.policies, data_changed)
@@ -241,32 +331,57 @@ class Replicator:
             data,
             datamaps.RESERVED | {root},
             self._statuses.want,
-            data_written,
+            self._outdating(data_written),
             self._good,
         )
-        beside = [documents.unsettled]
-        limiting = Limiting(self._opa, instance, self._hub, parse_tightening, beside=beside)
-        tracker = Tracker(evaluator, self._hub, targets, mirrors, static=static, limiting=limiting)
+        limiting = Limiting(
+            self._opa, instance, self._hub, parse_tightening, beside=[documents.unsettled]
+        )
+        tracker = Tracker(
+            evaluator,
+            self._hub,
+            targets,
+            mirrors,
+            static=settings.policies.static,
+            limiting=limiting,
+        )
+        shadow = Shadow(
+            Evaluator(self._opa, instance, lane="shadow"),
+            self._hub,
+            self._targets,
+            lambda: resources.mirrors,
+            Placements(settings.remediate.guard.placements),
+            self._policies.count,
+        )
+        counter = Shadow(
+            Evaluator(self._opa, instance, lane="canary"),
+            self._hub,
+            self._targets,
+            lambda: resources.mirrors,
+            Placements(settings.remediate.guard.placements),
+            self._policies.count_canary,
+            in_force=Evaluator(self._opa, instance),
+            gauge=metrics.canary_differences,
+        )
         writer = Writer(
             self._opa,
             instance,
             mirrors,
             self._readiness,
-            written,
-            ledger,
+            self._outdating(written),
+            holdings,
             documents=documents,
             audit=Audit(self._opa, root).check,
             away=self._away,
+            witness=witness,
         )
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)
         async with asyncio.TaskGroup() as group:
             group.create_task(writer.run())
             group.create_task(resources.run(writer, tracker))
-            for found in policies:
-                group.create_task(self._reflect("policies", found))
-            for held in data:
-                group.create_task(self._reflect("data ConfigMaps", held))
+            for following in self._following(policies, objects, data):
+                group.create_task(following)
             group.create_task(check.run())
             group.create_task(
                 self._policies.run(
@@ -275,18 +390,34 @@ class Replicator:
                         writer.loaded,
                         applied,
                         tracker.policies_changing,
-                        policies_changed,
+                        self._outdating(policies_changed),
                         policies_renamed,
                         writer.stands,
                         documents.places,
                         resources,
+                        partial(_stage, resources, shadow),
+                        objects,
+                        partial(_count, resources, counter),
+                        tracker.canary_changing,
+                        partial(_decide, self._in_force, evaluator, resources, tracker, check),
                     )
                 )
             )
             group.create_task(tracker.run(applied))
+            group.create_task(shadow.run())
+            group.create_task(counter.run())
             await writer.loaded.wait()
             backoff.progressed()
             _leave_to_rest()
+
+    def _let_go(self) -> None:
+        """Free what an earlier epoch left before another one is loaded, or memory holds both."""
+        self._wakers, self._staging = (), ()
+        if self._resources is not None:
+            self._resources = None
+            gc.unfreeze()
+            gc.collect()
+            give_back()
 
     def _wake(self) -> None:
         for waker in self._wakers:
@@ -297,18 +428,35 @@ class Replicator:
         self._hub.note("opa", reason)
         self._hub.currency.tell("OPA", reason)
 
-    async def _reflect(self, what: str, maps: ConfigMaps[Any]) -> NoReturn:
-        name = f"{what} in {maps.where}"
+    def _following(
+        self,
+        policies: Iterable[PolicyMaps],
+        objects: Iterable[PlacementPolicies],
+        data: Iterable[ConfigMaps[ConfigMap]],
+    ) -> Iterator[Coroutine[Any, Any, NoReturn]]:
+        """Yield what follows policies and data, where they may be."""
+        yield from (self._reflect_maps("policies", found) for found in policies)
+        yield from (self._reflect_maps("data ConfigMaps", found) for found in data)
+        yield from map(self._reflect_objects, objects)
+
+    async def _reflect_maps(self, what: str, maps: ConfigMaps[Any]) -> NoReturn:
         source = KubeCollection(
             self._kube, CONFIGMAPS, namespace=maps.scope, label_selector=maps.selector
         )
+        await self._reflect(f"{what} in {maps.where}", source, maps)
+
+    async def _reflect_objects(self, objects: PlacementPolicies) -> NoReturn:
+        source = MaybeServed(self._kube, PLACEMENT_POLICIES, objects.namespace)
+        await self._reflect(f"PlacementPolicies in {objects.namespace}", source, objects)
+
+    async def _reflect(self, name: str, source: ListerWatcher, store: Store) -> NoReturn:
         ready, current = self._readiness.reporter(name), partial(self._hub.currency.tell, name)
 
         def report(reason: str | None) -> None:
             ready(reason)
             current(reason)
 
-        await Reflector(name, source, maps, report, behind=current).run()
+        await Reflector(name, source, store, report, behind=current).run()
 
 
 def _generated(settings: Settings) -> dict[str, str]:
@@ -317,6 +465,45 @@ def _generated(settings: Settings) -> dict[str, str]:
         BATCH_MODULE: batch_module(root, settings.placement.path),
         AUDIT_MODULE: audit_module(root),
     }
+
+
+def _stage(resources: Resources, shadow: Shadow, reads: Reads | None) -> None:
+    # First: until then classes say nothing of the lane.
+    resources.staged_changed("shadow", reads)
+    shadow.staged(reads)
+
+
+def _decide(
+    in_force: Callable[[str, Mapping[str, str]], None],
+    evaluator: SidedEvaluator,
+    resources: Resources,
+    tracker: Tracker,
+    check: SelfCheck,
+    canary: Canary | None,
+) -> None:
+    if canary is not None:
+        in_force(canary.policy, canary.modules)
+    # In one step: from here on each object is decided by the set of its side, and by no other.
+    evaluator.side = None if canary is None else canary.side
+    resources.canary_changed(None if canary is None else canary.reads)
+    tracker.canary_changed(canary)
+    check.canary_changed(canary)
+
+
+def _count(resources: Resources, counter: Shadow, counting: Counting | None) -> None:
+    if counting is None:
+        resources.staged_changed("counted", None)
+        counter.staged(None)
+    else:
+        resources.staged_changed("counted", counting.reads)
+        counter.staged(counting.reads, counting.side, counting.of)
+
+
+def _lanes(
+    settings: Settings, compiler: Compiler, generated: Modules, lane: Lane = "shadow"
+) -> Lanes:
+    batch = partial(batch_module, settings.replicate.root, settings.placement.path)
+    return Lanes(LaneMaker(compiler, generated, batch), lane)
 
 
 def _found_empty(error: BaseException) -> bool:
@@ -343,3 +530,4 @@ def _leave_to_rest() -> None:
     """
     gc.collect()
     gc.freeze()
+    give_back()

@@ -16,7 +16,7 @@ import structlog
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.analysis.paths import Path, covers, minimal
-from kube_sync.analysis.reads import FieldRead, Reads, order, shown
+from kube_sync.analysis.reads import FieldRead, Reads, joined, order, shown
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -48,6 +48,10 @@ class Need:
             yield from self.reads.input.fields
         if self._beside is not None:
             yield from self._beside.fields(name, target=False)
+
+    def joined(self, other: Need) -> Need:
+        """Return the need of what is there together with this."""
+        return Need(joined(self.reads, other.reads), {**other.collections, **self.collections})
 
     @property
     def _beside(self) -> Need | None:

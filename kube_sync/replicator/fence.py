@@ -37,6 +37,11 @@ class Fence:
         self._instance = instance
         self._last = 0
 
+    @property
+    def next(self) -> int:
+        """The number of the next batch."""
+        return self._last + 1
+
     def raised(self) -> bytes:
         """Return the operation that begins to count, and forgets what other epochs counted."""
         value = {self._instance: {self._name(0): True}}

@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn, Protocol
 
 import structlog
 
-from kube_sync.analysis.reads import Reads
+from kube_sync.analysis.reads import Reads, joined
+from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.tracker import Collection_
 from kube_sync.errors import EpochLost, SyncError, first_of
 from kube_sync.kube.client import KubeClient
@@ -42,6 +43,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 # Says where, and how much: what `replicate` says of namespaces and fields is not for it.
 _TOPOLOGY = Resource("", "", TOPOLOGY, namespaces=(), fields="all")
+_CANARY = "canary"
 _SHRINK_SECONDS = 5.0  # an edit that is taken back in this time lists nothing twice
 
 
@@ -169,6 +171,8 @@ class Resources:
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not in yet
         self._classes = Lessons()
+        self._reads: Reads | None = None
+        self._staged: dict[str, Reads] = {}  # of what is beside what is in force
         self._grown = grown
         self._shrink = shrink
         self._shrink_at: float | None = None  # on the loop's clock
@@ -189,8 +193,37 @@ class Resources:
 
     def policies_changed(self, reads: Reads | None) -> None:
         """Tell the objects that are decided on apart by what is read of them, None: by nothing."""
-        self._classes.change(reads)
+        self._reads = reads
+        self._reclassify()
+
+    def staged_changed(self, name: str, reads: Reads | None) -> None:
+        """Tell them apart by what these say too, which a lane reads; None: there is no such lane.
+
+        What it reads of all of an object tells nothing apart: who asks the lane asks for each.
+        """
+        if reads is None or not shares_classes(reads):
+            self._staged.pop(name, None)
+        else:
+            self._staged[name] = reads
+        self._reclassify()
+
+    def canary_changed(self, reads: Reads | None) -> None:
+        """Tell them apart by what these say too, whatever that is: they decide on a part of all."""
+        if reads is None:
+            self._staged.pop(_CANARY, None)
+        else:
+            self._staged[_CANARY] = reads
+        self._reclassify()
+
+    def _reclassify(self) -> None:
+        self._classes.change(None if self._reads is None else self._of_all(self._reads))
         self._classify()
+
+    def _of_all(self, reads: Reads) -> Reads:
+        for name, staged in self._staged.items():
+            both = joined(reads, staged)
+            reads = both if name == _CANARY else replace(reads, input=both.input)
+        return reads
 
     # As what policies stand on
 

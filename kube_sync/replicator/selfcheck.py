@@ -18,12 +18,14 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 import structlog
 
+from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import NO_JSON, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.lanes import lane_path
 from kube_sync.replicator.extent import Form
 from kube_sync.replicator.narrowing import narrowing
 from kube_sync.runtime.workqueue import WorkQueue
@@ -79,11 +81,16 @@ class SelfCheck:
         self._queue: WorkQueue[tuple[str, ObjectKey]] = WorkQueue()
         self._told = asyncio.Event()
         self._policies: str | None = None  # None: none yet, or such that say now this, now that
+        self._canary: Canary | None = None
 
     def policies_changed(self, digest: str, *, pure: bool) -> None:
         """Take note which policies are in force; what is not `pure` cannot be compared."""
         self._policies = digest if pure else None
         self._told.set()
+
+    def canary_changed(self, canary: Canary | None) -> None:
+        """Take note what decides on the objects of its side."""
+        self._canary = canary
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Take note that OPA holds something new, and check a part of it."""
@@ -115,18 +122,26 @@ class SelfCheck:
 
     async def _differs(self, name: str, key: ObjectKey) -> bool:
         """Tell whether the decision on an object as it is now depends on what is left out."""
-        policies, form = self._policies, self._replicated.narrowed_to(name)
+        policies, canary = self._policies, self._canary
+        form = self._replicated.narrowed_to(name)
+        decision = self._decision
+        if canary is not None and canary.side.has(key):
+            decision, policies = (
+                lane_path("canary", decision),
+                None if canary.reads.impure else policies,
+            )
         gvr = self._targets().get(name)
         if policies is None or form is None or gvr is None:
             return False
         if form.namespaced != bool(key.namespace) or (body := await self._body(gvr, key)) is None:
             return False
         kept = narrowing(form.paths)(body)
-        before = await self._decide(kept)
-        whole = await self._decide(narrowing([(), *form.paths])(body))
-        after = await self._decide(kept)
+        before = await self._decide(decision, kept)
+        whole = await self._decide(decision, narrowing([(), *form.paths])(body))
+        after = await self._decide(decision, kept)
         metrics.selfcheck_decisions.labels(name).inc()
-        stands = (policies, form) == (self._policies, self._replicated.narrowed_to(name))
+        now = self._policies, self._canary, self._replicated.narrowed_to(name)
+        stands = (policies, canary, form) == now
         return stands and before == after != whole
 
     async def _body(self, gvr: GroupVersionResource, key: ObjectKey) -> bytes | None:
@@ -139,9 +154,9 @@ class SelfCheck:
                     return item.body
         return None
 
-    async def _decide(self, body: bytes) -> Any:  # noqa: ANN401 - whatever a policy says
+    async def _decide(self, decision: str, body: bytes) -> Any:  # noqa: ANN401 - whatever a policy says
         try:
-            answer = await self._opa.query(self._decision, b'{"input":' + as_asked(body) + b"}")
+            answer = await self._opa.query(decision, b'{"input":' + as_asked(body) + b"}")
         except Undecided:
             return "failed"
         return None if answer is None else [msgspec.json.decode(answer)]

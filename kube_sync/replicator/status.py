@@ -1,7 +1,9 @@
-"""The outcome of a ConfigMap, as an annotation on it: written by one replica of several.
+"""The outcome of a policy or of data, on the object: written by one replica of several.
+
+A ConfigMap has an annotation for it, a PlacementPolicy its status.
 
 Keeps true: only the replica that holds the Lease writes, so that replicas with OPAs of their own
-do not write over each other; what is wanted meanwhile is remembered, the newest for each ConfigMap,
+do not write over each other; what is wanted meanwhile is remembered, the newest for each object,
 and written when the Lease is held. A status is news for people: it never steers nor delays what is
 in force, and whoever wants one does not wait for it.
 """
@@ -9,17 +11,19 @@ in force, and whoever wants one does not wait for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 import structlog
 
 from kube_sync.errors import Conflict, NotFound, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import annotate
+from kube_sync.kube.patch import annotate, apply_status
+from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES, PlacementPolicy
 from kube_sync.kube.policymaps import CONFIGMAPS, STATUS
+from kube_sync.kube.policynames import called, object_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.runtime.backoff import Backoff
@@ -54,13 +58,28 @@ class Subject(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Annotation:
     version: str
     status: str
 
+    async def write(self, client: KubeClient, key: ObjectKey) -> None:
+        annotations = {STATUS: self.status}
+        await annotate(client, CONFIGMAPS, key, self.version, annotations, FIELD_MANAGER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    uid: str
+    status: Mapping[str, Any]
+
+    async def write(self, client: KubeClient, key: ObjectKey) -> None:
+        await apply_status(
+            client, PLACEMENT_POLICIES, KIND, object_key(key), self.uid, self.status, FIELD_MANAGER
+        )
+
 
 class StatusWriter:
-    """Brings wanted statuses onto ConfigMaps while the Lease is held."""
+    """Brings wanted statuses onto objects while the Lease is held."""
 
     def __init__(
         self, client: KubeClient, leadership: Leadership, *, backoff: Backoff | None = None
@@ -69,7 +88,7 @@ class StatusWriter:
         self._leadership = leadership
         self._backoff = backoff or Backoff()
         self._news = asyncio.Event()
-        self._due: dict[ObjectKey, _Wanted] = {}
+        self._due: dict[ObjectKey, _Annotation | _Status] = {}
 
     async def annotate(self, subject: Subject, status: str) -> None:
         """Want this status on a ConfigMap, in place of any that was wanted before."""
@@ -77,7 +96,12 @@ class StatusWriter:
 
     def want(self, subject: Subject, status: str) -> None:
         """Want this status on a ConfigMap, in place of any that was wanted before."""
-        self._due[subject.key] = _Wanted(subject.version, status)
+        self._due[subject.key] = _Annotation(subject.version, status)
+        self._news.set()
+
+    def want_status(self, policy: PlacementPolicy, status: Mapping[str, Any]) -> None:
+        """Want this status on a PlacementPolicy, in place of any that was wanted before."""
+        self._due[policy.key] = _Status(policy.uid, status)
         self._news.set()
 
     def wake(self) -> None:
@@ -92,21 +116,19 @@ class StatusWriter:
             while self._due and self._leadership.held:
                 await self._write(*next(iter(self._due.items())))
 
-    async def _write(self, key: ObjectKey, wanted: _Wanted) -> None:
-        annotations = {STATUS: wanted.status}
+    async def _write(self, key: ObjectKey, wanted: _Annotation | _Status) -> None:
         try:
-            await annotate(
-                self._client, CONFIGMAPS, key, wanted.version, annotations, FIELD_MANAGER
-            )
+            await wanted.write(self._client, key)
         except Retriable as error:
-            log.warning("status_not_written", configmap=str(key), error=str(error))
+            log.warning("status_not_written", subject=called(key), error=str(error))
             await self._backoff.wait(error.retry_after)
+            self._due[key] = self._due.pop(key)  # to the end: others may be written
             return
         except (Conflict, NotFound):
             # It changed or went meanwhile: its next version gets a status of its own.
-            log.info("status_out_of_date", configmap=str(key))
+            log.info("status_out_of_date", subject=called(key))
         except SyncError as error:
-            log.warning("status_not_written", configmap=str(key), error=str(error))
+            log.warning("status_not_written", subject=called(key), error=str(error))
         self._backoff.progressed()
         # The same one, not an equal one: a newer one may have been wanted meanwhile.
         if self._due.get(key) is wanted:

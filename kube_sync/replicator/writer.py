@@ -17,7 +17,16 @@ arrives meanwhile waits in the Mirrors, one body a key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NoReturn, Protocol
 
@@ -33,7 +42,7 @@ from kube_sync.opa.client import PolicyRejected
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.fence import Fence
 from kube_sync.replicator.firstload import FirstLoad
-from kube_sync.replicator.ledger import Ledger
+from kube_sync.replicator.holdings import Holdings
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.runtime.backoff import Backoff
 
@@ -88,6 +97,18 @@ class Documents(Protocol):
         ...
 
 
+class Witness(Protocol):
+    """Who has to know which batch changes what."""
+
+    def batch(self, changes: Mapping[str, Collection[ObjectKey]], number: int) -> None:
+        """Take note that a batch is on its way, and what it changes, by collection."""
+        ...
+
+    def apart(self, name: str) -> AbstractContextManager[None]:
+        """Take note that a collection is written as a whole."""
+        ...
+
+
 # Sends operations as one PATCH of this epoch; returns when OPA has taken it, or raises
 # PolicyRejected or EpochLost.
 Send = Callable[[Sequence[bytes]], Awaitable[None]]
@@ -107,20 +128,22 @@ class Writer:
         mirrors: Iterable[Mirror],
         readiness: Readiness,
         written: Written,
-        ledger: Ledger,
+        holdings: Holdings,
         *,
         documents: Documents | None = None,
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
         audit: Audits | None = None,
         away: Callable[[str | None], None] = lambda _: None,
+        witness: Witness | None = None,
     ) -> None:
         """`away` is told why OPA does not take what is written, None when it does."""
         self._away = away
+        self._witness = witness
         self._opa = opa
         self._instance = instance
         self._mirrors = list(mirrors)
-        self._ledger = ledger
+        self._holdings = holdings
         self._readiness = readiness
         self._written = written
         self._documents = documents
@@ -168,7 +191,7 @@ class Writer:
         Raises SyncError when OPA did not take the document: only another LIST has it.
         """
         async with self._patching:
-            await self._patch([self._ledger.enter(mirror.name)])
+            await self._patch([self._holdings.enter(mirror.name)])
         await self._send(mirror)
         self._mirrors.append(mirror)
         self._tell(mirror, tuple(mirror.keys()))
@@ -187,10 +210,14 @@ class Writer:
 
     async def _remove(self, name: str) -> None:
         """Remove a collection that may be there or not."""
-        await self._patch([self._ledger.enter(name)])
+        with self._whole(name):
+            await self._clear(name)
+
+    async def _clear(self, name: str) -> None:
+        await self._patch([self._holdings.enter(name)])
         # OPA refuses to remove what is not there. The PATCH before proves that this is our OPA.
-        await self._insist(partial(self._opa.put_data, self._ledger.path(name), b"{}"))
-        await self._patch(self._ledger.strike(name))
+        await self._insist(partial(self._opa.put_data, self._holdings.path(name), b"{}"))
+        await self._patch(self._holdings.strike(name))
 
     async def _write_until(self, due: float) -> None:
         """Write what changes until the next heartbeat; without a pause it comes all the same."""
@@ -229,11 +256,11 @@ class Writer:
         epoch = msgspec.json.encode({self._instance: "loading"})
         await self._insist(partial(self._opa.put_data, EPOCH, epoch))
         await self._insist(partial(self._opa.patch_data, [self._epoch(), self._fence.raised()]))
-        await self._insist(self._ledger.open)
+        await self._insist(self._holdings.open)
         async with asyncio.TaskGroup() as group:
             for mirror in self._mirrors:
                 group.create_task(self._put(mirror))
-        for name in self._ledger.stale:
+        for name in self._holdings.stale:
             await self._remove(name)
             log.info("collection_removed", resource=name, reason="not configured any more")
         if self._documents is not None:
@@ -254,16 +281,20 @@ class Writer:
 
     async def _send(self, mirror: Mirror) -> None:
         """Send the first LIST while it arrives; one that breaks off is sent again, whole."""
-        while True:
-            path, first = await mirror.first_load()
-            try:
-                await self._stream(path, first)
-            except SyncError:
-                if first.abandoned:
-                    continue
-                raise
-            mirror.first_written(first)
-            return
+        with self._whole(mirror.name):
+            while True:
+                path, first = await mirror.first_load()
+                try:
+                    await self._stream(path, first)
+                except SyncError:
+                    if first.abandoned:
+                        continue
+                    raise
+                mirror.first_written(first)
+                return
+
+    def _whole(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._witness is None else self._witness.apart(name)
 
     async def _stream(self, path: DataPath, first: FirstLoad) -> None:
         # A task of its own: cancelled when all is sent, OPA might apply it after what comes next.
@@ -289,6 +320,9 @@ class Writer:
         operations = [o for mirror, batch in batches for o in mirror.operations(batch)]
         # Only removals of what OPA never held: nothing to say.
         if operations:
+            if self._witness is not None:  # before: an answer may tell of it at any moment
+                changes = {mirror.name: frozenset(batch) for mirror, batch in batches}
+                self._witness.batch(changes, self._fence.next)
             await self._patch(operations)
         for mirror, batch in batches:
             self._note(mirror, batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -227,8 +228,11 @@ async def test_resource_that_nobody_knows_is_whole_when_it_comes(fleet: Fleet) -
             await until(lambda: any(one["event"] == "resource_not_analysed" for one in logs))
             fleet.api.define(CLUSTERS, "ClusterProfile", builtin=False)
             fleet.api.put(CLUSTERS, key("east", "fleet"), spec=SPEC)
-            await fleet.until_spec(replicasets={"spec": {"a": 1}}, clusters={"spec": SPEC})
+            # What nobody reads of it goes again, once it is known where it lies.
+            await fleet.until_spec(replicasets={"spec": {"a": 1}}, clusters={"spec": {"a": 1}})
     assert [line["event"] for line in logs].count("resource_not_analysed") == 1
+    came = (json.dumps(json.loads(r.body)) for r in fleet.opa.http.requests if b"east" in r.body)
+    assert json.dumps(SPEC) in next(came)
 
 
 async def test_event_that_changes_nothing_that_is_read_is_not_written(fleet: Fleet) -> None:

@@ -29,7 +29,7 @@ from tests.fakes.replicating import replicator_between
 from tests.unit.async_tools import until
 
 _PATIENCE = 30.0  # seconds
-LEDGER = "/v1/data/kube_sync/collections"
+HOLDINGS = "/v1/data/kube_sync/collections"
 
 
 def of(gvr: GroupVersionResource, name: str | None = None, **selection: Any) -> Resource:
@@ -439,7 +439,7 @@ async def test_what_an_earlier_configuration_left_is_removed_at_the_load(world: 
         }
     read = [r.path for r in world.opa.http.requests if r.method == "GET" and "/data" in r.path]
     ours = "/v1/data/kube_sync"
-    assert set(read) == {f"{LEDGER}/kubernetes", f"{ours}/modules", f"{ours}/datamaps"}
+    assert set(read) == {f"{HOLDINGS}/kubernetes", f"{ours}/modules", f"{ours}/datamaps"}
 
 
 async def test_leftovers_are_removed_before_the_load_counts_as_done(world: World) -> None:

@@ -7,6 +7,7 @@ import copy
 import random
 import re
 import time
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -213,6 +214,30 @@ async def test_idle_world_is_left_alone(running: World) -> None:
     await running.opa.http.until_next(heartbeat)
     await running.opa.http.until_next(heartbeat)
     assert all(heartbeat(r) or audits(r) for r in running.opa.http.requests[beats:])
+
+
+async def test_what_was_known_of_a_lost_opa_is_let_go_before_another_one_is_loaded(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With both, a process would need twice the memory of its objects."""
+    made: list[weakref.ref[Writer]] = []
+    kept: list[int] = []
+    init = Writer.__init__
+
+    def remembering(self: Writer, *args: Any, **kwargs: Any) -> None:
+        kept.append(sum(found() is not None for found in made))
+        made.append(weakref.ref(self))
+        init(self, *args, **kwargs)
+
+    monkeypatch.setattr(Writer, "__init__", remembering)
+    async with replicating(world, tmp_path):
+        for _ in range(3):
+            await world.until_equal()
+            world.opa.restart()
+            await world.opa.http.until_next(puts("/v1/data/kube_sync/epoch"))
+        await world.until_equal()
+    assert len(made) == 4
+    assert kept == [0] * 4
 
 
 async def test_opa_restarted_while_idle_is_loaded_again(running: World) -> None:
@@ -638,17 +663,23 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
     found = {file.name for file in sources if asks.search(file.read_text(encoding="utf-8"))}
     assert found == {
         "approving.py",
+        "arguments.py",  # of history: which time is meant
         "certificates.py",
+        "cli.py",  # tells that what now is
         "command.py",  # of a plan: how long ago objects moved
         "conditionkeeper.py",
         "eventrecorder.py",
         "events.py",
         "history.py",  # what people are told
         "hub.py",  # marks that copies may go from a time on, which another process reads
+        "journal.py",  # when what happened was recorded
         "lease.py",
         "machinery.py",
+        "outcomes.py",
         "plan.py",
+        "planner.py",  # when a candidate was planned with
         "policies.py",  # reads when a policy was created; asks for no time
+        "printing.py",  # what people are told
         "provisioning.py",  # certificates
         "remediating.py",
         "servertls.py",

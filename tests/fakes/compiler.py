@@ -13,6 +13,7 @@ from kube_sync.opa.scratch import Cause, Inspected, Modules
 from tests.fakes.opa import compile_errors
 
 _PACKAGE = re.compile(r"^package (\S+)", re.MULTILINE)
+_DATA = re.compile(r"\bdata(?:\.[a-z_0-9]+)*")
 _NAME = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 _READS = re.compile(r"^# reads: (\S+)$", re.MULTILINE)
 
@@ -25,6 +26,7 @@ class FakeCompiler:
         self.checked: list[Modules] = []
         self.inspected: list[Modules] = []
         self.analysed: list[Modules] = []
+        self.parses: list[Modules] = []
         self.trees = trees
 
     async def check(self, modules: Modules) -> list[Cause]:
@@ -45,10 +47,33 @@ class FakeCompiler:
             if (found := _PACKAGE.search(source))
         }
 
+    async def parsed(self, modules: Modules) -> dict[str, Any]:
+        """Return the places of packages and of `data.x.y`, with nothing around them."""
+        self.parses.append(dict(modules))
+        return {i: _located(source) for i, source in modules.items()}
+
     async def compiled(self, modules: Modules) -> dict[str, Any]:
         """Return their trees; without any that can be read everything counts as read."""
         self.analysed.append(dict(modules))
         return {i: tree_of(source) if self.trees else None for i, source in modules.items()}
+
+
+def _located(source: str) -> Any:
+    package: list[Any] = []
+    refs: list[Any] = []
+    for row, line in enumerate(source.split("\n"), 1):
+        if found := _PACKAGE.search(line):
+            parts = [(part, found.start(1)) for part in found[1].split(".")]
+            package = [_at("var", "data", row, 0), *(_at("string", p, row, at) for p, at in parts)]
+        for ref in _DATA.finditer(line):
+            head, *names = ref[0].split(".")
+            steps = [_at("string", name, row, ref.start()) for name in names]
+            refs.append(_term("ref", [_at("var", head, row, ref.start()), *steps]))
+    return {"package": {"path": package}, "rules": refs}
+
+
+def _at(kind: str, value: str, row: int, column: int) -> Any:
+    return _term(kind, value) | {"location": {"row": row, "col": column + 1}}
 
 
 def reading(*paths: str, package: str = "io.k8s.federation") -> str:

@@ -26,6 +26,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.replicator.classes import classifier
 from kube_sync.replicator.mirror import Batch, Mirror
 from tests.fakes.listing import at_once
+from tests.fakes.untimed import Untimed
 from tests.unit.async_tools import Waits, running
 
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
@@ -83,7 +84,7 @@ def key(name: str) -> ObjectKey:
     return ObjectKey("ns", name)
 
 
-class Fleet:
+class Fleet(Untimed):
     """ReplicaSets that are decided on, and the value of one cluster."""
 
     def __init__(self, policy: Policy, **objects: Body) -> None:

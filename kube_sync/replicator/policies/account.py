@@ -2,16 +2,17 @@
 
 `{"status": "ok"}`, or `{"status": "error", "error": {code, message, errors}}` with OPA's own
 account of each error, as kube-mgmt writes it. Added to that: what is in force instead, and which
-ConfigMaps are in each other's way (on both).
+policies are in each other's way (on both).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from kube_sync.kube.policynames import called, named
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.scratch import Cause
@@ -19,22 +20,39 @@ from kube_sync.opa.scratch import Cause
 _OK: dict[str, Any] = {"status": "ok"}
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
 FORBIDDEN = "forbidden"
-_OURS = (FORBIDDEN, "unauthorized", "timeout")  # not OPA's compiler speaking
+STAGE = "stage"  # what is staged cannot be, or nobody knows how
+_ONE_BY_ONE = (
+    "OPA took it neither before nor after the others; modules that need each other in a circle can"
+    " only be loaded as a bundle (configure OPA to fetch one from the replicator)"
+)
+_OURS = (FORBIDDEN, "unauthorized", "timeout", STAGE)  # not OPA's compiler speaking
 
 
 def account(causes: Sequence[Cause], rivals: Iterable[ObjectKey], *, in_force: bool) -> str:
     """Return the status of one ConfigMap; `in_force` tells of an earlier version of it."""
-    names = sorted(map(str, rivals))
+    keys = sorted(rivals)
     if not causes:
-        return _text(_OK | ({"conflicts": names} if names else {}))
+        return _text(_OK | ({"conflicts": [*map(named, keys)]} if keys else {}))
     instead = "the last good version" if in_force else "nothing of this ConfigMap"
-    error = OpaError(*_summary(causes), [*causes, *map(_rivalry, names)])
+    error = OpaError(*_summary(causes), [*causes, *map(_rivalry, keys)])
     return _text({"status": "error", "in_force": instead, "error": error})
 
 
 def forbidden(policy_id: str, finding: str) -> Cause:
     """Return the cause that a finding of the guard is."""
     return {"code": FORBIDDEN, "message": finding, "location": {"file": policy_id}}
+
+
+def not_put(failures: Mapping[str, OpaError]) -> Iterable[Cause]:
+    """Yield why OPA did not take modules that compile together."""
+    for policy_id, error in failures.items():
+        yield from error.errors or [{"code": error.code, "message": error.message}]
+        if error.code != "unauthorized":
+            yield {
+                "code": "one_by_one",
+                "message": _ONE_BY_ONE,
+                "location": {"file": policy_id},
+            }
 
 
 def _summary(causes: Sequence[Cause]) -> tuple[str, str]:
@@ -44,8 +62,8 @@ def _summary(causes: Sequence[Cause]) -> tuple[str, str]:
     return _COMPILING
 
 
-def _rivalry(name: str) -> Cause:
-    return {"code": "conflict", "message": f"conflicts with ConfigMap {name}"}
+def _rivalry(rival: ObjectKey) -> Cause:
+    return {"code": "conflict", "message": f"conflicts with {called(rival)}"}
 
 
 def _text(status: dict[str, Any]) -> str:

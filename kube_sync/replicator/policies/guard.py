@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kube_sync.opa import lanes
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Inspected, Modules
 
-_RESERVED = ("system", "kube_sync")
+_RESERVED = ("system", "kube_sync", lanes.ROOT)
 _OUTSIDE = frozenset({"http.send", "net.lookup_ip_addr", "opa.runtime"})
 # A builtin is called by a name that begins with one of these, spelt out: a variable has no escapes.
 _SUSPECT = re.compile(rf"\b({'|'.join(sorted({name.partition('.')[0] for name in _OUTSIDE}))})\b")

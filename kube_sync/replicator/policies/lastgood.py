@@ -1,4 +1,4 @@
-"""The ConfigMap `kube-sync-last-good`: what each policy ConfigMap held when it last compiled.
+"""The ConfigMap `kube-sync-last-good`: what each policy held when it last compiled.
 
 Keeps true: it is read once, when the replicator starts, and never steers what compiles; without
 it (no rights, no namespace, too big) the last good versions are in memory alone, said once.

@@ -1,9 +1,9 @@
-"""Policy ConfigMaps into OPA, and the outcome back to whoever wrote them.
+"""Policies, of ConfigMaps and PlacementPolicies, into OPA, and the outcome back to their authors.
 
 Keeps true: OPA only ever gets sets that compile, once its data is loaded and has what they read,
-which is let go when nothing that may be in force reads it; a ConfigMap that is at
+which is let go when nothing that may be in force reads it; a policy that is at
 fault falls back to its last good version, delays no other, and says why on itself; a module whose
-key or ConfigMap is gone is unloaded. Reconciling an unchanged world writes nothing.
+key or policy is gone is unloaded. Reconciling an unchanged world writes nothing.
 """
 
 from __future__ import annotations
@@ -15,21 +15,37 @@ from typing import NoReturn, Protocol
 
 import structlog
 
-from kube_sync.analysis.reads import Reads
+from kube_sync.analysis.reads import Reads, joined
+from kube_sync.decisions.canary import Canary
 from kube_sync.errors import SyncError
+from kube_sync.kube.placementpolicies import PlacementPolicies, PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap, PolicyMaps
+from kube_sync.kube.policynames import called
+from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaError
+from kube_sync.opa.lanes import ROOT, is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.replicator.extent import Need
-from kube_sync.replicator.policies.account import account, forbidden
+from kube_sync.replicator.policies.account import account, forbidden, not_put
 from kube_sync.replicator.policies.bundle import Bundle, build, digest
+from kube_sync.replicator.policies.canaries import Canaries, Counting, Offer
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.header import Declared
+from kube_sync.replicator.policies.lanemaking import Beside, unknown
+from kube_sync.replicator.policies.lanes import Counted, Lanes, status_of
+from kube_sync.replicator.policies.outcomes import (
+    Outcome,
+    Policy,
+    Told,
+    Tried,
+    nobody,
+    unreadable,
+)
 from kube_sync.replicator.policies.puts import InForce
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf, Stands
@@ -38,12 +54,6 @@ from kube_sync.replicator.policies.way import Compiler, Pathfinder, PolicyApi, W
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-_ONE_BY_ONE = (
-    "OPA took it neither before nor after the others; modules that need each other in a circle can"
-    " only be loaded as a bundle (configure OPA to fetch one from the replicator)"
-)
-
 
 _FAULT_CHARACTERS = 300
 
@@ -103,6 +113,7 @@ class Whole:
 # Told the digest of the modules in force, how many they are, and what the decision reads.
 Changed = Callable[[str, int, Reads], None]
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
+Failures = Mapping[str, OpaError]  # by a module's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +129,40 @@ class Epoch:
     stands: Stands
     places: Callable[[], Sequence[DataPath]]  # where data lies beside that of the guard
     data: Data = field(default_factory=Whole)
+    # Told what a lane reads, that OPA holds from now on; None: it may hold none, or another one.
+    staging: Callable[[Reads | None], None] = lambda _: None
+    objects: Sequence[PlacementPolicies] = ()
+    # Told what OPA is to be asked for a canary's sake; None: nothing, or something else.
+    counting: Callable[[Counting | None], None] = lambda _: None
+    canary_changing: Callable[[], None] = lambda: None  # OPA may hold another one from now on
+    canary: Callable[[Canary | None], None] = lambda _: None  # told what decides on its side
 
     @property
-    def policies(self) -> dict[ObjectKey, PolicyMap]:
-        """The policy ConfigMaps as they are now."""
-        return {policy.key: policy for found in self.maps for policy in found}
+    def policies(self) -> dict[ObjectKey, Policy]:
+        """The policies as they are now, of either kind."""
+        found: dict[ObjectKey, Policy] = {p.key: p for maps in self.maps for p in maps}
+        return found | {p.key: p for objects in self.objects for p in objects}
+
+    @property
+    def listed(self) -> bool:
+        """Whether these are all that there are."""
+        return all(found.listed for found in self._stores)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Where they are."""
+        return [found.namespace for found in self._stores]
+
+    @property
+    def _stores(self) -> Sequence[PolicyMaps | PlacementPolicies]:
+        return [*self.maps, *self.objects]
+
+    @property
+    def staged(self) -> list[Policy]:
+        """Those that are not meant to decide yet, but for candidates."""
+        maps = [policy for found in self.maps for policy in found.staged]
+        objects = [policy for found in self.objects for policy in found.staged]
+        return [*maps, *(policy for policy in objects if policy.stage != CANDIDATE)]
 
 
 class PolicyLoader:
@@ -142,12 +182,25 @@ class PolicyLoader:
         *,
         backoff: Backoff | None = None,
         at_fault: Callable[[str | None], None] = lambda _: None,
+        lanes: Lanes | None = None,
+        canaries: Canaries | None = None,
+        tell: Callable[[Told], None] = nobody,
     ) -> None:
         """Take the `generated` modules, which are part of every set.
 
-        `at_fault` is told which policies are not in force as they are, None: all are.
+        `at_fault` is told which policies are not in force as they are, None: all are; `tell` what
+        became of each PlacementPolicy. Without `lanes` nothing is staged, and without
+        `canaries` no canary is.
         """
+        self._lanes = lanes
+        self._canaries = canaries
+        self._told_canary: Canary | None = None
+        self._told_counting: Counting | None = None
+        self._canary_changing = False
+        self._counted: Counted | None = None
+        self._told_lane: tuple[str, Reads] | None = None
         self._at_fault = at_fault
+        self._tell_objects = tell
         self._ways = Pathfinder(opa, compiler, guard, generated)
         self._compiler = compiler
         self._declared = Declared(compiler)
@@ -177,7 +230,7 @@ class PolicyLoader:
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Why a policy ConfigMap is not in force as it is, by its name."""
+        """Why a policy is not in force as it is, by its name."""
         failures = self._chosen[2].failures if self._chosen is not None else {}
         return {str(key): str(OpaError(errors=list(causes))) for key, causes in failures.items()}
 
@@ -191,19 +244,39 @@ class PolicyLoader:
         """The digest of what is in force, "" before anything is."""
         return "" if self._told is None else self._told[0]
 
+    @property
+    def canary(self) -> Canary | None:
+        """What decides on the objects of its side, None where nothing but what is in force does."""
+        return self._told_canary
+
+    def count(self, counted: Counted | None) -> None:
+        """Say what a lane would change, for whoever staged it; None: there is none."""
+        self._counted = counted
+        self._news.set()
+
+    def count_canary(self, counted: Counted | None) -> None:
+        """Say what the canary changes, or would; None: nobody knows."""
+        if self._canaries is not None:
+            self._canaries.count(counted)
+            self._news.set()
+
     def wake(self) -> None:
-        """Say that a policy ConfigMap may have changed."""
+        """Say that a policy may have changed."""
         self._news.set()
 
     async def run(self, epoch: Epoch) -> NoReturn:
-        """Once the data is loaded, keep OPA's modules equal to the ConfigMaps."""
-        self._told = self._offered = self._standing = None
+        """Once the data is loaded, keep OPA's modules equal to the policies."""
+        self._told = self._offered = self._standing = self._told_lane = None
+        self._told_canary = self._told_counting = None
+        self._canary_changing = False
+        if self._canaries is not None:
+            self._canaries.begin()
         self._shelf.withhold()
         if epoch.data.narrowed:
             await self._foresee(epoch)
         self._readiness.waiting("policies", "they are loaded after the data")
         await epoch.loaded.wait()
-        await self._listed(epoch, "the policy ConfigMaps are not listed yet")
+        await self._listed(epoch, "the policies are not listed yet")
         self._way = None
         while True:
             self._news.clear()
@@ -221,7 +294,7 @@ class PolicyLoader:
             await self._news.wait()
 
     async def _listed(self, epoch: Epoch, reason: str) -> None:
-        while not all(found.listed for found in epoch.maps):
+        while not epoch.listed:
             self._readiness.waiting("policies", reason)
             self._news.clear()
             await self._news.wait()
@@ -244,7 +317,7 @@ class PolicyLoader:
                 return
 
     async def _find(self, epoch: Epoch) -> Way:
-        way = await self._ways.find([found.namespace for found in epoch.maps])
+        way = await self._ways.find(epoch.namespaces)
         self._may_hold = [way.held]
         return way
 
@@ -274,7 +347,8 @@ class PolicyLoader:
             # They may need what OPA has got from elsewhere since.
             self._way = way = await self._ways.look_again(way)
             choice = self._explained = await self._choose(way, epoch, policies)
-        self._at_fault(_faults(choice.failures))  # whatever becomes of the others
+        # Whatever becomes of the others.
+        self._at_fault(_faults({**choice.failures, **unknown(epoch.staged)}))
         metrics.policies_rejected.set(len(choice.failures))
         wanted = self._wanted(choice)
         alike = self._alike(way, wanted)
@@ -291,37 +365,182 @@ class PolicyLoader:
             if not alike:
                 self._told = self._standing = None
                 epoch.changing()
-        in_force = await self._deliver(way, wanted, epoch)
-        if in_force is None:
+        beside = self._beside(way, epoch, choice)
+        staged, need_staged = await self._staged(way, epoch, beside, wanted)
+        offer = await self._offer(way, epoch, beside, wanted)
+        if offer.waits and not epoch.applied.is_set():
+            # It decided before: without it, its objects would go back for a moment.
+            self._readiness.waiting("policies", "the data lacks what the canary reads")
+            return False
+        self._leave_lane(epoch, staged)
+        self._leave_canary(epoch, offer)
+        delivered = await self._deliver(way, {**wanted, **staged, **offer.modules}, epoch)
+        if delivered is None:
             # While OPA fetches them: until it is known what they read no decision is shared.
             await self._reading.need({**way.static, **wanted})
             return False
-        known = {i: source for i, source in in_force.modules.items() if source is not None}
-        need = await self._reading.need({**way.static, **known})
+        in_force, refused = _apart(delivered)
         stood = self._standing is not None
-        if way.opaque or len(known) < len(in_force.modules):
-            self._standing = None
-            epoch.data.settle(None)
-        else:
-            self._may_hold = [known]
-            self._standing = Standing({**way.static, **known}, self._packages(known), need)
-            epoch.data.settle(need)
-        self._note(choice, in_force, need.reads, epoch, alike=stood)
+        reads = await self._settle(way, in_force, epoch, [need_staged, offer.need])
+        self._note(choice, in_force, reads, epoch, alike=stood)
         await self._record.save(self._good or {})
         for policy in policies.values():
             await self._tell(policy, choice, in_force)
+        not_staged = {i: error for i, error in refused.items() if i in staged}
+        if staged and need_staged is not None and not not_staged:
+            self._tell_lane(epoch, staged, need_staged.reads)
+        self._enter_canary(epoch, offer, reads, refused)
+        said = await self._tell_staged(epoch, beside, staged, not_staged)
+        said |= await self._tell_canaries(epoch, beside)
+        self._tell_objects(self._outcomes(epoch, choice, in_force, said))
+        await self._make_lanes(epoch, beside)
         return True
 
-    async def _choose(
-        self, way: Way, epoch: Epoch, policies: Mapping[ObjectKey, PolicyMap]
-    ) -> Choice:
+    async def _settle(
+        self, way: Way, in_force: InForce, epoch: Epoch, lanes: Iterable[Need | None]
+    ) -> Reads:
+        """Let the data go that nobody needs any more; return what is read by what is in force."""
+        known = {i: source for i, source in in_force.modules.items() if source is not None}
+        need = await self._reading.need({**way.static, **known})
+        reads = need.reads
+        if way.opaque or len(known) < len(in_force.modules):
+            self._standing = None
+            epoch.data.settle(None)
+            return reads
+        self._may_hold = [known]
+        self._standing = Standing({**way.static, **known}, self._packages(known), need)
+        for lane in lanes:
+            need = need if lane is None else need.joined(lane)
+        epoch.data.settle(need)
+        return reads
+
+    def _beside(self, way: Way, epoch: Epoch, choice: Choice) -> Beside:
+        guard = replace(way.guard, data=[*way.guard.data, *epoch.places()])
+        return Beside(choice.modules, way.static, way.opaque, guard)
+
+    async def _staged(
+        self, way: Way, epoch: Epoch, beside: Beside, wanted: Modules
+    ) -> tuple[Modules, Need | None]:
+        """Return the lanes to deliver now, and what is to be held for them.
+
+        They are made, and their data is there, after what is in force is delivered.
+        """
+        made = self._lanes.made(_beside_it(epoch), beside) if self._lanes is not None else None
+        if made is None or not made.modules:
+            return {}, None
+        together = {**way.static, **wanted, **made.modules}
+        need = await self._reading.need(together, lane="shadow")
+        return (made.modules if epoch.data.hold([need]) else {}), need
+
+    def _leave_lane(self, epoch: Epoch, modules: Modules) -> None:
+        """Tell that a lane ends before OPA may hold another one, or none."""
+        if self._told_lane is not None and self._told_lane[0] != digest(modules):
+            self._tell_lane(epoch, {}, None)
+
+    def _tell_lane(self, epoch: Epoch, modules: Modules, reads: Reads | None) -> None:
+        lane = None if reads is None else (digest(modules), reads)
+        if lane != self._told_lane:
+            self._told_lane = lane
+            epoch.staging(reads)
+
+    async def _make_lanes(self, epoch: Epoch, beside: Beside) -> None:
+        """Last of all: what is in force is told of without waiting for what is beside it."""
+        if self._lanes is not None and await self._lanes.make(_beside_it(epoch), beside):
+            self._news.set()
+        if self._canaries is not None and await self._canaries.make(beside):
+            self._news.set()
+
+    async def _tell_staged(
+        self, epoch: Epoch, beside: Beside, staged: Modules, refused: Failures
+    ) -> dict[ObjectKey, str]:
+        """Tell of the lanes, if they are made: ConfigMaps by their status.
+
+        Returns what is said of PlacementPolicies in them.
+        """
+        said: dict[ObjectKey, str] = {}
+        policies = _beside_it(epoch)
+        made = self._lanes.made(policies, beside) if self._lanes is not None else None
+        # Without these modules the data lacks what they read, and is listed again.
+        if made is not None and (staged or not made.modules):
+            for policy in policies:
+                causes = [*made.failures.get(policy.key, ()), *not_put(refused)]
+                others = [
+                    other
+                    for other in policies
+                    if other.key != policy.key and other.key not in made.failures
+                ]
+                status = status_of(policy, causes, self._counted, others)
+                if isinstance(policy, PolicyMap):
+                    await self._write(policy, status)
+                else:
+                    said[policy.key] = status
+        return said
+
+    async def _offer(self, way: Way, epoch: Epoch, beside: Beside, wanted: Modules) -> Offer:
+        """Return what OPA is to hold for the canary."""
+        if self._canaries is None:
+            return Offer({})
+        self._canaries.look(epoch.staged)
+        if not epoch.applied.is_set():
+            await self._canaries.make_first(beside)
+
+        async def need(modules: Modules) -> Need:
+            together = {**way.static, **wanted, **modules}
+            return await self._reading.need(together, lane="canary")
+
+        return await self._canaries.offer(beside, need, lambda need: epoch.data.hold([need]))
+
+    def _leave_canary(self, epoch: Epoch, offer: Offer) -> None:
+        """Tell what ends before OPA may hold something else."""
+        told = self._told_canary
+        if told is not None and offer.canary is None:
+            self._told_canary, self._canary_changing = None, False
+            epoch.canary(None)
+        elif told is not None and offer.canary is not None and offer.canary.policy != told.policy:
+            self._canary_changing = True
+            epoch.canary_changing()
+        counting = self._told_counting
+        if counting is not None and (offer.counting is None or offer.counting.of != counting.of):
+            self._told_counting = None
+            epoch.counting(None)
+
+    def _enter_canary(self, epoch: Epoch, offer: Offer, reads: Reads, refused: Failures) -> None:
+        """Once OPA has it: tell what decides, and what is to be counted."""
+        if self._canaries is None:
+            return
+        if self._canaries.delivered(offer, refused):
+            self._news.set()
+        if refused.keys() & offer.modules.keys():
+            return  # the next step takes it out
+        if offer.canary != self._told_canary or self._canary_changing:
+            self._told_canary, self._canary_changing = offer.canary, False
+            epoch.canary(offer.canary)
+        counting = offer.counting
+        if counting is not None:
+            counting = replace(counting, reads=joined(reads, counting.reads))
+        if counting != self._told_counting:
+            self._told_counting = counting
+            epoch.counting(counting)
+
+    async def _tell_canaries(self, epoch: Epoch, beside: Beside) -> dict[ObjectKey, str]:
+        """Tell of the stage: ConfigMaps by their status. Returns what is said of others in it."""
+        said: dict[ObjectKey, str] = {}
+        found = [] if self._canaries is None else self._canaries.statuses(epoch.staged, beside)
+        for policy, status in [*found]:
+            if isinstance(policy, PolicyMap):
+                await self._write(policy, status)
+            else:
+                said[policy.key] = status
+        return said
+
+    async def _choose(self, way: Way, epoch: Epoch, policies: Mapping[ObjectKey, Policy]) -> Choice:
         guard = replace(way.guard, data=[*way.guard.data, *epoch.places()])
         if self._good is None:
             self._good = await self._record.load()
         versions = [p.modules for p in policies.values()]
         await self._declared.learn([self._generated, *versions, *self._good.values()])
         candidates = {
-            key: Candidate(policy.modules, policy.born, self._refusals(guard, policy.modules))
+            key: Candidate(policy.modules, policy.born, self._objections(guard, policy))
             for key, policy in policies.items()
         }
         if self._chosen is not None and self._chosen[:2] == (way.static, candidates):
@@ -337,6 +556,9 @@ class PolicyLoader:
             metrics.policy_loads.labels("rejected").inc()
             log.warning("policy_rejected", policy=str(key), error=str(OpaError(errors=causes)))
         return choice
+
+    def _objections(self, guard: Guard, policy: Policy) -> tuple[Cause, ...]:
+        return unreadable(policy) or self._refusals(guard, policy.modules)
 
     def _refusals(self, guard: Guard, modules: Modules) -> tuple[Cause, ...]:
         return tuple(
@@ -358,8 +580,9 @@ class PolicyLoader:
         return InForce(modules, {})
 
     def _packages(self, modules: Modules) -> dict[str, DataPath]:
-        found = {policy_id: self._declared[source] for policy_id, source in modules.items()}
-        return {policy_id: module.package for policy_id, module in found.items() if module}
+        lanes: dict[str, DataPath] = {i: (ROOT,) for i in modules if is_of_a_lane(i)}
+        found = {i: self._declared[source] for i, source in modules.items() if i not in lanes}
+        return lanes | {i: module.package for i, module in found.items() if module}
 
     def _complain(self, reason: str) -> None:
         self._readiness.waiting("policies", reason)
@@ -396,11 +619,14 @@ class PolicyLoader:
             self._told = told
             (epoch.renamed if same else epoch.changed)(told[0], len(modules), reads)
 
-    async def _tell(self, policy: PolicyMap, choice: Choice, in_force: InForce) -> None:
-        failures = {i: e for i, e in in_force.failures.items() if i in policy.modules}
-        causes = [*choice.failures.get(policy.key, ()), *_not_put(failures)]
-        held = bool((self._good or {}).get(policy.key))
-        status = account(causes, choice.conflicts.get(policy.key, ()), in_force=held)
+    async def _tell(self, policy: Policy, choice: Choice, in_force: InForce) -> None:
+        if isinstance(policy, PlacementPolicy):
+            return  # told with all of its kind, once it is known what became of the staged ones
+        causes = [*choice.failures.get(policy.key, ()), *not_put(_of(policy, in_force))]
+        rivals = choice.conflicts.get(policy.key, ())
+        await self._write(policy, account(causes, rivals, in_force=self._is_held(policy)))
+
+    async def _write(self, policy: PolicyMap, status: str) -> None:
         if policy.status == status:
             return
         try:
@@ -410,6 +636,24 @@ class PolicyLoader:
             # conflict means that the ConfigMap changed: its next version gets a status of its own.
             log.warning("policy_status_not_written", policy=str(policy.key), error=str(error))
 
+    def _outcomes(
+        self,
+        epoch: Epoch,
+        choice: Choice,
+        in_force: InForce,
+        said: Mapping[ObjectKey, str],
+    ) -> Told:
+        for policy in (policy for objects in epoch.objects for policy in objects):
+            causes = tuple(choice.failures.get(policy.key, ()))
+            refused = tuple(not_put(_of(policy, in_force)))
+            rivals = frozenset(choice.conflicts.get(policy.key, ()))
+            yield policy, Outcome(causes, refused, rivals, self._is_held(policy))
+        for policy in (policy for objects in epoch.objects for policy in objects.staged):
+            yield policy, Tried(said[policy.key]) if policy.key in said else None
+
+    def _is_held(self, policy: Policy) -> bool:
+        return bool((self._good or {}).get(policy.key))
+
 
 def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:
     if not failures:
@@ -417,7 +661,20 @@ def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:
     first = min(failures, key=str)
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     error = str(OpaError(errors=list(failures[first])))
-    return f"policy ConfigMap {first}: not in force as it is: {error:.{_FAULT_CHARACTERS}}{more}"
+    return f"policy {called(first)}: not in force as it is: {error:.{_FAULT_CHARACTERS}}{more}"
+
+
+def _apart(delivered: InForce) -> tuple[InForce, Failures]:
+    """Return what is in force without the lanes beside it, and what OPA refuses of these."""
+    modules = {i: source for i, source in delivered.modules.items() if not is_of_a_lane(i)}
+    failures = {i: error for i, error in delivered.failures.items() if not is_of_a_lane(i)}
+    refused = {i: e for i, e in delivered.failures.items() if i not in failures}
+    return InForce(modules, failures), refused
+
+
+def _beside_it(epoch: Epoch) -> list[Policy]:
+    """Return what is staged beside what is in force, canaries being no part of that."""
+    return [policy for policy in epoch.staged if policy.stage != CANARY]
 
 
 def _not_taken(choice: Choice, in_force: InForce) -> set[ObjectKey]:
@@ -425,13 +682,5 @@ def _not_taken(choice: Choice, in_force: InForce) -> set[ObjectKey]:
     return {key for key, modules in choice.modules.items() if modules.keys() & failed}
 
 
-def _not_put(failures: Mapping[str, OpaError]) -> Iterable[Cause]:
-    """Yield why OPA did not take modules that compile together."""
-    for policy_id, error in failures.items():
-        yield from error.errors or [{"code": error.code, "message": error.message}]
-        if error.code != "unauthorized":
-            yield {
-                "code": "one_by_one",
-                "message": _ONE_BY_ONE,
-                "location": {"file": policy_id},
-            }
+def _of(policy: Policy, in_force: InForce) -> Failures:
+    return {i: error for i, error in in_force.failures.items() if i in policy.modules}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -43,6 +43,10 @@ class Compiler(TreeCompiler, Protocol):
 
     async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
         """Return what modules say of themselves."""
+        ...
+
+    async def parsed(self, modules: Modules) -> dict[str, Any]:
+        """Return the syntax trees as they were written, with locations, by id."""
         ...
 
 

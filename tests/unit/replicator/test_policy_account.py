@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
 from kube_sync.replicator.policies.account import account, forbidden
@@ -43,6 +44,13 @@ def test_status_says_what_is_in_force_instead() -> None:
 def test_conflict_names_the_other_beside_the_error() -> None:
     *_, last = status(CAUSE, rivals=(RIVAL,))["error"]["errors"]
     assert last == {"code": "conflict", "message": "conflicts with ConfigMap ns/other"}
+
+
+def test_rival_that_is_a_placementpolicy_is_called_so() -> None:
+    rivals = (policy_key(RIVAL), RIVAL)
+    assert status(rivals=rivals)["conflicts"] == ["ns/other", "PlacementPolicy ns/other"]
+    errors = status(CAUSE, rivals=rivals)["error"]["errors"]
+    assert errors[-1]["message"] == "conflicts with PlacementPolicy ns/other"
 
 
 def test_what_the_guard_found_is_the_message() -> None:

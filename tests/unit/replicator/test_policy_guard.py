@@ -12,7 +12,10 @@ def findings(guard: Guard, package: str, *names: str) -> list[str]:
     return guard.findings(Inspected(tuple(package.split(".")), frozenset(names)))
 
 
-@pytest.mark.parametrize("package", ["system", "system.authz", "kube_sync.batch", "kube_sync"])
+@pytest.mark.parametrize(
+    "package",
+    ["system", "system.authz", "kube_sync.batch", "kube_sync", "kube_sync_stage.shadow.a"],
+)
 def test_reserved_package_is_refused(package: str) -> None:
     assert findings(Guard(DATA), package) == [f"package {package} is reserved"]
 

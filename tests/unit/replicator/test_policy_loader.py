@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,19 +10,28 @@ import pytest
 from prometheus_client import REGISTRY
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.analysis.paths import Path
 from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Conflict, SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
+from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import STATUS, PolicyMap, PolicyMaps
+from kube_sync.kube.policynames import object_key, policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
+from kube_sync.replicator.extent import Need
+from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.lanemaking import LaneMaker
+from kube_sync.replicator.policies.lanes import Counted, Lanes
 from kube_sync.replicator.policies.loader import Data, Epoch, PolicyLoader, Whole
+from kube_sync.replicator.policies.outcomes import Outcome, Told, Tried
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import RESOURCE, Shelf
-from tests.fakes.compiler import FakeCompiler
+from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import Recorded, answer
 from tests.fakes.listing import Listing, listed
 from tests.fakes.opa import FakeOpa, puts
@@ -81,12 +90,22 @@ class Bench:
         self.versions = 0
         self.idle = asyncio.Event()
         self.compiler = FakeCompiler()
+        self.born: dict[str, str] = {}  # by name
+        self.stages: dict[str, str] = {}
+        self.terms: dict[str, dict[str, str]] = {}  # annotations
+        self.everywhere = True  # the webhook asks the same OPA
+        self.staged: list[Reads | None] = []  # what was told of a lane
+        self.counting: list[Counting | None] = []
+        self.canaries: list[Canary | str | None] = []
         self.places: list[tuple[str, ...]] = []
         self.kept = Kept()
         self.data: Data = Whole()
         self.loader = self.new_loader()
         self.maps = PolicyMaps(NAMESPACE, self._wake)
         listed(self.maps, Listing([], ResourceVersion("1")))
+        self.objects = PlacementPolicies(NAMESPACE, self._wake)
+        listed(self.objects, Listing([], ResourceVersion("1")))
+        self.told: dict[str, Outcome | Tried | None] = {}  # by name
         self.loaded = asyncio.Event()
         self.loaded.set()
         self.applied = asyncio.Event()
@@ -105,7 +124,13 @@ class Bench:
             self.readiness,
             backoff=self.waits.backoff(),
             at_fault=self.faults.append,
+            lanes=Lanes(self.maker()),
+            canaries=Canaries(Lanes(self.maker(), "canary"), "a", everywhere=self.everywhere),
+            tell=self._tell,
         )
+
+    def maker(self) -> LaneMaker:
+        return LaneMaker(self.compiler, {}, lambda lane: f"package batch.{lane}")
 
     async def _collections(self) -> dict[str, Collection]:
         return {"things": Collection(("kubernetes", "things"))}
@@ -126,21 +151,40 @@ class Bench:
         modules = {i.rpartition("/")[2]: source for i, source in policy.modules.items()}
         self.put(policy.key.name, status, **modules)
 
+    def _tell(self, told: Told) -> None:
+        self.told = {object_key(policy.key).name: outcome for policy, outcome in told}
+
+    def put_object(self, name: str, *, stage: str = "active", **modules: str) -> None:
+        """Make a PlacementPolicy hold these modules."""
+        found = [{"name": module, "rego": source} for module, source in modules.items()]
+        self.put_spec(name, {"modules": found, "stage": stage})
+
+    def put_spec(self, name: str, spec: Any, status: Any = None, **terms: str) -> None:
+        self.versions += 1
+        born = self.born.setdefault(f"{name}/", f"2026-11-21T00:00:{self.versions:02}Z")
+        metadata = {"name": name, "creationTimestamp": born, "annotations": terms}
+        body = json.dumps({"metadata": metadata, "spec": spec, "status": status}).encode()
+        version = ResourceVersion(str(self.versions))
+        item = Item(ObjectKey(NAMESPACE, name), "uid", version, body)
+        self.objects.apply(Event("MODIFIED", version, item))
+
     def put(self, name: str, status: str | None = None, **modules: str) -> None:
         """Make `name` hold these modules, as a watch event would."""
         self.versions += 1
-        metadata: dict[str, Any] = {
-            "name": name,
-            "creationTimestamp": f"2026-11-21T00:00:{self.versions:02}Z",
-        }
+        born = self.born.setdefault(name, f"2026-11-21T00:00:{self.versions:02}Z")
+        metadata: dict[str, Any] = {"name": name, "creationTimestamp": born}
+        metadata["annotations"] = {**self.terms.get(name, {})}
         if status is not None:
-            metadata["annotations"] = {STATUS: status}
+            metadata["annotations"][STATUS] = status
+        if name in self.stages:
+            metadata["labels"] = {"kube-sync.io/stage": self.stages[name]}
         body = json.dumps({"metadata": metadata, "data": modules}).encode()
         version = ResourceVersion(str(self.versions))
         item = Item(ObjectKey(NAMESPACE, name), "uid", version, body)
         self.maps.apply(Event("MODIFIED", version, item))
 
     def delete(self, name: str) -> None:
+        del self.born[name]
         item = Item(ObjectKey(NAMESPACE, name), "uid", ResourceVersion("9"), b"{}")
         self.maps.apply(Event("DELETED", ResourceVersion("9"), item))
 
@@ -166,6 +210,11 @@ class Bench:
             self._stands,
             lambda: self.places,
             self.data,
+            self.staged.append,
+            [self.objects],
+            self.counting.append,
+            lambda: self.canaries.append("changing"),
+            self.canaries.append,
         )
         async with running(self.loader.run(epoch)):
             yield
@@ -188,7 +237,13 @@ class Bench:
 
     @property
     def status(self) -> dict[str, str | None]:
-        return {policy.key.name: policy.status for policy in self.maps}
+        return {policy.key.name: policy.status for policy in (*self.maps, *self.maps.staged)}
+
+    @property
+    def lanes(self) -> dict[str, str]:
+        """What OPA holds of lanes."""
+        prefix = "kube_sync_stage/"
+        return {i: s for i, s in self.opa.policies.items() if i.startswith(prefix)}
 
     async def ask_for_a_while(self) -> None:
         """Make round trips to OPA: what the loader were to send would come before the last."""
@@ -675,3 +730,294 @@ async def test_what_policies_read_is_found_out_while_opa_fetches_them(
         await until(lambda: bench.compiler.analysed)
         assert bench.steps == ["changing"]
         assert [*bench.compiler.analysed[-1].values()] == ["package a"]
+
+
+async def test_staged_policy_is_a_lane_beside_what_is_in_force(bench: Bench, opa: FakeOpa) -> None:
+    bench.put("p", **{"a.rego": "package a\nx := data.a.y\n"})
+    async with bench.applied_once():
+        before, steps, seen = bench.digests[:], bench.steps[:], len(opa.http.requests)
+        bench.stages["p-candidate"] = "shadow"
+        bench.put("p-candidate", **{"a.rego": "package a\nx := data.a.z\n"})
+        await bench.until_idle()
+        assert bench.modules == {"p/a.rego": "package a\nx := data.a.y\n"}
+        assert bench.lanes == {
+            "kube_sync_stage/shadow/policies__p-candidate__a.rego": (
+                "package kube_sync_stage.shadow.a\nx := data.kube_sync_stage.shadow.a.z\n"
+            ),
+            "kube_sync_stage/shadow/batch": "package batch.shadow",
+        }
+        ok = {"status": "ok", "stage": "shadow", "stands_for": f"{NAMESPACE}/p"}
+        status = json.loads(bench.status["p-candidate"] or "")
+        assert status.pop("modules")
+        assert status == ok
+        assert bench.status["p"] == OK
+        assert [reads is not None for reads in bench.staged] == [True]
+        # What decides is what it was: nobody is told anything of it, and nothing of it is sent.
+        assert (bench.digests, bench.steps, bench.counts) == (before, steps, [1])
+        writes = filter(policy_writes, opa.http.requests[seen:])
+        assert all("kube_sync_stage" in found.path for found in writes)
+        seen = len(opa.http.requests)
+        bench._wake()
+        await bench.until_idle()
+        assert opa.http.requests[seen:] == []
+
+
+async def test_lane_goes_with_what_was_staged_and_is_made_anew_with_what_is_in_force(
+    bench: Bench,
+) -> None:
+    bench.stages["q"] = "shadow"
+    bench.put("p", **{"a.rego": "package a"})
+    bench.put("q", **{"a.rego": "package b"})
+    async with bench.applied_once():
+        assert bench.lanes["kube_sync_stage/shadow/policies__p__a.rego"].endswith("shadow.a")
+        bench.put("p", OK, **{"a.rego": "package c"})
+        await bench.until_idle()
+        assert bench.lanes["kube_sync_stage/shadow/policies__p__a.rego"].endswith("shadow.c")
+        bench.delete("q")
+        await bench.until_idle()
+        assert bench.lanes == {}
+        # Told that it goes before it does, each time: nobody asks what is being replaced.
+        assert [reads is not None for reads in bench.staged] == [True, False, True, False]
+        assert bench.modules == {"p/a.rego": "package c"}
+
+
+async def test_staged_policy_at_fault_touches_nothing_and_says_why(bench: Bench) -> None:
+    bench.stages["q"] = "shadow"
+    bench.put("p", **{"a.rego": "package a"})
+    bench.put("q", **{"a.rego": BROKEN})
+    async with bench.applied_once():
+        assert (bench.modules, bench.lanes) == ({"p/a.rego": "package a"}, {})
+        (cause,) = error_of(bench, "q")["errors"]
+        assert cause["location"] == {"file": f"{NAMESPACE}/q/a.rego", "row": 2, "col": 1}
+        assert bench.faults[-1] is None
+        assert bench.counts == [1]
+        assert "policies" not in bench.readiness.reasons
+
+
+async def test_policy_of_a_stage_that_nobody_knows_is_not_in_force_and_says_so(
+    bench: Bench,
+) -> None:
+    bench.stages["q"] = "shdow"
+    bench.put("q", **{"a.rego": "package b"})
+    async with bench.applied_once():
+        assert (bench.modules, bench.lanes, bench.counts) == ({}, {}, [0])
+        error = error_of(bench, "q")
+        assert error["code"] == "stage"
+        assert error["message"].startswith("nobody knows the stage 'shdow'")
+        assert f"{NAMESPACE}/q: not in force as it is" in str(bench.faults[-1])
+
+
+async def test_policy_that_is_taken_out_of_force_by_its_stage_is_unloaded(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        bench.stages["p"] = "candidate"
+        bench.put("p", OK, **{"a.rego": "package a"})
+        await bench.until_idle()
+        assert (bench.modules, bench.lanes) == ({}, {})
+        bench.stages["p"] = "active"
+        bench.put("p", OK, **{"a.rego": "package a"})
+        await bench.until_idle()
+        assert bench.modules == {"p/a.rego": "package a"}
+
+
+async def test_lane_that_opa_does_not_take_is_told_of_and_touches_nothing(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    opa.http.fault(puts("/v1/policies/kube_sync_stage"), answer(401, b"no"), times=99)
+    bench.stages["q"] = "shadow"
+    bench.put("p", **{"a.rego": "package a"})
+    bench.put("q", **{"a.rego": "package b"})
+    async with bench.applied_once():
+        assert bench.modules == {"p/a.rego": "package a"}
+        assert bench.status["p"] == OK
+        assert error_of(bench, "q")["code"] == "unauthorized"
+        assert bench.staged == []
+        assert bench.digests[1:] == []
+
+
+async def test_what_a_lane_would_change_is_said_on_what_is_staged(bench: Bench) -> None:
+    bench.stages["q"] = "shadow"
+    bench.put("q", **{"a.rego": "package b"})
+    async with bench.applied_once():
+        bench.idle.clear()
+        bench.loader.count(Counted(3, {"moves": 2}))
+        await bench.until_idle()
+        status = json.loads(bench.status["q"] or "")
+        assert (status["status"], status["objects"], status["moves"]) == ("ok", 3, 2)
+
+
+class Growing(Whole):
+    """Data that holds what is read of `input.a`, and of `input.b` only once it has grown."""
+
+    narrowed = True
+
+    def __init__(self) -> None:
+        self.grown = False
+        self.settled: list[Need | None] = []
+
+    def hold(self, needs: Iterable[Need | None]) -> bool:
+        return self.grown or not any(("b",) in read_of(need) for need in needs)
+
+    def settle(self, need: Need | None) -> None:
+        self.settled.append(need)
+
+
+def read_of(need: Need | None) -> tuple[Path, ...]:
+    return () if need is None else need.reads.input.paths
+
+
+async def test_lane_waits_for_the_data_that_it_reads_and_what_is_in_force_does_not(
+    bench: Bench,
+) -> None:
+    bench.data = data = Growing()
+    bench.compiler.trees = True
+    bench.put("p", **{"a.rego": reading("input.a", package="p")})
+    async with bench.applied_once():
+        bench.stages["p-candidate"] = "shadow"
+        bench.put("p-candidate", **{"a.rego": reading("input.b", package="p")})
+        await bench.until_idle()
+        assert (bench.lanes, bench.staged) == ({}, [])
+        assert bench.status["p-candidate"] is None
+        assert read_of(data.settled[-1]) == (("a",), ("b",))
+        bench.put("p", OK, **{"a.rego": reading("input.a", package="p") + "# new"})
+        await bench.until_idle()
+        assert bench.modules["p/a.rego"].endswith("# new")
+        data.grown = True
+        bench._wake()
+        await bench.until_idle()
+        assert len(bench.lanes) == 2
+        (reads,) = bench.staged
+        assert reads is not None
+        assert reads.input.paths == (("b",),)
+        # What decides reads what it read: the lane makes no decision depend on more.
+        assert {found.input.paths for found in bench.reads} == {(("a",),)}
+
+
+async def test_placementpolicy_is_loaded_beside_a_configmap_of_its_name(bench: Bench) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    bench.put_object("p", **{"a.rego": "package b"})
+    async with bench.applied_once():
+        assert bench.modules == {"p/a.rego": "package a", "p.PlacementPolicy/a.rego": "package b"}
+        assert bench.status == {"p": OK}
+        assert bench.told == {"p": Outcome(held=True)}
+
+
+async def test_placementpolicies_have_to_be_listed_too(bench: Bench, opa: FakeOpa) -> None:
+    bench.objects.listed = False
+    bench.put("p", **{"a.rego": "package a"})
+    async with bench.running():
+        await until(lambda: "not listed" in bench.readiness.reasons.get("policies", ""))
+        await bench.ask_for_a_while()
+        assert not any(map(policy_writes, opa.http.requests))
+
+
+@pytest.mark.parametrize("stage", ["candidate", "shadow", "canary", "later"])
+async def test_placementpolicy_that_is_not_active_is_not_loaded(bench: Bench, stage: str) -> None:
+    bench.put_object("p", stage=stage, **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert (bench.modules, bench.counts) == ({}, [0])
+        assert (bench.told["p"] is None) == (stage == "candidate")
+        assert ("nobody knows the stage" in (bench.faults[-1] or "")) == (stage == "later")
+
+
+async def test_staged_policies_of_either_kind_are_one_lane_and_counted_together(
+    bench: Bench,
+) -> None:
+    bench.put("p", **{"a.rego": "package a"})
+    bench.put_object("p", **{"b.rego": "package b"})
+    bench.stages["p-candidate"] = "shadow"
+    bench.put("p-candidate", **{"a.rego": "package a.a"})
+    bench.put_object("p-candidate", stage="shadow", **{"b.rego": "package b.b"})
+    async with bench.applied_once():
+        assert bench.lanes == {
+            "kube_sync_stage/shadow/policies__p-candidate__a.rego": (
+                "package kube_sync_stage.shadow.a.a"
+            ),
+            "kube_sync_stage/shadow/policies__p-candidate.PlacementPolicy__b.rego": (
+                "package kube_sync_stage.shadow.b.b"
+            ),
+            "kube_sync_stage/shadow/batch": "package batch.shadow",
+        }
+        assert bench.told["p"] == Outcome(held=True)
+        bench.idle.clear()
+        bench.loader.count(Counted(3, {"moves": 2}))
+        await bench.until_idle()
+        outcome = bench.told["p-candidate"]
+        assert isinstance(outcome, Tried)
+        said, annotation = (
+            json.loads(outcome.said),
+            json.loads(bench.status["p-candidate"] or ""),
+        )
+        assert said.pop("modules") != annotation.pop("modules")
+        name = "PlacementPolicy policies/p"
+        assert (said.pop("stands_for"), said.pop("together_with")) == (
+            name,
+            ["policies/p-candidate"],
+        )
+        assert annotation.pop("stands_for") == "policies/p"
+        assert annotation.pop("together_with") == [f"{name}-candidate"]
+        assert said == annotation
+        assert said == {"status": "ok", "stage": "shadow", "objects": 3, "moves": 2}
+
+
+async def test_staged_placementpolicy_of_another_shape_is_no_empty_one(bench: Bench) -> None:
+    """Nobody knows what it says; in the place of another one it would seem to remove that."""
+    bench.put_object("p", **{"a.rego": "package a"})
+    bench.put_spec("p-candidate", {"modules": "package b", "stage": "shadow"})
+    async with bench.applied_once():
+        assert bench.lanes == {}
+        outcome = bench.told["p-candidate"]
+        assert isinstance(outcome, Tried)
+        assert "unreadable" in outcome.said
+
+
+async def test_placementpolicy_that_does_not_compile_keeps_its_last_good_version(
+    bench: Bench,
+) -> None:
+    bench.put_object("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        bench.put_object("p", **{"a.rego": BROKEN})
+        await bench.until_idle()
+        assert bench.modules == {"p.PlacementPolicy/a.rego": "package a"}
+        outcome = bench.told["p"]
+        assert isinstance(outcome, Outcome)
+        assert outcome.held
+        assert outcome.causes[0]["location"]["file"] == "policies/p.PlacementPolicy/a.rego"
+        assert "policy PlacementPolicy policies/p: not in force" in (bench.faults[-1] or "")
+
+
+async def test_last_good_version_of_what_cannot_be_read_outlives_the_process(bench: Bench) -> None:
+    bench.kept.good = {
+        policy_key(ObjectKey(NAMESPACE, "p")): {"policies/p.PlacementPolicy/a.rego": "package a"}
+    }
+    bench.put_spec("p", {"modules": "package a"})
+    async with bench.applied_once():
+        assert bench.modules == {"p.PlacementPolicy/a.rego": "package a"}
+        outcome = bench.told["p"]
+        assert isinstance(outcome, Outcome)
+        assert outcome.held
+        assert [cause["code"] for cause in outcome.causes] == ["unreadable"]
+
+
+async def test_placementpolicy_that_is_gone_or_becomes_a_candidate_is_unloaded(
+    bench: Bench,
+) -> None:
+    bench.put_object("p", **{"a.rego": "package a"})
+    bench.put_object("q", **{"a.rego": "package b"})
+    async with bench.applied_once():
+        assert len(bench.modules) == 2
+        bench.put_object("q", stage="candidate", **{"a.rego": "package b"})
+        await bench.until_idle()
+        assert bench.modules == {"p.PlacementPolicy/a.rego": "package a"}
+        listed(bench.objects, Listing([], ResourceVersion("9")))
+        await bench.until_idle()
+        assert bench.modules == {}
+
+
+async def test_unchanged_placementpolicy_costs_opa_nothing(bench: Bench, opa: FakeOpa) -> None:
+    bench.put_object("p", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        seen = len(opa.http.requests)
+        bench.put_object("p", **{"a.rego": "package a"})
+        await bench.until_idle()
+        assert opa.http.requests[seen:] == []

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kube_sync.analysis.analyzer import analyze
+from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Retriable, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.sides import Side
 from kube_sync.replicator.extent import Form
 from kube_sync.replicator.selfcheck import SelfCheck
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -25,6 +29,7 @@ class World:
 
     def __init__(self, kube: KubeClient) -> None:
         self.asked: list[Any] = []
+        self.paths: list[str] = []
         self.distrusted: list[str] = []
         self.form: Form | None = KEPT
         self.say: Callable[[Any], Any] = lambda found: found["spec"].get("a")
@@ -41,7 +46,7 @@ class World:
         self.check.policies_changed("digest", pure=True)
 
     async def query(self, path: str, body: bytes) -> bytes | None:
-        assert path == "p"
+        self.paths.append(path)
         self.asked.append(json.loads(body)["input"])
         said = self.say(self.asked[-1])
         return None if said is None else json.dumps(said).encode()
@@ -124,6 +129,23 @@ async def test_what_cannot_be_compared_is_not_asked_for(world: World) -> None:
     world.check.policies_changed("digest", pure=False)
     assert not await world.checked()
     assert not world.asked
+
+
+async def test_object_is_asked_about_where_its_side_is_decided(world: World) -> None:
+    reads = analyze([], "p", {})
+    here, elsewhere = Side("p/q", "0", ("n1",)), Side("p/q", "0", ("n2",))
+    await world.checked()
+    assert set(world.paths) == {"p"}
+    for side, path in ((here, "kube_sync_stage/canary/p"), (elsewhere, "p")):
+        world.paths.clear()
+        world.check.canary_changed(Canary(side, "d", reads, {}))
+        world.say = lambda found: found["spec"].get("a")
+        assert not await world.checked()
+        assert set(world.paths) == {path}
+    world.paths.clear()
+    world.check.canary_changed(Canary(here, "d", replace(reads, impure={"time.now_ns": ()}), {}))
+    assert not await world.checked()
+    assert world.paths == []
 
 
 async def test_share_of_what_is_written_is_checked_and_failures_end_nothing(world: World) -> None:

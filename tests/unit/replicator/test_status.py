@@ -9,6 +9,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from kube_sync.kube.collection import Item
+from kube_sync.kube.placementpolicies import (
+    KIND,
+    PLACEMENT_POLICIES,
+    PlacementPolicy,
+    read_policy,
+)
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
@@ -47,6 +54,13 @@ class Bench:
         found: str | None = annotations.get(STATUS)
         return found
 
+    def object(self, name: str) -> PlacementPolicy:
+        self.api.put(PLACEMENT_POLICIES, key(name), spec={"modules": []})
+        found = self.api.get(PLACEMENT_POLICIES, key(name))
+        version = found["metadata"]["resourceVersion"]
+        body = json.dumps(found).encode()
+        return read_policy(Item(key(name), found["metadata"]["uid"], version, body))
+
     @property
     def patches(self) -> int:
         return sum(map(patches(CONFIGMAPS), self.api.http.requests))
@@ -56,6 +70,7 @@ class Bench:
 async def bench(tmp_path: Path) -> AsyncGenerator[Bench]:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         api.define(CONFIGMAPS, "ConfigMap")
+        api.define(PLACEMENT_POLICIES, KIND, builtin=False)
         waits = Waits()
         bench = Bench(api, StatusWriter(client, Leadership(), backoff=waits.backoff()), waits)
         async with running(bench.writer.run()):
@@ -82,6 +97,31 @@ async def test_without_the_lease_nothing_is_written_until_it_is_held(bench: Benc
     assert bench.patches == 2
 
 
+async def test_conditions_of_a_placementpolicy_are_written_beside_statuses(bench: Bench) -> None:
+    active = [{"type": "Active", "status": "True"}]
+    bench.leadership.held = False
+    bench.writer.want(bench.configmap("p"), OK)
+    bench.writer.want_status(bench.object("p"), {})
+    bench.writer.want_status(bench.object("p"), {"conditions": active})
+    bench.leadership.held = True
+    bench.writer.wake()
+    await until(lambda: "status" in bench.api.get(PLACEMENT_POLICIES, key("p")))
+    assert bench.status("p") == OK
+    found = bench.api.get(PLACEMENT_POLICIES, key("p"))
+    assert found["status"] == {"conditions": active}
+    assert [m["manager"] for m in found["metadata"]["managedFields"]] == ["kube-sync-replicator"]
+
+
+async def test_conditions_are_not_written_on_another_object_of_that_name(bench: Bench) -> None:
+    former = bench.object("p")
+    bench.api.delete(PLACEMENT_POLICIES, key("p"))
+    bench.object("p")
+    bench.writer.want_status(former, {"conditions": [{"type": "Active", "status": "True"}]})
+    bench.writer.want(bench.configmap("q"), OK)
+    await until(lambda: bench.status("q") == OK)
+    assert "status" not in bench.api.get(PLACEMENT_POLICIES, key("p"))
+
+
 @pytest.mark.parametrize("code", [404, 409])
 async def test_configmap_that_changed_or_went_is_left_to_its_next_version(
     bench: Bench, code: int
@@ -94,14 +134,25 @@ async def test_configmap_that_changed_or_went_is_left_to_its_next_version(
     assert bench.waits.seconds == []
 
 
+async def test_status_that_fails_again_and_again_keeps_no_other_from_being_written(
+    bench: Bench,
+) -> None:
+    bench.api.http.fault(patches(PLACEMENT_POLICIES), answer(500, b"no"), times=99)
+    bench.writer.want_status(bench.object("p"), {"conditions": []})
+    bench.writer.want(bench.configmap("q"), OK)
+    await until(lambda: bench.status("q") == OK)
+    assert sum(map(patches(PLACEMENT_POLICIES), bench.api.http.requests)) < 10
+    assert bench.waits.seconds
+
+
 async def test_refused_status_is_told_and_delays_no_other(bench: Bench) -> None:
     bench.api.http.fault(patches(CONFIGMAPS), answer(403, b"no"))
     with capture_logs() as logs:
         bench.writer.want(bench.configmap("p"), OK)
         bench.writer.want(bench.configmap("q"), OK)
         await until(lambda: bench.status("q") == OK)
-    assert [line["configmap"] for line in logs if line["event"] == "status_not_written"] == [
-        "default/p"
+    assert [line["subject"] for line in logs if line["event"] == "status_not_written"] == [
+        "ConfigMap default/p"
     ]
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
-from kube_sync.replicator.ledger import Ledger
+from kube_sync.replicator.holdings import Holdings
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.writer import Writer
 from tests.fakes.http import Delayed, Recorded, answer, hang, held, lose_answer
@@ -34,6 +34,27 @@ def listing(*names: str) -> Listing:
     return Listing([item(name) for name in names], ResourceVersion("1"))
 
 
+class Witnessed:
+    """What a Writer says of its batches, with how many requests OPA had heard until then."""
+
+    def __init__(self, opa: FakeOpa) -> None:
+        self._opa = opa
+        self.said: list[tuple[str, int]] = []
+
+    def batch(self, changes: Mapping[str, Collection[ObjectKey]], number: int) -> None:
+        said = [f"{name}/{key.name}" for name, keys in changes.items() for key in keys]
+        self._say(f"{','.join(said)} {number}")
+
+    @contextmanager
+    def apart(self, name: str) -> Generator[None]:
+        self._say(f"{name} begins")
+        yield
+        self._say(f"{name} ends")
+
+    def _say(self, what: str) -> None:
+        self.said.append((what, len(self._opa.http.requests)))
+
+
 class Bench:
     """A Writer with two Mirrors and an OPA."""
 
@@ -43,6 +64,7 @@ class Bench:
         self.readiness = Readiness()
         self.told: list[tuple[str, set[str]]] = []
         self.away: list[str | None] = []
+        self.witness = Witnessed(opa)
         self.things = Mirror("things", ("kubernetes",), self.wake)
         self.others = Mirror("others", ("kubernetes",), self.wake)
         self.writer = Writer(
@@ -51,10 +73,11 @@ class Bench:
             [self.things, self.others],
             self.readiness,
             self._written,
-            Ledger(client, "kubernetes", ["things", "others"]),
+            Holdings(client, "kubernetes", ["things", "others"]),
             backoff=self.waits.backoff(),
             heartbeat=beat,
             away=self.away.append,
+            witness=self.witness,
         )
         self.task: asyncio.Task[Any] | None = None
 
@@ -195,6 +218,28 @@ async def test_change_is_one_patch_that_begins_with_the_epoch(bench: Bench, opa:
         await bench.until_written()
         assert set(opa.data["kubernetes"]["things"]["default"]) == {"a", "b"}
         assert bench.told[-1] == ("things", {"b"})
+
+
+async def test_each_batch_is_told_with_its_number_before_it_is_sent(
+    bench: Bench, opa: FakeOpa
+) -> None:
+    async with bench.loaded("a"):
+        fence = opa.data["kube_sync"]["fence"]["me"]
+        bench.add("b")
+        await bench.until_written()
+        assert [found for found, _ in bench.witness.said[-1:]] == [f"things/b {int(*fence) + 1}"]
+        assert bench.witness.said[-1][1] == len(opa.http.requests) - 1
+        assert [*opa.data["kube_sync"]["fence"]["me"]] == [str(int(*fence) + 1)]
+
+
+async def test_a_collection_that_is_written_whole_is_told_around_it(bench: Bench) -> None:
+    async with bench.loaded("a"):
+        bench.witness.said.clear()
+        await bench.writer.drop(bench.others)
+        await bench.writer.withdraw("others")
+        (begun, before), (ended, after) = bench.witness.said
+    assert (begun, ended) == ("others begins", "others ends")
+    assert before < after
 
 
 async def test_what_arrives_during_a_request_goes_out_as_one_patch(

@@ -15,7 +15,7 @@ import msgspec
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
 
-LEDGER: DataPath = ("kube_sync", "collections")
+HOLDINGS: DataPath = ("kube_sync", "collections")
 
 
 class ListApi(Protocol):
@@ -30,7 +30,7 @@ class ListApi(Protocol):
         ...
 
 
-class Ledger:
+class Holdings:
     """The list of one root."""
 
     def __init__(self, opa: ListApi, root: str, names: Iterable[str]) -> None:
@@ -42,10 +42,10 @@ class Ledger:
 
     async def open(self) -> None:
         """Find out what is stale, and enter what is coming. Raises SyncError."""
-        listed = _names(await self._opa.get_data((*LEDGER, self._root)))
+        listed = _names(await self._opa.get_data((*HOLDINGS, self._root)))
         self.stale = tuple(sorted(listed - self._names))
         document = msgspec.json.encode(dict.fromkeys(sorted(listed | self._names), True))
-        await self._opa.put_data((*LEDGER, self._root), document)
+        await self._opa.put_data((*HOLDINGS, self._root), document)
 
     def path(self, name: str) -> DataPath:
         """Return where a collection's data lies."""
@@ -53,13 +53,13 @@ class Ledger:
 
     def enter(self, name: str) -> bytes:
         """Return the PATCH operation that adds a name; adding it again changes nothing."""
-        return _operation("add", (*LEDGER, self._root, name), value=True)
+        return _operation("add", (*HOLDINGS, self._root, name), value=True)
 
     def strike(self, name: str) -> list[bytes]:
         """Return the PATCH operations that remove a collection and its name."""
         return [
             _operation("remove", self.path(name)),
-            _operation("remove", (*LEDGER, self._root, name)),
+            _operation("remove", (*HOLDINGS, self._root, name)),
         ]
 
 

@@ -1,0 +1,1 @@
+"""Staged candidates: planned with beside everything else, and told what they would do."""

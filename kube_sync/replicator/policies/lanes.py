@@ -1,0 +1,99 @@
+"""Staged policies as lanes beside what is in force: which ones OPA is to hold now.
+
+Keeps true: what is in force neither waits for a lane nor is touched by one. A lane is for exactly
+the policies that it was made of; while others are in force, or staged, there is none until it was
+made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from kube_sync.errors import SyncError
+from kube_sync.kube.policynames import named
+from kube_sync.opa.client import OpaError
+from kube_sync.opa.lanes import Lane
+from kube_sync.opa.scratch import Cause
+from kube_sync.replicator.policies.account import account
+from kube_sync.replicator.policies.bundle import digest
+from kube_sync.replicator.policies.lanemaking import Beside, LaneMaker, Staged
+from kube_sync.replicator.policies.outcomes import Policy
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many objects a lane decides on, and how many would go each way, by effect."""
+
+    objects: int
+    differences: Mapping[str, int]
+    unknown: int = 0  # objects beside them of which nothing is known yet
+    of: object = None  # what was counted, as whoever had it counted calls it
+
+
+class Lanes:
+    """The lane of one stage that was made last."""
+
+    def __init__(self, maker: LaneMaker, lane: Lane = "shadow") -> None:
+        self._maker = maker
+        self._lane: Lane = lane
+        self._made: tuple[object, Staged] | None = None
+
+    def made(self, staged: Sequence[Policy], beside: Beside) -> Staged | None:
+        """Return the lanes of exactly these, None where they are not made yet."""
+        if not staged:
+            return Staged()
+        if self._made is None or self._made[0] != _question(staged, beside):
+            return None
+        return self._made[1]
+
+    async def make(self, staged: Sequence[Policy], beside: Beside) -> bool:
+        """Make the lanes of these unless they are made; returns whether there is news."""
+        if self.made(staged, beside) is not None:
+            return False
+        question = _question(staged, beside)
+        try:
+            made = await self._maker.make(staged, beside, self._lane)
+        except SyncError as error:
+            # It is tried again with the next change: what is in force does not wait for it.
+            log.warning("staged_policies_not_tried", error=str(error))
+            return False
+        for key, causes in made.failures.items():
+            why = str(OpaError(errors=[*causes]))
+            log.warning("staged_policy_rejected", policy=str(key), error=why)
+        self._made = question, made
+        return True
+
+
+def status_of(
+    policy: Policy,
+    causes: Sequence[Cause],
+    counted: Counted | None,
+    others: Sequence[Policy],
+) -> str:
+    """Return what is said of a staged policy: the text of a ConfigMap's status annotation.
+
+    What was `counted` is said of the lane as a whole, on each that is staged in it; the `others`
+    are named.
+    """
+    if causes:
+        return account(causes, (), in_force=False)
+    status: dict[str, object] = {"status": "ok", "stage": policy.stage}
+    status |= {
+        "stands_for": named(policy.stands_for or policy.key),
+        "modules": digest(policy.modules),
+    }
+    if together := sorted(named(other.key) for other in others):
+        status["together_with"] = together
+    if counted is not None:
+        status |= {"objects": counted.objects, **counted.differences}
+    return msgspec.json.encode(status).decode()
+
+
+def _question(staged: Sequence[Policy], beside: Beside) -> object:
+    return [(p.key, p.stage, p.stands_for, p.modules, p.born) for p in staged], beside

@@ -1,0 +1,65 @@
+"""Who asks for what decisions are made on, as this replicator is configured.
+
+It knows what OPA holds of each collection, and which of them are of Secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Protocol
+
+from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.evidence import Kept, Witness
+from kube_sync.objects import GroupVersionResource
+from kube_sync.settings import Resource, Settings
+
+_SECRETS: Final = ("", "secrets")  # group and plural
+
+
+class Held(Protocol):
+    """One collection that OPA holds."""
+
+    name: str
+
+    @property
+    def held(self) -> int:
+        """How many objects."""
+        ...
+
+
+def witnessing(settings: Callable[[], Settings], held: Sequence[Held]) -> Witness | None:
+    """Return the witness of one epoch, None where nothing of it is recorded.
+
+    `settings` are those in force at any moment.
+    """
+    begun = settings()
+    if begun.ledger.path is None or not begun.ledger.inputs:
+        return None
+
+    def resources() -> dict[str, Resource]:
+        return {found.name: found for found in settings().replicate.resources}
+
+    def targets() -> dict[str, GroupVersionResource]:
+        return {resource.name: resource.gvr for resource in settings().targets()}
+
+    def secrets() -> Collection[str]:
+        found = resources().items()
+        return {name for name, one in found if (one.group, one.resource) == _SECRETS}
+
+    def kept(name: str, reads: Reads) -> Kept:
+        found = resources().get(name)
+        if found is None:
+            return None  # the topology, whose records lie there as they are
+        if not settings().replicate.is_auto(found):
+            return found.paths
+        if reads.gave_up is not None or name not in reads.resources:
+            return None
+        # More may be there for the sake of others, by chance.
+        return reads.target_paths(name) if name in targets() else reads.resources[name].paths
+
+    def count(name: str) -> int:
+        return next((one.held for one in held if one.name == name), 0)
+
+    lacks = {"policies": "OPA has some from elsewhere"} if begun.policies.static else {}
+    replicate, path = begun.replicate, begun.placement.path
+    return Witness(replicate.root, path, targets, kept, count, secrets, lacks)

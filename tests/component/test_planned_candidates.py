@@ -1,0 +1,177 @@
+"""Candidates beside a replicator: `kube-sync plan`, run by it, over a fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.lease import LEASES
+from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
+from kube_sync.kube.policymaps import STATUS
+from kube_sync.objects import ObjectKey
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import OpaClient
+from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.planning import command
+from kube_sync.planning.arguments import Request
+from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.candidates import planner
+from kube_sync.replicator.candidates.running import Plans
+from kube_sync.replicator.policies.bundle import digest
+from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.runtime.errand import Limits, run_errand
+from kube_sync.settings import Kubernetes, Opa, Settings
+from tests.fakes.apiserver import FakeApiServer, fake_apiserver
+from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of
+from tests.unit.async_tools import until
+from tests.unit.planning.fleets import FLEET, NAMESPACE, POLICY, WORKLOADS, policy
+from tools.servers.binaries import ensure_binary
+
+BINARY = str(ensure_binary("opa"))
+KINDS = {"ReplicaSet": REPLICASETS, "ClusterProfile": CLUSTERS, "ConfigMap": CONFIGMAPS}
+NAME = "placement-candidate"
+MOVING = POLICY.replace("_fit}", '_fit; name != "c1"}')
+BROKEN = "package io.k8s.federation.admission\n\nx := y\n"
+LABELS = {"kube-sync.io/stage": "candidate"}
+
+
+@dataclass
+class World:
+    """A replicator between a fake API server and a real OPA."""
+
+    api: FakeApiServer
+    opa: OpaClient
+    settings: Settings
+
+    def stage(self, source: str, name: str = NAME) -> None:
+        key = ObjectKey(NAMESPACE, name)
+        self.api.put(CONFIGMAPS, key, metadata={"labels": LABELS}, data={"policy.rego": source})
+
+    def stage_object(self, source: str) -> None:
+        spec = {"stage": "candidate", "modules": [{"name": "policy.rego", "rego": source}]}
+        metadata = {"generation": 1}
+        self.api.put(PLACEMENT_POLICIES, ObjectKey(NAMESPACE, NAME), metadata=metadata, spec=spec)
+
+    def said(self, name: str = NAME) -> Any:
+        metadata = self.api.get(CONFIGMAPS, ObjectKey(NAMESPACE, name))["metadata"]
+        return json.loads((metadata.get("annotations") or {}).get(STATUS, "{}"))
+
+    def said_of_object(self) -> Any:
+        return self.api.get(PLACEMENT_POLICIES, ObjectKey(NAMESPACE, NAME)).get("status") or {}
+
+    async def plan(self) -> Any:
+        """Return what `kube-sync plan --staged -o json` says, and its exit status."""
+        answer = await command.run(Request(staged=True, form="json"), self.settings, print)
+        return json.loads(answer.text), answer.status
+
+    async def held(self) -> list[str]:
+        return sorted(found.id for found in await self.opa.policies())
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
+    monkeypatch.setattr(planner, "_SETTLE_SECONDS", 0.2)
+    scratch = ScratchOpa(BINARY)
+    async with (
+        fake_apiserver() as api,
+        kube_of(api, tmp_path) as kube,
+        scratch.serving({}, b"{}") as opa,
+    ):
+        for kind, gvr in {**KINDS, "Lease": LEASES, KIND: PLACEMENT_POLICIES}.items():
+            api.define(gvr, kind)
+        for found in (policy(), *FLEET, *WORKLOADS):
+            metadata = found["metadata"]
+            key = ObjectKey(metadata["namespace"], metadata["name"])
+            content = {name: part for name, part in found.items() if name in ("metadata", "data")}
+            api.put(KINDS[found["kind"]], key, **content)
+        file = str(tmp_path / "kubeconfig")
+        settings = Settings(kubernetes=Kubernetes(kubeconfig=file), opa=Opa(binary=BINARY))
+        hub, replicator = _replicator(tmp_path, settings, kube, opa)
+        task = asyncio.create_task(replicator.run())
+        await until(lambda: len(hub.records) == len(WORKLOADS) and not hub.held)
+        yield World(api, opa, settings)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _replicator(
+    folder: Path, settings: Settings, kube: KubeClient, opa: OpaClient
+) -> tuple[DecisionHub, Replicator]:
+    config = folder / "config.yaml"
+    kubernetes = {"kubeconfig": settings.kubernetes.kubeconfig}
+    config.write_text(json.dumps({"kubernetes": kubernetes, "opa": {"binary": BINARY}}))
+    limits = Limits(120.0, 1 << 30, 1 << 20)
+    errand = partial(run_errand, limits=limits, environment=dict(os.environ))
+    plans = Plans(errand, [sys.executable, "-m", "kube_sync"], str(config))
+    hub, scratch = DecisionHub("test"), ScratchOpa(BINARY)
+    ready, shelf = Readiness(), Shelf()
+    return hub, Replicator(settings, kube, opa, hub, ready, scratch, shelf, plan=plans.make)
+
+
+async def become(condition: Callable[[], object]) -> None:
+    """Wait for another process, which is last in line for a CPU: this one must not turn in it."""
+    async with asyncio.timeout(100):
+        while not condition():  # noqa: ASYNC110 - it knows of no test
+            await asyncio.sleep(0.05)
+
+
+async def test_candidate_says_what_a_plan_by_hand_says_and_nothing_else_changes(
+    world: World,
+) -> None:
+    before = await world.held()
+    world.stage(MOVING)
+    await become(lambda: "objects" in world.said())
+    plan, status = await world.plan()
+    said = world.said()
+    effects = {k: v for k, v in plan["summary"].items() if k not in ("workloads", "classes")}
+    assert effects["moves"] == 2
+    assert {name: said[name] for name in effects} == effects
+    assert (said["objects"], said["exit"]) == (plan["summary"]["workloads"], status)
+    assert said["modules"] == digest({f"{NAMESPACE}/{NAME}/policy.rego": MOVING})
+    assert said["stands_for"] == f"{NAMESPACE}/placement"
+    assert plan["candidates"] == [
+        {
+            "name": f"{NAMESPACE}/{NAME}",
+            "stands_for": f"{NAMESPACE}/placement",
+            "modules": said["modules"],
+        }
+    ]
+    assert await world.held() == before
+    assert world.said("placement") == {"status": "ok"}
+
+
+async def test_candidate_that_does_not_compile_says_file_and_row(
+    world: World,
+) -> None:
+    before = await world.held()
+    world.stage(BROKEN)
+    await become(lambda: world.said().get("status") == "error")
+    (cause,) = world.said()["error"]["errors"]
+    assert cause["location"] == {"file": f"{NAMESPACE}/{NAME}/policy.rego", "row": 3}
+    assert (cause["code"], cause["message"]) == ("rego_unsafe_var_error", "var y is unsafe")
+    assert await world.held() == before
+
+
+async def test_placementpolicy_says_the_same_in_its_status(world: World) -> None:
+    world.stage_object(MOVING)
+    await become(lambda: "staged" in world.said_of_object())
+    status = world.said_of_object()
+    planned = {one["type"]: one for one in status["conditions"]}["Planned"]
+    plan, exits = await world.plan()
+    # It stands for a PlacementPolicy, and there is none: it would decide beside the ConfigMap.
+    assert status["staged"]["standsFor"] == f"PlacementPolicy {NAMESPACE}/placement"
+    assert (planned["status"], status["staged"]["exit"]) == ("True", exits)
+    counts = {name: plan["summary"][name] for name in status["staged"].keys() & {*plan["summary"]}}
+    assert len(counts) == 8
+    assert status["staged"].items() >= counts.items()

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kube_sync.analysis.reads import Document, FieldRead, Reads
+from kube_sync.decisions.evidence import Basis, Witness
+from kube_sync.objects import ObjectKey
+from kube_sync.replicator.witnessing import witnessing
+from kube_sync.settings import Settings
+
+
+@dataclass
+class Held:
+    name: str
+    held: int = 1
+
+
+def _field(*path: str) -> FieldRead:
+    return FieldRead(path, whole=True, asked=())
+
+
+READS = Reads(
+    Document((_field("spec", "tier"),), used=True),
+    {
+        "clusters": Document((_field("metadata", "labels"),), used=True),
+        "replicasets": Document(),
+    },
+    (),
+    {},
+)
+READS_SECRETS = replace(READS, resources={**READS.resources, "hidden": Document(used=True)})
+KEY = ObjectKey("shop", "web")
+SECRETS = {"group": "", "version": "v1", "resource": "secrets", "as": "hidden"}
+
+
+def _settings(**more: Any) -> Settings:
+    whole: dict[str, Any] = {"ledger": {"path": "/l.db"}, **more}
+    return msgspec.convert(whole, Settings)
+
+
+def _basis(witness: Witness | None, reads: Reads = READS) -> Basis:
+    assert witness is not None
+    witness.policies_changed(reads)
+    asked = witness.ask("replicasets", [KEY])
+    assert asked is not None
+    data = dict.fromkeys(asked.names, msgspec.Raw(b"{}"))
+    return witness.heard(asked, ["1"], data, {0: msgspec.Raw(b"{}")})[0].basis
+
+
+@pytest.mark.parametrize("ledger", [{}, {"path": "/l.db", "inputs": False}])
+def test_where_nothing_is_recorded_nothing_is_asked_for(ledger: dict[str, Any]) -> None:
+    settings = _settings(ledger=ledger)
+    assert witnessing(lambda: settings, []) is None
+
+
+def test_whole_objects_are_said_to_be_whole() -> None:
+    settings = _settings()
+    found = _basis(witnessing(lambda: settings, [Held("clusters")]))
+    assert (found.kept, found.inputs) == ({"clusters": None}, {"replicasets.v1.apps": None})
+    assert found.reads == (("spec", "tier"),)
+
+
+def test_of_what_policies_choose_no_more_is_said_to_be_there_than_they_read() -> None:
+    settings = _settings(replicate={"fields": "auto"})
+    found = _basis(witnessing(lambda: settings, [Held("clusters")]))
+    assert found.kept == {"clusters": (("metadata", "labels"),)}
+    assert found.inputs == {"replicasets.v1.apps": (("spec", "tier"),)}
+    gave_up = replace(READS, gave_up="too deep", resources={})
+    assert _basis(witnessing(lambda: settings, []), gave_up).inputs == {"replicasets.v1.apps": None}
+
+
+def test_secrets_are_none_of_what_is_asked_for_whatever_they_are_called() -> None:
+    defaults = msgspec.to_builtins(Settings().replicate.resources)
+    settings = _settings(replicate={"resources": [*defaults, SECRETS]})
+    witness = witnessing(lambda: settings, [Held("clusters"), Held("hidden")])
+    assert _basis(witness, READS_SECRETS).lacks == {"hidden": "it holds Secrets"}
+    assert witness is not None
+    assert witness.ask("hidden", [KEY]) is None
+
+
+def test_policies_that_nobody_tells_of_are_named() -> None:
+    settings = _settings(policies={"static": True})
+    found = _basis(witnessing(lambda: settings, [Held("clusters", 1_001)]))
+    assert found.lacks["policies"] == "OPA has some from elsewhere"
+    assert found.lacks["clusters"].startswith("it has more than 1,000 objects")
