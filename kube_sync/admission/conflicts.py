@@ -1,7 +1,7 @@
-"""Which policies an evaluation error is about: modules, and the ConfigMaps that hold them. Pure.
+"""Which policies an evaluation error is about: modules, and the objects that hold them. Pure.
 
-OPA names a module by its id, `<namespace>/<name>/<key>`, behind the bundle's name where it fetched
-one and with `.rego` behind a key that has none. For two values of one rule OPA 1.22 names both
+OPA names a module by its id, `<namespace>/<policy>/<key>`, behind the bundle's name where it came
+in one and with `.rego` behind a key that has none. For two values of one rule OPA 1.22 names both
 places in its message; an OPA that names one is helped with the modules that the webhook knows: the
 other value comes from a module of the same package that defines a rule of that name.
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from kube_sync.kube.policynames import called
+from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.packages import plain_package
 
@@ -23,7 +25,7 @@ _HEAD = re.compile(r"(?:default\s+)?(?P<name>[A-Za-z_]\w*)")
 
 
 def told(error: OpaError, modules: Mapping[str, str]) -> str:
-    """Say in one line which policies failed and in which ConfigMaps; `modules` are those known."""
+    """Say in one line which policies failed and in which objects; `modules` are those known."""
     for cause in error.errors:
         if isinstance(cause, dict) and cause.get("code") == _CONFLICT:
             return _conflict(cause, modules)
@@ -43,7 +45,7 @@ def _conflict(cause: Mapping[str, object], modules: Mapping[str, str]) -> str:
 
 
 def _failure(error: OpaError, modules: Mapping[str, str]) -> str:
-    """Return OPA's account of the first cause, with the ConfigMap it lies in."""
+    """Return OPA's account of the first cause, with the policy it lies in."""
     cause = error.errors[0] if error.errors else None
     located = _located(cause) if isinstance(cause, dict) else []
     held = "".join(f" ({_named(_id_of(file, modules), row, modules)})" for file, row in located)
@@ -84,7 +86,7 @@ def _others(module: str, row: int, modules: Mapping[str, str]) -> Iterator[str]:
 
 def _named(module: str, row: int, modules: Mapping[str, str]) -> str:
     where = f" row {row}" if row else ""
-    if module not in modules:  # no ConfigMap's: OPA was started with it
+    if module not in modules:  # nobody's: OPA was started with it
         return f"{module}{where}"
     namespace, name, key = module.split("/", 2)
-    return f"{key}{where} of ConfigMap {namespace}/{name}"
+    return f"{key}{where} of {called(ObjectKey(namespace, name))}"

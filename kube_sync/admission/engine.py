@@ -2,14 +2,16 @@
 
 Keeps true: an attempt has a time limit, no aiohttp error leaves this module, and every answer that
 is no decision raises by what to do next (`failures`). The connections are kept and used again.
+Where there may be a canary its entry is asked first; where OPA has none, in the usual way.
 Does not know: whether to try again (`judge`), or whether the engine is known to be down
 (`breaker`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import aiohttp
 import msgspec
@@ -21,6 +23,7 @@ from kube_sync.admission.target import Target
 from kube_sync.errors import NO_JSON, Misconfigured, Retriable
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaError
+from kube_sync.opa.entry import entered
 from kube_sync.runtime.clienttls import Tls, client_tls
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tokenfile import TokenFile
@@ -32,6 +35,10 @@ _NEVER = (501, 505)  # (RFC 9110, section 15.6: what the server cannot do at all
 _TOLD = 200  # characters of an answer that is no JSON
 
 
+class _NoEntry(Exception):
+    """OPA has no canary's entry."""
+
+
 class EngineClient:
     """A connection pool to one engine."""
 
@@ -41,15 +48,16 @@ class EngineClient:
         headers: Callable[[], dict[str, str]],
         session: aiohttp.ClientSession,
         tls: Callable[[], Tls],
+        canary: Callable[[], bool] = lambda: False,
     ) -> None:
         self._target = target
         self._headers = headers
         self._session = session
         self._tls = tls
+        self._canary = canary
         self.where = f"policy engine {masked(target.url)}"
-        joint = "&" if "?" in target.url else "?"
-        # OPA then says in the same answer of which bundles it came; other engines take no notice.
-        self._url = target.url + (f"{joint}provenance=true" if target.dialect.provenance else "")
+        self._url = _with_provenance(target, target.url)
+        self._entry = target.entry and _with_provenance(target, target.entry)
         self._timeout = aiohttp.ClientTimeout(total=target.timeout_seconds)
 
     async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
@@ -57,7 +65,11 @@ class EngineClient:
 
         Raises Failed, or Passing where another attempt may be answered.
         """
-        return await self._counted(self._target.dialect.ask(review, resource))
+        body = self._target.dialect.ask(review, resource)
+        if self._entry is not None and self._canary():
+            with suppress(_NoEntry):
+                return await self._counted(self._entered(self._entry, body))
+        return await self._counted(self._attempt(self._url, body))
 
     async def probe(self) -> None:
         """Ask about nothing; a policy that decides nothing of it has answered too.
@@ -65,22 +77,37 @@ class EngineClient:
         Raises Failed and Passing, as `ask` does.
         """
         try:
-            await self._counted(self._target.dialect.empty)
+            await self._counted(self._attempt(self._url, self._target.dialect.empty))
         except Failed as error:
             if error.why not in ("undefined", "evaluation-error"):
                 raise
 
-    async def _counted(self, body: bytes) -> Answer:
+    async def _counted(self, attempt: Awaitable[Answer]) -> Answer:
         try:
-            answer = await self._attempt(body)
+            answer = await attempt
         except (Failed, Passing) as error:
             metrics.admission_engine_attempts.labels(error.why).inc()
             raise
         metrics.admission_engine_attempts.labels("answered").inc()
         return answer
 
-    async def _attempt(self, body: bytes) -> Answer:
-        status, answer, headers = await self._post(body)
+    async def _entered(self, url: str, body: bytes) -> Answer:
+        """Return what the object's side decides. Raises _NoEntry, and what `_attempt` does."""
+        try:
+            answer = await self._attempt(url, body)
+        except Failed as error:
+            if error.why == "undefined":
+                raise _NoEntry from error
+            raise
+        if (said := entered(answer.decision)) is None:
+            msg = f"{self.where}: the canary's entry holds no answer"
+            raise Failed(msg, "malformed")
+        if not bytes(said.decision):
+            raise self._undefined()
+        return replace(answer, decision=bytes(said.decision))
+
+    async def _attempt(self, url: str, body: bytes) -> Answer:
+        status, answer, headers = await self._post(url, body)
         if not 200 <= status < 300:  # noqa: PLR2004 - HTTP's own
             raise self._failure(status, answer, headers)
         try:
@@ -92,7 +119,7 @@ class EngineClient:
             raise self._undefined()
         return found
 
-    async def _post(self, body: bytes) -> tuple[int, bytes, Mapping[str, str]]:
+    async def _post(self, url: str, body: bytes) -> tuple[int, bytes, Mapping[str, str]]:
         try:
             headers = self._headers()
         except Misconfigured as error:  # the token file is gone: it may be back for the next review
@@ -101,7 +128,7 @@ class EngineClient:
         try:
             with retriable(self.where):
                 async with self._session.post(
-                    self._url,
+                    url,
                     data=body,
                     headers=headers,
                     timeout=self._timeout,
@@ -136,8 +163,13 @@ class EngineClient:
 
 
 @asynccontextmanager
-async def engine_client(target: Target) -> AsyncGenerator[EngineClient]:
-    """Yield a client of the configured engine. Raises Misconfigured."""
+async def engine_client(
+    target: Target, canary: Callable[[], bool] = lambda: False
+) -> AsyncGenerator[EngineClient]:
+    """Yield a client of the configured engine. Raises Misconfigured.
+
+    `canary` tells whether there may be one.
+    """
     tls = client_tls(target.url, target.ca_file, target.cert_file, target.key_file)
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
     session = aiohttp.ClientSession(
@@ -146,7 +178,7 @@ async def engine_client(target: Target) -> AsyncGenerator[EngineClient]:
         headers={"Content-Type": "application/json"},
     )
     async with session:
-        yield EngineClient(target, _authorization(target), session, tls)
+        yield EngineClient(target, _authorization(target), session, tls, canary)
 
 
 def _authorization(target: Target) -> Callable[[], dict[str, str]]:
@@ -156,6 +188,12 @@ def _authorization(target: Target) -> Callable[[], dict[str, str]]:
     token = TokenFile(target.token_file)
     token.current()  # wrong now: say so and exit
     return token.headers
+
+
+def _with_provenance(target: Target, url: str) -> str:
+    """Let OPA say in the same answer of which bundles it came; other engines take no notice."""
+    joint = "&" if "?" in url else "?"
+    return url + (f"{joint}provenance=true" if target.dialect.provenance else "")
 
 
 def _account(body: bytes) -> OpaError:

@@ -7,8 +7,10 @@ the watch has been lost for a while, the answer is yes: a door that nobody guard
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
+
+from kube_sync.kube.staging import CANARY
 
 _BOUND_SECONDS = 30.0
 
@@ -32,6 +34,24 @@ class Policies(Protocol):
     @property
     def listed(self) -> bool:
         """Whether it holds all that there are."""
+        ...
+
+
+class Staged(Protocol):
+    """A policy that is staged."""
+
+    @property
+    def stage(self) -> str:
+        """How far it has come."""
+        ...
+
+
+class Staging(Protocol):
+    """Policies, of which some are staged."""
+
+    @property
+    def staged(self) -> Iterator[Staged]:
+        """Those that are."""
         ...
 
 
@@ -61,7 +81,7 @@ class PolicyGate:
         self._lost_at.pop(maps, None)
 
     def modules(self) -> dict[str, str]:
-        """Return their modules: source by `<namespace>/<name>/<key>` of ConfigMaps."""
+        """Return their modules: source by `<namespace>/<policy>/<key>`."""
         return {i: source for maps in self._maps for m in maps for i, source in m.modules.items()}
 
     @property
@@ -75,3 +95,8 @@ class PolicyGate:
         return any(not found.listed for found in self._maps) or any(
             self._clock() - since > _BOUND_SECONDS for since in self._lost_at.values()
         )
+
+
+def canary_may_exist(policies: Iterable[Staging]) -> bool:
+    """Tell whether one may decide on some of the objects."""
+    return any(policy.stage == CANARY for found in policies for policy in found.staged)

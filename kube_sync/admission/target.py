@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from kube_sync.admission.dialects import DIALECTS, REQUEST, Dialect
+from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.settings import Settings, masked
 
 
@@ -25,6 +26,7 @@ class Target:
     cert_file: str | None = None
     key_file: str | None = None
     timeout_seconds: float = 2.0  # of one attempt
+    entry: str | None = None  # the URL that a canary is asked at; None: there can be none
 
     def __repr__(self) -> str:
         """Show where, and no secret."""
@@ -39,6 +41,7 @@ def target_of(settings: Settings) -> Target:
         dialect = _dialect_at(own.url)
     spoken = DIALECTS[dialect]
     path = engine.path or spoken.prefix + settings.placement.path
+    entry = opa.url.rstrip("/") + spoken.prefix + ENTRY_PATH if settings.asks_opa() else None
     return Target(
         own.url or (engine.url or opa.url).rstrip("/") + path,
         spoken,
@@ -48,6 +51,7 @@ def target_of(settings: Settings) -> Target:
         engine.cert_file,
         engine.key_file,
         engine.timeout_seconds,
+        entry,
     )
 
 

@@ -13,7 +13,7 @@ from kube_sync.admission.engine import engine_client
 from kube_sync.admission.events import CONTROLLER, Denials
 from kube_sync.admission.judge import Judge, waits
 from kube_sync.admission.kept import Kept, kept_for_placement
-from kube_sync.admission.policygate import PolicyGate
+from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.probe import probing
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.server import webhook_app
@@ -27,8 +27,14 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
+from kube_sync.kube.maybeserved import MaybeServed
+from kube_sync.kube.placementpolicies import (
+    PLACEMENT_POLICIES,
+    PlacementPolicies,
+    placement_policies,
+)
 from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
-from kube_sync.kube.reflector import Reflector
+from kube_sync.kube.reflector import ListerWatcher, Reflector
 from kube_sync.observability import metrics
 from kube_sync.opa.client import opa_client
 from kube_sync.runtime.httpserver import serving
@@ -47,10 +53,14 @@ async def admit(context: Context) -> list[Service]:
     if cert_file is None or key_file is None:
         msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
         raise Misconfigured(msg)
-    engine = await context.stack.enter_async_context(engine_client(target_of(settings)))
     news = News()
     maps = policy_maps(settings.policies, news.tell)
-    gate = PolicyGate(maps, static=settings.policies.static)
+    objects = placement_policies(settings.policies.namespaces, news.tell)
+    policies: list[PolicyMaps | PlacementPolicies] = [*maps, *objects]
+    gate = PolicyGate(policies, static=settings.policies.static)
+    engine = await context.stack.enter_async_context(
+        engine_client(target_of(settings), partial(canary_may_exist, policies))
+    )
     asking = settings.admission.engine
     judge = Judge(
         engine,
@@ -69,7 +79,7 @@ async def admit(context: Context) -> list[Service]:
     systems = await serve_systems(context, recorder, news.tell)
     ways = [way for system in systems for way in system.ways]
     app = webhook_app(judge, settings.admission, drain, denied, ways)
-    exists = partial(policy_exists, gate, maps, static=settings.policies.static)
+    exists = partial(policy_exists, gate, policies, static=settings.policies.static)
     kept: list[_Keeping] = [(kept_for_placement(settings), exists)]
     kept += [(found, system.exists) for system in systems for found in system.kept]
     services = _registrations(context, kept, news)
@@ -85,9 +95,11 @@ async def admit(context: Context) -> list[Service]:
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
         )
         name = f"{CONFIGMAPS} in {found.where} for admission"
-        readiness.waiting(name, "not listed yet")
-        report = _gate_report(gate, found, readiness.reporter(name))
-        services.append(Reflector(name, source, found, report).run)
+        services.append(_watch(context, gate, name, source, found))
+    for held in objects:
+        served = MaybeServed(context.kube, PLACEMENT_POLICIES, held.namespace)
+        name = f"{PLACEMENT_POLICIES} in {held.namespace} for admission"
+        services.append(_watch(context, gate, name, served, held))
     return services
 
 
@@ -142,11 +154,18 @@ def _registration(
     return [reflector.run, registration.run]
 
 
-def _gate_report(
-    gate: PolicyGate, maps: PolicyMaps, then: Callable[[str | None], None]
-) -> Callable[[str | None], None]:
+def _watch(
+    context: Context,
+    gate: PolicyGate,
+    name: str,
+    source: ListerWatcher,
+    policies: PolicyMaps | PlacementPolicies,
+) -> Service:
+    context.readiness.waiting(name, "not listed yet")
+    then = context.readiness.reporter(name)
+
     def report(reason: str | None) -> None:
-        gate.found(maps) if reason is None else gate.lost(maps)
+        gate.found(policies) if reason is None else gate.lost(policies)
         then(reason)
 
-    return report
+    return Reflector(name, source, policies, report).run

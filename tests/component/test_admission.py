@@ -20,8 +20,10 @@ from kube_sync.app import run_admit
 from kube_sync.certificates import write_certificates
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
+from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.webhooks import CONFIGURATIONS
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.runtime.tls import client_context
 from kube_sync.settings import Admission, Kubernetes, Observe, Opa, Policies, Settings
 from kube_sync.settings.model import Registration
@@ -97,6 +99,15 @@ class World:
             return allowed
 
     @property
+    def entered(self) -> bool:
+        """Whether OPA was asked for the decision of an object's side."""
+        return any(r.path.endswith(ENTRY_PATH) for r in self._opa.http.requests)
+
+    async def until_entered(self) -> None:
+        while not self.entered:
+            await self.create("web")
+
+    @property
     def failure_policy(self) -> Any:
         (webhook,) = self.api.get(CONFIGURATIONS, KEY)["webhooks"]
         return webhook.get("failurePolicy")
@@ -122,6 +133,22 @@ async def test_a_refusal_becomes_an_event(world: World) -> None:
     (event,) = world.api.objects(EVENTS).values()
     assert event["reason"] == "PlacementUndecidable"
     assert event["metadata"]["namespace"] == "default"
+
+
+async def test_canary_of_either_kind_is_asked_at_its_entry(world: World) -> None:
+    def stage(name: str, stage: str) -> None:
+        spec = {"modules": [{"name": "p.rego", "rego": "package p"}], "stage": stage}
+        world.api.put(PLACEMENT_POLICIES, key(name, POLICIES), spec=spec)
+
+    world.api.define(PLACEMENT_POLICIES, KIND, builtin=False)
+    world.policy()
+    stage("next", "shadow")
+    async with world.running():
+        await world.api.watched(PLACEMENT_POLICIES)
+        await world.create("web")
+        assert not world.entered
+        stage("next", "canary")
+        await world.until_entered()
 
 
 async def test_events_can_be_switched_off(world: World) -> None:

@@ -130,6 +130,13 @@ def test_any_other_failure_names_the_configmap_it_lies_in() -> None:
     )
 
 
+def test_a_failure_names_the_placementpolicy_it_lies_in() -> None:
+    module = "ns/two.PlacementPolicy/policy.rego"
+    cause = {"message": "m", "location": {"file": f"kube-sync/{module}", "row": 6}}
+    said = told(_failed(cause), {module: "package two"})
+    assert said.endswith("(policy.rego row 6 of PlacementPolicy ns/two)")
+
+
 @pytest.mark.parametrize("cause", ["text", {"location": None}, {"location": {"file": ""}}])
 def test_a_failure_at_no_place_is_told_as_opa_does(cause: object) -> None:
     assert told(_failed(cause), MODULES) == "the policy failed: while evaluating"

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import json
 
-from kube_sync.admission.policygate import PolicyGate
+import pytest
+
+from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.kube.collection import Event, Item, ResourceVersion
+from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import PolicyMaps, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.settings import Labelled, Policies
@@ -21,6 +24,17 @@ def _maps(*items: Item, known: bool = True) -> PolicyMaps:
     maps = PolicyMaps("policies", lambda: None)
     listed(maps, Listing(list(items), VERSION), known=known)
     return maps
+
+
+def _objects(*specs: object) -> PlacementPolicies:
+    policies = PlacementPolicies("policies", lambda: None)
+    listed(policies, Listing([_object(str(n), spec) for n, spec in enumerate(specs)], VERSION))
+    return policies
+
+
+def _object(name: str, spec: object) -> Item:
+    body = {"metadata": {"name": name}, "spec": spec}
+    return Item(ObjectKey("policies", name), "u", VERSION, json.dumps(body).encode())
 
 
 class Clock:
@@ -57,6 +71,32 @@ def test_the_first_policy_shuts_the_door_and_the_last_one_opens_it() -> None:
     assert gate.policy_may_exist
     maps.apply(Event("DELETED", VERSION, _configmap("p", "policy.rego")))
     assert not gate.policy_may_exist
+
+
+MODULES = {"modules": [{"name": "a.rego", "rego": "package x"}]}
+
+
+def test_a_placementpolicy_is_a_policy_as_a_configmap_is() -> None:
+    gate = PolicyGate([_maps(), objects := _objects()])
+    assert not gate.policy_may_exist
+    objects.apply(Event("ADDED", VERSION, _object("web", MODULES)))
+    assert gate.policy_may_exist
+    assert gate.modules() == {"policies/web.PlacementPolicy/a.rego": "package x"}
+    objects.apply(Event("DELETED", VERSION, _object("web", MODULES)))
+    assert not gate.policy_may_exist
+
+
+@pytest.mark.parametrize("stage", ["candidate", "shadow", "canary", "later"])
+def test_a_placementpolicy_that_is_not_active_does_not_count(stage: str) -> None:
+    assert not PolicyGate([_objects(MODULES | {"stage": stage})]).policy_may_exist
+
+
+def test_a_placementpolicy_that_cannot_be_read_may_decide() -> None:
+    assert PolicyGate([_objects({"modules": 7})]).policy_may_exist
+
+
+def test_placementpolicies_that_are_not_listed_may_exist() -> None:
+    assert PolicyGate([_maps(), PlacementPolicies("policies", lambda: None)]).policy_may_exist
 
 
 def test_one_of_several_namespaces_is_enough() -> None:
@@ -163,3 +203,26 @@ def test_whoever_has_not_listed_or_lost_sight_is_blind() -> None:
     gate.found(maps)
     assert not gate.is_blind
     assert PolicyGate([PolicyMaps("policies", lambda: None)]).is_blind
+
+
+def test_canary_may_be_a_placementpolicy() -> None:
+    objects = _objects(MODULES, MODULES | {"stage": "shadow"})
+    assert not canary_may_exist([_maps(), objects])
+    objects.apply(Event("MODIFIED", VERSION, _object("1", MODULES | {"stage": "canary"})))
+    assert canary_may_exist([_maps(), objects])
+
+
+def test_canary_may_exist_while_one_is_staged() -> None:
+    item = _configmap("p", "policy.rego")
+    body = json.loads(item.body)
+    body["metadata"]["labels"] = {"kube-sync.io/stage": "canary"}
+    staged = Item(item.key, "u", VERSION, json.dumps(body).encode())
+    maps = _maps(item)
+    assert not canary_may_exist([maps])
+    maps.apply(Event("MODIFIED", VERSION, staged))
+    assert canary_may_exist([maps])
+    assert not PolicyGate(
+        [maps]
+    ).policy_may_exist  # it decides on nothing where nothing is in force
+    maps.apply(Event("DELETED", VERSION, staged))
+    assert not canary_may_exist([maps])

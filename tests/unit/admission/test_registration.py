@@ -19,7 +19,7 @@ from kube_sync.certificates import make_authority
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.policymaps import PolicyMaps
+from kube_sync.kube.policymaps import PolicyMap, PolicyMaps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.webhooks import CONFIGURATIONS
 from kube_sync.objects import ObjectKey
@@ -434,5 +434,6 @@ def test_policies_are_known_to_exist_or_known_not_to_or_neither() -> None:
     assert policy_exists(PolicyGate([maps], static=True), [maps], static=True) is True
     maps.finish(known=True)
     assert policy_exists(gate, [maps], static=False) is False
-    maps._maps[ObjectKey("p", "a")] = object()  # type: ignore[assignment] # any policy
+    found = ObjectKey("p", "a")
+    maps._maps[found] = PolicyMap(found, "1", {"p/a/x.rego": "package x"}, None)
     assert policy_exists(gate, [maps], static=False) is True

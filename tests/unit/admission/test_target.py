@@ -19,8 +19,32 @@ def _target(folder: Path, text: str) -> Target:
 def test_without_a_word_opa_is_asked_for_the_placement(tmp_path: Path) -> None:
     target = _target(tmp_path, "opa: {url: 'https://opa:1/', token_file: /t, ca_file: /c}")
     assert target == Target(
-        "https://opa:1/v1/data/io/k8s/federation/admission", DIALECTS["v1"], "/c", "/t"
+        "https://opa:1/v1/data/io/k8s/federation/admission",
+        DIALECTS["v1"],
+        "/c",
+        "/t",
+        entry="https://opa:1/v1/data/kube_sync_stage/entry/answer",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("admission: {engine: {dialect: v0}}", "/v0/data/kube_sync_stage/entry/answer"),
+        ("admission: {engine: {url: 'http://127.0.0.1:8181'}}", "/v1/data/kube_sync_stage/entry"),
+        ("admission: {engine: {dialect: review}}", None),
+        ("admission: {engine: {dialect: annotations}}", None),
+        ("admission: {engine: {url: 'http://other:1'}}", None),
+        ("admission: {engine: {path: /decide}}", None),
+        ("EnforceSchedulingPolicy: {url: 'http://other:1/v1/data/x'}", None),
+    ],
+)
+def test_canary_is_asked_for_only_where_the_replicators_opa_decides(
+    tmp_path: Path, text: str, entry: str | None
+) -> None:
+    found = _target(tmp_path, text).entry
+    assert (found is None) == (entry is None)
+    assert (entry or "") in (found or "")
 
 
 @pytest.mark.parametrize(
