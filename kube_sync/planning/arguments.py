@@ -40,7 +40,7 @@ Prints the objects of all replicated resources and the policy ConfigMaps, one JS
 `kube-sync plan --from` reads them. Values of Secrets and bookkeeping are left out.
 """
 
-Form = Literal["table", "json", "markdown"]
+Form = Literal["table", "json", "markdown", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Request:
     files: tuple[str, ...] = ()  # candidates: ConfigMaps, Rego, folders of both
     instead: bool = False
     staged: bool = False
+    candidates: tuple[str, ...] = ()  # with staged: only these
     unloaded: tuple[str, ...] = ()  # policies that leave
     clusters: tuple[str, ...] = ()  # files
     fields: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ def declare_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        choices=["table", "json", "markdown"],
+        choices=["table", "json", "markdown", "summary"],
         default="table",
         help="default: %(default)s",
     )
@@ -95,6 +96,10 @@ def declare_policies(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="candidates are the ConfigMaps with the label kube-sync.io/stage=candidate",
     )
+    what = (
+        "with --staged: only this one, NAMESPACE/NAME (of a PlacementPolicy, and .PlacementPolicy)"
+    )
+    _several(parser, "--candidate", metavar="NAME", help=f"{what} (repeatable)")
     what = "a policy ConfigMap that leaves (repeatable)"
     _several(parser, "--remove-policy", metavar="NAME", help=what)
 
@@ -142,6 +147,7 @@ def edited(arguments: argparse.Namespace) -> Request:
         files=tuple(arguments.filename),
         instead=arguments.instead,
         staged=arguments.staged,
+        candidates=tuple(arguments.candidate),
         unloaded=tuple(arguments.remove_policy),
         clusters=tuple(arguments.clusters),
         fields=tuple(arguments.set_cluster),
@@ -160,6 +166,9 @@ def check(request: Request) -> None:
         raise Misconfigured(msg)
     if request.instead and request.unloaded:
         msg = "--remove-policy: goes without --instead, which leaves none but the candidates"
+        raise Misconfigured(msg)
+    if request.candidates and not request.staged:
+        msg = "--candidate: goes with --staged"
         raise Misconfigured(msg)
     if request.cluster_scoped and request.exported is None:
         msg = "--cluster-scoped: goes with --from; a cluster's API server knows"

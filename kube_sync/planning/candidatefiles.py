@@ -1,4 +1,4 @@
-"""Candidates as a person has them: files and folders of Rego, of ConfigMaps, of clusters.
+"""Candidates as a person has them: files and folders of Rego, of policies, of clusters.
 
 Keeps true: a file that was named holds what was asked for, or that is said; in a folder what is
 something else is passed over, but a folder of nothing is no candidate. Tests, in Rego or as
@@ -16,7 +16,8 @@ import msgspec
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.broken import Broken
-from kube_sync.planning.candidates import Candidates, unstaged
+from kube_sync.planning.candidates import Candidates, key_of, name_of, unstaged, version_of
+from kube_sync.planning.policyobjects import is_kind, is_object
 from kube_sync.planning.snapshot import policies_of
 from kube_sync.policykinds.documents import Document, read_files
 from kube_sync.settings import Policies
@@ -25,9 +26,9 @@ from kube_sync.survey.sources import read_sources
 
 SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # what tests of policies end with
 _MANIFESTS: Final = frozenset({".yaml", ".yml", ".json"})
-_NOTHING: Final = "no policy (*.rego, tests left out, or ConfigMaps in YAML or JSON) lies here"
+_NOTHING: Final = "no policy (*.rego, tests left out, or objects in YAML or JSON) lies here"
 
-_File = tuple[str, str, Item]  # what to call it, the file or folder that was named, the ConfigMap
+_File = tuple[str, str, Item]  # what to call it, the file or folder that was named, the policy
 
 
 async def read_candidates(
@@ -41,17 +42,20 @@ async def read_candidates(
                 rego[file] = (_below(file, path), read_sources([file])[file])
             else:
                 documents = read_files([file], "--filename")
-                maps += [(d.file, path, _item(d)) for d in documents if _is_configmap(d)]
-                if file == path and not any(map(_is_configmap, documents)):
-                    raise Broken([f"{file}: there is no ConfigMap in it"])
+                maps += [(d.file, path, _item(d)) for d in documents if _may_be_policy(d)]
+                if file == path and not any(map(_may_be_policy, documents)):
+                    raise Broken([f"{file}: there is no ConfigMap or PlacementPolicy in it"])
+    own = dict[str, ObjectKey]()
     for item in staged:
         if (found := unstaged(item)) is not None:
-            maps.append((f"ConfigMap {item.key}", f"ConfigMap {item.key}", found))
+            maps.append((name_of(item), name_of(item), found))
+            own[name_of(item)] = key_of(item)
     found_maps = await _maps(maps, policies)
     if not rego and not found_maps:
         where = ", ".join(paths) or "--staged"
         raise Broken([f"{where}: there is no candidate policy"])
-    return Candidates(found_maps, rego, instead)
+    versions = [version_of(own[name], key, m) for name, key, m in found_maps if name in own]
+    return Candidates(found_maps, rego, instead, staged=tuple(versions))
 
 
 def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Mapping[str, Any]]]:
@@ -66,18 +70,28 @@ def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Ma
     return found
 
 
+def only(items: Sequence[Item], names: Sequence[str]) -> Sequence[Item]:
+    """Return the staged policies of these names, all without any. Raises Broken."""
+    if not names:
+        return items
+    staged = {str(key_of(item)): item for item in items if unstaged(item) is not None}
+    if gone := [name for name in names if name not in staged]:
+        raise Broken(f"--candidate: there is no candidate {name}" for name in gone)
+    return [staged[name] for name in dict.fromkeys(names)]
+
+
 async def _maps(
     files: Iterable[_File], policies: Policies
 ) -> list[tuple[str, ObjectKey, Mapping[str, str]]]:
     found, wrong = [], []
     for name, named, item in files:
-        policy = (await policies_of([item], policies)).get(item.key)
-        if policy is not None:
-            found.append((name, item.key, policy.modules))
-        elif name == named:
+        for policy in (held := await policies_of([item], policies)).values():
+            found.append((name, policy.key, policy.modules))
+        if not held and name == named:
             places = ", ".join(policies.namespaces)
-            why = f"not in a policy namespace ({places}), or without a key that ends in .rego"
-            wrong.append(f"{name}: ConfigMap {item.key} would be no policy: {why}")
+            lacks = "not active" if is_object(item) else "without a key that ends in .rego"
+            why = f"not in a policy namespace ({places}), or {lacks}"
+            wrong.append(f"{name}: {name_of(item)} would be no policy: {why}")
     if wrong:
         raise Broken(wrong)
     return found
@@ -103,5 +117,6 @@ def _is_one(file: Path) -> bool:
     return rego or (file.suffix in _MANIFESTS and not file.name.endswith(SCENARIOS))
 
 
-def _is_configmap(document: Document) -> bool:
-    return (document.api_group, document.kind) == ("", "ConfigMap")
+def _may_be_policy(document: Document) -> bool:
+    kind = (document.api_group, document.kind)
+    return kind == ("", "ConfigMap") or is_kind(*kind)

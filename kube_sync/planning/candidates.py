@@ -16,24 +16,37 @@ import msgspec
 
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Item
+from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.policymaps import STAGED
+from kube_sync.kube.policynames import called, policy_key
+from kube_sync.kube.staging import STANDS_FOR, SUFFIX
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
 from kube_sync.planning.broken import Broken
+from kube_sync.planning.policyobjects import as_active, is_object
+from kube_sync.replicator.policies.bundle import digest
 
-STANDS_FOR: Final = "kube-sync.io/stands-for"
-_SUFFIX: Final = "-candidate"
 _NEW: Final = ObjectKey("", "candidates")  # what new modules lie in
 
 
 @dataclass(frozen=True, slots=True)
+class Staged:
+    """A staged policy that is planned with: what it goes by, and which version of it this is."""
+
+    key: ObjectKey
+    stands_for: ObjectKey
+    modules: str  # the digest of its modules, as the replicator names them
+
+
+@dataclass(frozen=True, slots=True)
 class Candidates:
-    """What is to be tried: ConfigMaps with the file that each is from, and files of Rego."""
+    """What is to be tried: policies with the file that each is from, and files of Rego."""
 
     maps: Sequence[tuple[str, ObjectKey, Modules]] = ()  # file, what it stands for, and modules
     files: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # path below, and source
     instead: bool = False  # of all others
     removed: Sequence[str] = ()  # ConfigMaps that leave, as they were named
+    staged: tuple[Staged, ...] = ()  # which of the maps are staged
 
     def __bool__(self) -> bool:
         return bool(self.maps or self.files or self.instead or self.removed)
@@ -46,12 +59,13 @@ class Wanted:
     policies: Mapping[ObjectKey, Modules]
     changed: frozenset[ObjectKey]
     names: Mapping[str, str]  # a module's file, by its id
+    staged: tuple[Staged, ...] = ()  # which of them are staged objects
 
 
 def unstaged(item: Item) -> Item | None:
-    """Return a staged ConfigMap as the policy that it stands for, None for one that is not staged.
+    """Return a staged policy as the one that it stands for, None for one that is not staged.
 
-    Raises Broken for what is no ConfigMap.
+    Raises Broken for what is no ConfigMap and no PlacementPolicy.
     """
     try:
         whole = msgspec.json.decode(item.body)
@@ -59,14 +73,34 @@ def unstaged(item: Item) -> Item | None:
         labels = dict(metadata.get("labels") or {})
         named = (metadata.get("annotations") or {}).get(STANDS_FOR)
     except (*NO_JSON, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Broken([f"ConfigMap {item.key} cannot be read: {error!r}"]) from error
+        raise Broken([f"{name_of(item)} cannot be read: {error!r}"]) from error
     label, _, value = STAGED.partition("=")
-    if labels.pop(label, None) != value:
+    said = labels.pop(label, None)
+    if is_object(item):
+        said = read_policy(item).stage  # field and label may say it, and the field is right
+        as_active(whole, value)
+    if said != value:
         return None
-    name = named or item.key.name.removesuffix(_SUFFIX)
+    name = named or item.key.name.removesuffix(SUFFIX)
     metadata |= {"labels": labels, "name": name}
     key = ObjectKey(item.key.namespace, name)
     return Item(key, item.uid, item.version, msgspec.json.encode(whole))
+
+
+def name_of(item: Item) -> str:
+    """Return kind and name of what may be policy."""
+    return called(key_of(item))
+
+
+def key_of(item: Item) -> ObjectKey:
+    """Return what a policy goes by among those of both kinds."""
+    return policy_key(item.key) if is_object(item) else item.key
+
+
+def version_of(key: ObjectKey, place: ObjectKey, modules: Modules) -> Staged:
+    """Return which version of a staged policy it is whose modules are called after its place."""
+    own = {f"{key}{policy_id.removeprefix(str(place))}": s for policy_id, s in modules.items()}
+    return Staged(key, place, digest(own))
 
 
 def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted:
@@ -80,7 +114,7 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted
             wrong.append(str(error))
     for file, key, modules in candidates.maps:
         if key in changed:
-            wrong.append(f"{file}: another candidate stands for ConfigMap {key} too")
+            wrong.append(f"{file}: another candidate stands for {called(key)} too")
         wanted[key] = dict(modules)
         names |= {policy_id: f"{file} ({policy_id})" for policy_id in modules}
         changed.add(key)
@@ -98,7 +132,7 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted
         changed.add(key)
     if wrong:
         raise Broken(wrong)
-    return Wanted(wanted, frozenset(changed), names)
+    return Wanted(wanted, frozenset(changed), names, candidates.staged)
 
 
 def _named(name: str, policies: Iterable[ObjectKey]) -> ObjectKey:

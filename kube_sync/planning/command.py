@@ -22,6 +22,7 @@ from kube_sync.planning import sources
 from kube_sync.planning.alike import Effects
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.broken import Broken
+from kube_sync.planning.canaries import counted, in_effect
 from kube_sync.planning.causes import causes
 from kube_sync.planning.deciding import Decided, World, deciding
 from kube_sync.planning.effects import Effect
@@ -50,6 +51,8 @@ async def run(request: Request, settings: Settings, say: Say) -> Answer:
     match request.form:
         case "json":
             text = as_json(plan)
+        case "summary":
+            text = as_json(plan, whole=False)
         case "markdown":
             text = as_markdown(plan, every=request.every)
         case "table":
@@ -115,7 +118,9 @@ async def _planned(
         )
     number = sum(map(len, has.values()))
     notes = [*found.notes, *notes, *_cautions(settings, is_now, then)]
-    return Plan(number, then.classes, effects, why, going, tuple(notes))
+    if (canary := await in_effect(snapshot.configmaps, settings.policies)) is not None:
+        notes.append(counted(canary, (key for objects in has.values() for key in objects)))
+    return Plan(number, then.classes, effects, why, going, tuple(notes), found.staged)
 
 
 def _fleet(settings: Settings, before: int, after: int) -> Fleet:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kube_sync.planning.candidates import Staged
 from kube_sync.planning.causes import Cause, Way, way
 from kube_sync.planning.effects import KINDS, Effect
 from kube_sync.planning.forecast import Forecast
@@ -26,6 +27,7 @@ class Plan:
     causes: Mapping[Way, Sequence[Cause]] = field(default_factory=dict)
     forecast: Forecast = field(default_factory=lambda: Forecast({}, {}))
     notes: tuple[str, ...] = ()
+    staged: tuple[Staged, ...] = ()  # the staged policies that were planned with
 
     @property
     def ordered(self) -> list[Effect]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.planning.broken import Broken
@@ -48,12 +49,12 @@ class Chooser:
         """Return what is in force as things are, and were when `good`. Raises SyncError."""
         choice = await self._choose(policies, good)
         notes = [
-            f"policy ConfigMap {key} is not in force as it is{_instead(key, choice)}: {line}"
+            f"policy {called(key)} is not in force as it is{_instead(key, choice)}: {line}"
             for key, causes in sorted(choice.failures.items())
             for line in lines(causes, {})[:1]
         ]
         gone = sorted(choice.modules.keys() - policies.keys())
-        notes += [f"policy ConfigMap {key} is gone and in force: others need it" for key in gone]
+        notes += [f"policy {called(key)} is gone and in force: others need it" for key in gone]
         return Policies(_together(choice), tuple(notes)), choice
 
     async def tried(self, wanted: Wanted, before: Choice) -> Policies:

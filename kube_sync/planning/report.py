@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.planning.candidates import Staged
 from kube_sync.planning.causes import Cause
 from kube_sync.planning.effects import KINDS, Effect
 from kube_sync.planning.outcome import Plan
@@ -34,22 +35,24 @@ _COUNTED: Final = {
 _MINUTE: Final = 60.0
 
 
-def as_json(plan: Plan) -> str:
-    """Return the whole plan for programs."""
+def as_json(plan: Plan, *, whole: bool = True) -> str:
+    """Return the plan for programs, without the single workloads unless it is whole."""
     forecast = plan.forecast
-    whole = {
+    workloads = {"workloads": [_document(plan, effect) for effect in plan.ordered]} if whole else {}
+    document = {
         "v": 1,
         "summary": {"workloads": plan.workloads, "classes": plan.classes, **plan.counts},
-        "workloads": [_document(plan, effect) for effect in plan.ordered],
+        **workloads,
         "brakes": {
             "moves": sum(e.change is not None and e.change.is_move for e in plan.effects),
             "holds": [_hold(held) for held in forecast.holds],
             "seconds": round(forecast.lasts, 1),
             "stuck": len(forecast.held),
         },
+        "candidates": [_candidate(staged) for staged in plan.staged],
         "notes": plan.notes,
     }
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
 def as_table(plan: Plan, width: int, *, every: bool = False) -> str:
@@ -173,6 +176,11 @@ def _cell(text: str) -> str:
 
 def _plain(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+
+
+def _candidate(staged: Staged) -> dict[str, str]:
+    place = str(staged.stands_for)
+    return {"name": str(staged.key), "stands_for": place, "modules": staged.modules}
 
 
 def _document(plan: Plan, effect: Effect) -> dict[str, Any]:

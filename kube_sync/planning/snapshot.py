@@ -1,4 +1,4 @@
-"""Everything that a plan starts from: objects and policy ConfigMaps as they were listed once.
+"""Everything that a plan starts from: objects and policies as they were listed once.
 
 Keeps true: it is one state of the world, the same however often it is asked; where it came from, a
 cluster or a file, makes no difference to what is made of it.
@@ -16,8 +16,10 @@ from kube_sync.analysis.analyzer import Collection
 from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, Keyed, read_configmap
+from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap, data_maps, policy_maps
 from kube_sync.objects import ObjectKey
+from kube_sync.planning.policyobjects import is_object, objects_among
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.projection import keeping, project
@@ -30,7 +32,10 @@ EPOCH = "plan"  # the state of the data that decisions are asked on
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Objects by their collection's name in OPA, where these lie in it, and all ConfigMaps."""
+    """Objects by their collection's name in OPA, where these lie in it, and what may be policy.
+
+    Among `configmaps` are the PlacementPolicies.
+    """
 
     places: Mapping[str, Collection]
     objects: Mapping[str, Objects]
@@ -44,9 +49,18 @@ class Snapshot:
 
 async def policies_of(
     configmaps: Iterable[Item], policies: Policies
-) -> Mapping[ObjectKey, PolicyMap]:
-    """Return which ConfigMaps are policy, as the replicator reads them. Raises Retriable."""
-    return await _held(configmaps, policy_maps(policies, lambda: None))
+) -> Mapping[ObjectKey, PolicyMap | PlacementPolicy]:
+    """Return which of these are policy, as the replicator reads them. Raises Retriable."""
+    items = list(configmaps)
+    found = await _held(items, policy_maps(policies, lambda: None))
+    return {**objects_among(items, policies), **found}
+
+
+async def staged_of(configmaps: Iterable[Item], policies: Policies) -> list[PolicyMap]:
+    """Return which ConfigMaps are staged beside what is in force, likewise. Raises Retriable."""
+    stores = policy_maps(policies, lambda: None)
+    await _fill(configmaps, stores)
+    return [policy for store in stores for policy in store.staged]
 
 
 async def data_of(configmaps: Iterable[Item], policies: Policies) -> Mapping[ObjectKey, ConfigMap]:
@@ -108,14 +122,17 @@ def document(
     return msgspec.json.encode({**_collection(beside or {}), **ours})
 
 
-async def _held(configmaps: Iterable[Item], stores: Iterable[ConfigMaps[M]]) -> dict[ObjectKey, M]:
-    items, found = list(configmaps), dict[ObjectKey, M]()
+async def _held(configmaps: Iterable[Item], stores: Sequence[ConfigMaps[M]]) -> dict[ObjectKey, M]:
+    await _fill(configmaps, stores)
+    return {one.key: one for store in stores for one in store}
+
+
+async def _fill(configmaps: Iterable[Item], stores: Iterable[ConfigMaps[M]]) -> None:
+    items = [item for item in configmaps if not is_object(item)]
     for store in stores:
         inside = (i for i in items if store.scope in (None, i.key.namespace))
         await store.page([i for i in inside if _selected(i, store.selector)])
         store.finish(known=True)
-        found |= {one.key: one for one in store}
-    return found
 
 
 def _collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:

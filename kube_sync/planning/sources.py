@@ -22,6 +22,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.planning import topology
 from kube_sync.planning.beside import record_of
 from kube_sync.planning.broken import Broken
+from kube_sync.planning.policyobjects import OBJECTS, is_object, listed_objects
 from kube_sync.planning.snapshot import Objects, Snapshot
 from kube_sync.replicator.projection import Fields, is_secret, tidy
 from kube_sync.settings import TOPOLOGY, Resource, Settings
@@ -69,7 +70,11 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
             objects[TOPOLOGY] = await topology.of_cluster(client)
         places[TOPOLOGY] = topology.place(replicate)
     notes = tuple(f"{name}: the API server does not know this kind" for name in sorted(unknown))
-    return Snapshot(places, objects, await _configmaps(client, settings), notes)
+    policies = [
+        *await _configmaps(client, settings),
+        *await listed_objects(client, settings.policies),
+    ]
+    return Snapshot(places, objects, policies, notes)
 
 
 async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str] = ()) -> Snapshot:
@@ -85,7 +90,8 @@ async def of_file(file: str, settings: Settings, cluster_scoped: Collection[str]
     if not any(objects[resource.name] for resource in settings.targets()):
         names = ", ".join(settings.placement.resources)
         raise Broken([f"--from: {exported.file}: there are no {names} in it"])
-    return Snapshot(places, objects, tuple(_read(exported, _MAPS)))
+    policies = (*_read(exported, _MAPS), *_read(exported, OBJECTS))
+    return Snapshot(places, objects, policies)
 
 
 def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
@@ -97,7 +103,8 @@ def lines(snapshot: Snapshot, settings: Settings) -> Iterator[str]:
             yield exported_line(item)
     yield from topology.lines(snapshot.objects.get(TOPOLOGY, {}))
     for item in snapshot.configmaps:
-        if (_MAPS.resource, item.key) not in seen:
+        kind = OBJECTS if is_object(item) else _MAPS
+        if (kind.resource, item.key) not in seen:
             yield exported_line(item)
 
 

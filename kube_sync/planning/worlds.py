@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.analysis.reads import Reads
@@ -15,8 +16,9 @@ from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.planning.arguments import Request
 from kube_sync.planning.beside import Beside, beside, last_good
 from kube_sync.planning.broken import Broken
-from kube_sync.planning.candidatefiles import clusters_of, read_candidates
-from kube_sync.planning.candidates import Candidates, Wanted, put
+from kube_sync.planning.canaries import InEffect
+from kube_sync.planning.candidatefiles import clusters_of, only, read_candidates
+from kube_sync.planning.candidates import Candidates, Staged, Wanted, put
 from kube_sync.planning.deciding import World, generated
 from kube_sync.planning.facts import Facts, applied
 from kube_sync.planning.policies import Chooser, Policies
@@ -29,6 +31,20 @@ from kube_sync.survey.progress import Progress
 
 CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
 
+_EDITED: Final = "this is told by what would be in force"
+_UNKNOWN: Final = "its set cannot be made now, so this is told by what is in force"
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The policies of both sides."""
+
+    before: Policies
+    after: Policies
+    wanted: Wanted | None = None
+    canary: InEffect | None = None
+    notes: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class Worlds:
@@ -40,6 +56,8 @@ class Worlds:
     names: Mapping[str, str]  # a candidate's file, by the id of its module
     snapshot: Snapshot  # with the candidate facts
     notes: tuple[str, ...] = ()
+    staged: tuple[Staged, ...] = ()
+    canary: InEffect | None = None  # whose set the second side has
 
     @property
     def clusters(self) -> Objects:
@@ -53,11 +71,16 @@ async def worlds(
     snapshot: Snapshot,
     scratch: ScratchOpa,
     progress: Progress,
+    on: InEffect | None = None,
 ) -> Worlds:
-    """Return what is to be compared. Raises Broken, SyncError."""
+    """Return what is to be compared. Raises Broken, SyncError.
+
+    With a canary that the question is `on` the side of, the second side has its set of policies,
+    unless others are asked for.
+    """
     facts = _facts(request, snapshot)
     data = await beside(snapshot.configmaps, settings)
-    before, wanted, after = await _policies(request, settings, snapshot, data, scratch, progress)
+    chosen = await _policies(request, settings, snapshot, data, scratch, progress, on)
     bodies = projected(settings, snapshot)
     moved = snapshot
     if facts:
@@ -65,8 +88,8 @@ async def worlds(
     # The other collections are the very same, so that their classes are too.
     then_bodies = {**bodies, **projected(settings, moved, only=CLUSTERS)} if facts else bodies
     always = {**generated(settings), **built_in(settings)}
-    now = World("now", {**before.modules, **always}, bodies, data.documents)
-    then = World("then", {**after.modules, **always}, then_bodies, data.documents)
+    now = World("now", {**chosen.before.modules, **always}, bodies, data.documents)
+    then = World("then", {**chosen.after.modules, **always}, then_bodies, data.documents)
 
     async def places() -> Mapping[str, Collection]:
         return snapshot.places
@@ -75,8 +98,10 @@ async def worlds(
     reading = Reading(scratch, settings.placement.path, places)
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
-    names = wanted.names if wanted else {}
-    return Worlds(now, then, reads, names, moved, (*snapshot.notes, *before.notes, *data.notes))
+    wanted = chosen.wanted
+    names, staged = (wanted.names, wanted.staged) if wanted else ({}, ())
+    notes = (*snapshot.notes, *chosen.before.notes, *data.notes, *chosen.notes)
+    return Worlds(now, then, reads, names, moved, notes, staged, chosen.canary)
 
 
 def _facts(request: Request, snapshot: Snapshot) -> Facts:
@@ -97,12 +122,13 @@ async def _policies(
     data: Beside,
     scratch: ScratchOpa,
     progress: Progress,
-) -> tuple[Policies, Wanted | None, Policies]:
+    on: InEffect | None,
+) -> _Chosen:
     known = await policies_of(snapshot.configmaps, settings.policies)
     modules: dict[ObjectKey, Modules] = {key: policy.modules for key, policy in known.items()}
     candidates = Candidates()
     if request.files or request.staged:
-        staged = snapshot.configmaps if request.staged else ()
+        staged = only(snapshot.configmaps, request.candidates) if request.staged else ()
         candidates = await read_candidates(
             request.files, staged, settings.policies, instead=request.instead
         )
@@ -121,7 +147,17 @@ async def _policies(
     chooser = Chooser(scratch, guard, {**generated(settings), **builtin}, born)
     with progress.during("compiling the policies"):
         before, choice = await chooser.as_is(modules, last_good(snapshot.configmaps, settings))
-        if not candidates:
-            return before, None, before
-        wanted = put(candidates, modules)
-        return before, wanted, await chooser.tried(wanted, choice)
+        if candidates:
+            wanted = put(candidates, modules)
+            after = await chooser.tried(wanted, choice)
+            notes = () if on is None else (f"{on}, decides on it now, and {_EDITED}",)
+            return _Chosen(before, after, wanted, notes=notes)
+        if on is None:
+            return _Chosen(before, before)
+        try:
+            # By the names that its author knows.
+            as_canary = replace(put(on.candidates, modules), names={})
+            after = await chooser.tried(as_canary, choice)
+        except Broken as error:  # the replicator may hold a set of it from before an edit
+            return _Chosen(before, before, notes=(f"{on}, decides on it, but {_UNKNOWN}: {error}",))
+        return _Chosen(before, after, canary=on)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Misconfigured, SyncError
+from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Form, Request
@@ -36,7 +37,9 @@ from tests.unit.planning.fleets import (
     POLICY,
     WORKLOADS,
     ZONE,
+    canary,
     policy,
+    policy_object,
     replicaset,
     write,
     zoned,
@@ -103,6 +106,16 @@ async def test_cluster_that_joins_is_in_a_file(fleet: str, tmp_path: Path) -> No
     assert (answer.status, ways(document)) == (2, {"ads": ("adds", ["c3", "c4"])})
 
 
+async def test_canary_is_noted_with_the_objects_of_its_side(tmp_path: Path) -> None:
+    canaried = canary(POLICY.replace("in _fit}", 'in _fit | {"c1"}}'), "0.5")
+    fleet = write(tmp_path / "fleet.jsonl", policy(), canaried, *FLEET, *WORKLOADS)
+    answer, document = await planned(asking(fleet, f"c2.labels.{ZONE}=eu"))
+    assert (answer.status, document["workloads"]) == (0, [])  # by what is in force
+    (note,) = document["notes"]
+    assert note.startswith(f"ConfigMap {NAMESPACE}/placement-candidate, a canary of 50 % of all")
+    assert "decides on 1 of these workloads" in note
+
+
 async def test_policy_takes_the_place_of_its_configmap(fleet: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.rego"
     file.write_text(
@@ -128,6 +141,30 @@ async def test_staged_configmap_is_no_policy_until_it_is_planned_with(tmp_path: 
     assert answer.status == 0
     answer, document = await planned(asking(fleet, staged=True))
     assert (answer.status, document["summary"]["moves"]) == (2, 2)
+
+
+async def test_only_the_candidates_that_are_named_are_planned_with(tmp_path: Path) -> None:
+    labels = {"kube-sync.io/stage": "candidate"}
+    moving = policy(POLICY.replace("_fit}", '_fit - {"c1"}}'), name="placement-candidate")
+    broken = policy_object(BROKEN, name="broken", stage="candidate")
+    moving["metadata"]["labels"] = labels
+    fleet = write(tmp_path / "fleet.jsonl", policy(), moving, broken, *FLEET, *WORKLOADS)
+    with pytest.raises(Broken, match="var y is unsafe"):
+        await planned(asking(fleet, staged=True))
+    name = f"{NAMESPACE}/placement-candidate"
+    answer, document = await planned(asking(fleet, staged=True, candidates=(name,)))
+    assert (answer.status, [one["name"] for one in document["candidates"]]) == (2, [name])
+    short = await command.run(
+        replace(asking(fleet, staged=True, candidates=(name,)), form="summary"), SETTINGS, print
+    )
+    del document["workloads"]
+    assert json.loads(short.text) == document
+    for gone in ("elsewhere/x", f"{NAMESPACE}/broken", f"{NAMESPACE}/placement"):
+        with pytest.raises(Broken, match="--candidate: there is no candidate"):
+            await planned(asking(fleet, staged=True, candidates=(gone,)))
+    broken_too = (name, f"{NAMESPACE}/broken.PlacementPolicy")
+    with pytest.raises(Broken, match="var y is unsafe"):
+        await planned(asking(fleet, staged=True, candidates=broken_too))
 
 
 @pytest.mark.parametrize(
@@ -306,6 +343,23 @@ async def test_cluster_is_planned_over_as_its_export_is_and_only_read(tmp_path: 
     assert of_cluster == of_file
     assert ways(of_file) == {"web": ("moves", ["c1"]), "shop": ("moves", ["c1"])}
     assert methods == {"GET"}
+
+
+async def test_placementpolicies_of_a_cluster_are_planned_with_and_exported(tmp_path: Path) -> None:
+    lines: list[str] = []
+    async with fake_apiserver() as api:
+        settings = await live(api, tmp_path)
+        api.define(PLACEMENT_POLICIES, KIND, builtin=False)
+        where = ObjectKey(NAMESPACE, "placement")
+        api.delete(CONFIGMAPS, where)
+        api.put(PLACEMENT_POLICIES, where, spec=policy_object()["spec"])
+        _, of_cluster = await planned(asking(None, removed=("c2",)), settings)
+        await command.export(settings, print, lines.append)
+    exported = tmp_path / "fleet.jsonl"
+    exported.write_text("\n".join(lines))
+    _, of_file = await planned(asking(str(exported), removed=("c2",)))
+    assert of_cluster == of_file
+    assert ways(of_file) == {"web": ("moves", ["c1"]), "shop": ("moves", ["c1"])}
 
 
 async def test_kind_that_the_api_server_does_not_know_is_no_plan_or_noted(tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ from typing import Any
 import msgspec
 
 from kube_sync.kube.collection import Item, ResourceVersion
+from kube_sync.kube.configmaps import STATUS
+from kube_sync.kube.staging import CANARY, LABEL, SHARE
 from kube_sync.objects import ObjectKey
+from kube_sync.replicator.policies.bundle import digest
 
 NAMESPACE = "kube-federation-scheduling-policy"
 PLACEMENT = "federation.kubernetes.io/replica-set-preferences"
@@ -78,6 +81,33 @@ def policy(
     metadata = {"name": name, "namespace": namespace, **more}
     data = {"policy.rego": source}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def canary(source: str, share: str, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a canary of POLICY's ConfigMap that decides on a share, or of which this is `said`."""
+    name = "placement-candidate"
+    status = {
+        "status": "ok",
+        "stage": "canary",
+        "stands_for": f"{NAMESPACE}/placement",
+        "modules": digest({f"{NAMESPACE}/{name}/policy.rego": source}),
+        "effect": {"share": share, "namespaces": []},
+        **(said or {}),
+    }
+    annotations = {SHARE: share, STATUS: msgspec.json.encode(status).decode()}
+    return policy(source, name, labels={LABEL: CANARY}, annotations=annotations)
+
+
+def policy_object(
+    source: str = POLICY, name: str = "placement", namespace: str = NAMESPACE, **spec: Any
+) -> dict[str, Any]:
+    """Return the same as a PlacementPolicy."""
+    return {
+        "apiVersion": "policy.kube-sync.io/v1alpha1",
+        "kind": "PlacementPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"modules": [{"name": "policy.rego", "rego": source}], **spec},
+    }
 
 
 def record(good: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from kube_sync.kube.placementpolicies import read_policy
+from kube_sync.kube.staging import STANDS_FOR
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.broken import Broken
-from kube_sync.planning.candidates import STANDS_FOR, Candidates, put, unstaged
-from tests.unit.planning.fleets import item, policy
+from kube_sync.planning.candidates import Candidates, put, unstaged
+from tests.unit.planning.fleets import item, policy, policy_object
 
 ONE, TWO = ObjectKey("p", "one"), ObjectKey("p", "two")
 POLICIES = {
@@ -85,6 +87,21 @@ def test_staged_configmap_stands_for_the_one_that_it_names_or_is_named_after() -
     keys = [found.key.name for p in (named, after) if (found := unstaged(item(p))) is not None]
     assert keys == ["placement", "placement"]
     assert unstaged(item(policy(labels={"kube-sync.io/stage": "live"}))) is None
+
+
+def test_staged_placementpolicy_stands_for_one_of_its_kind() -> None:
+    by_stage = policy_object(name="placement-candidate", stage="candidate")
+    by_label = policy_object()
+    by_label["metadata"]["labels"] = {"kube-sync.io/stage": "candidate"}
+    for staged in (by_stage, by_label):
+        found = unstaged(item(staged))
+        assert found is not None
+        assert found.key.name == "placement"
+        assert read_policy(found).counts
+    assert unstaged(item(policy_object())) is None
+    assert unstaged(item(policy_object(stage="canary"))) is None
+    # As for the replicator, the field goes before the label.
+    assert unstaged(item({**by_label, "spec": {**by_label["spec"], "stage": "shadow"}})) is None
 
 
 def test_staged_configmap_that_cannot_be_read_is_said_by_name() -> None:

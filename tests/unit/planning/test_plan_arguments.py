@@ -15,13 +15,14 @@ def parsed(*arguments: str) -> Request:
 
 
 def test_arguments_become_a_request() -> None:
-    candidates = ("-f", "p", "-f", "q", "--instead", "--staged")
+    candidates = ("-f", "p", "-f", "q", "--instead", "--staged", "--candidate", "a/b")
     facts = ("--clusters", "c", "--set-cluster", "c1.labels.a=b", "--remove-cluster", "c2")
     form = ("--from", "fleet", "--cluster-scoped", "clusters", "-o", "json", "--all")
     assert parsed(*candidates, *facts, *form) == Request(
         files=("p", "q"),
         instead=True,
         staged=True,
+        candidates=("a/b",),
         clusters=("c",),
         fields=("c1.labels.a=b",),
         removed=("c2",),
@@ -48,6 +49,7 @@ def test_field_that_begins_with_a_dash_is_taken_away() -> None:
         (("--instead", "--remove-cluster", "c"), "^--instead: "),
         (("--instead", "-f", "p", "--remove-policy", "q"), "^--remove-policy: goes without"),
         (("--cluster-scoped", "a", "--staged"), "^--cluster-scoped: "),
+        (("-f", "p", "--candidate", "a/b"), "^--candidate: goes with --staged"),
         (("--from", "-", "-f", "-"), "^--from -: "),
     ],
 )

@@ -6,15 +6,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.errors import Misconfigured, Retriable, Terminal
 from kube_sync.kube.collection import Item, ResourceVersion
+from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidatefiles import clusters_of, read_candidates
 from kube_sync.planning.snapshot import document, policies_of
 from kube_sync.planning.sources import exported_line, lines, of_file
 from kube_sync.settings import Labelled, Policies, Settings
-from tests.unit.planning.fleets import FLEET, NAMESPACE, WORKLOADS, cluster, item, policy, write
+from tests.unit.planning.fleets import (
+    FLEET,
+    NAMESPACE,
+    WORKLOADS,
+    cluster,
+    item,
+    policy,
+    policy_object,
+    write,
+)
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -25,7 +35,7 @@ def line(body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_export_that_is_read_is_exported_again_as_it_is(tmp_path: Path) -> None:
-    file = write(tmp_path / "fleet", *FLEET, *WORKLOADS, policy())
+    file = write(tmp_path / "fleet", *FLEET, *WORKLOADS, policy(), policy_object())
     snapshot = await of_file(file, Settings())
     again = tmp_path / "again"
     again.write_text("\n".join(lines(snapshot, Settings())))
@@ -66,6 +76,35 @@ async def test_only_configmaps_where_policies_are_count() -> None:
     assert [str(key) for key in await policies_of(maps, Policies())] == [f"{NAMESPACE}/placement"]
 
 
+async def test_active_placementpolicies_where_policies_are_count_beside_configmaps() -> None:
+    elsewhere = policy_object(namespace="elsewhere")
+    staged = policy_object(name="staged", stage="shadow")
+    found = await policies_of(
+        [item(one) for one in (policy(), policy_object(), elsewhere, staged)], Policies()
+    )
+    assert {str(key): list(one.modules) for key, one in found.items()} == {
+        f"{NAMESPACE}/placement": [f"{NAMESPACE}/placement/policy.rego"],
+        f"{NAMESPACE}/placement.PlacementPolicy": [
+            f"{NAMESPACE}/placement.PlacementPolicy/policy.rego"
+        ],
+    }
+
+
+async def test_placementpolicy_that_cannot_be_read_is_said_by_name() -> None:
+    with pytest.raises(Retriable, match=rf"PlacementPolicy {NAMESPACE}/placement cannot be read"):
+        await policies_of([item(policy_object(modules=7))], Policies())
+
+
+async def test_candidate_may_be_a_placementpolicy(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.json", policy_object("package a", stage="candidate"))
+    (found,) = (await read_candidates([file], (), Policies(), instead=False)).maps
+    module = f"{NAMESPACE}/placement.PlacementPolicy/policy.rego"
+    assert found[1:] == (policy_key(ObjectKey(NAMESPACE, "placement")), {module: "package a"})
+    shadow = write(tmp_path / "s.json", policy_object("package a", stage="shadow"))
+    with pytest.raises(Broken, match=r"PlacementPolicy .*/placement would be no policy.* not act"):
+        await read_candidates([shadow], (), Policies(), instead=False)
+
+
 async def test_label_makes_a_policy_where_labels_count() -> None:
     label = {"openpolicyagent.org/policy": "rego"}
     maps = [
@@ -100,7 +139,10 @@ async def test_folder_of_candidates_may_hold_rego_and_manifests_and_others(tmp_p
 async def test_candidate_file_that_holds_no_policy_is_said_by_name(tmp_path: Path) -> None:
     none = write(tmp_path / "none.json", WORKLOADS[0])
     elsewhere = write(tmp_path / "elsewhere.json", policy(namespace="elsewhere"))
-    for file, said in ((none, "there is no ConfigMap in it"), (elsewhere, "would be no policy")):
+    for file, said in (
+        (none, "there is no ConfigMap or PlacementPolicy in it"),
+        (elsewhere, "would be no policy"),
+    ):
         with pytest.raises(Broken, match=said):
             await read_candidates([file], (), Policies(), instead=False)
     with pytest.raises(Misconfigured, match="there is no such folder or file"):
