@@ -8,6 +8,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input
 from kube_sync.objects import ObjectKey
+from kube_sync.planning.canaries import InEffect
 from kube_sync.reasoning.search import Search
 
 
@@ -58,4 +59,5 @@ class Told:
     standings: tuple[Standing, ...] = ()
     compared: str = ""  # what the reasons that were derived are derived from, or why there are none
     search: Search | None = None
+    canary: InEffect | None = None  # that decides on it; None: what is in force does
     notes: tuple[str, ...] = field(default=())

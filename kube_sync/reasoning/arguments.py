@@ -13,6 +13,7 @@ from typing import Final, Literal
 from kube_sync.errors import Misconfigured
 from kube_sync.planning import arguments as planning
 from kube_sync.planning.arguments import Request
+from kube_sync.reasoning.recalled import declare_at
 
 WHY: Final = "tell why an object is placed where it is, and why not elsewhere"
 WHY_NOT: Final = "tell why an object is not on a cluster, and which change would put it there"
@@ -24,6 +25,7 @@ Tells what is decided of an object, by which rules (file and row), from which va
 object has it, and for each cluster that it is chosen or what speaks against it: what the policy
 says itself (`reasons[cluster]`) and, where it says nothing, the expressions of its rules that do
 not hold for this cluster and hold for those that are chosen (or the other way round).
+An object on the side of a canary that decides is told by the canary's policies, and so it says.
 Nothing is written, and the OPA that serves is not asked: an OPA of its own is.
 """
 
@@ -35,10 +37,12 @@ examples:
       the same as it would be with an edited policy
   kube-sync export > fleet.jsonl; kube-sync why replicaset/web -n shop --from fleet.jsonl -o json
       the same where no cluster is, for a program
+  kube-sync why replicaset/web -n shop --at 2026-11-17T10:00:00Z --ledger ledger.db
+      what was decided of it then, since when, by which rules, and what was written or held
 
 exit status: 0 if it is told; 3 if it cannot be told (standard error says why: no such object, a
-policy that does not compile, a server that does not answer; nothing is printed); 130 if
-interrupted.
+policy that does not compile, a server that does not answer, a time before the ledger begins;
+nothing is printed); 130 if interrupted.
 """
 
 _WHY_NOT = """\
@@ -95,6 +99,7 @@ def declare_why(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `why`."""
     _explain(parser, _WHY, _WHY_EXAMPLES)
     _declare(parser)
+    declare_at(parser)
 
 
 def declare_why_not(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +123,7 @@ def declare_what_if(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("set_cluster", nargs="+", metavar="NAME.PATH=VALUE", help=what)
     planning.declare_source(parser)
     planning.declare_output(parser)
-    parser.set_defaults(filename=[], instead=False, staged=False, remove_policy=[])
+    parser.set_defaults(filename=[], instead=False, staged=False, candidate=[], remove_policy=[])
     parser.set_defaults(clusters=[], remove_cluster=[])
 
 

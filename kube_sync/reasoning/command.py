@@ -15,6 +15,7 @@ from kube_sync.kube.collection import Item
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
 from kube_sync.planning.broken import Broken
+from kube_sync.planning.canaries import in_effect
 from kube_sync.planning.snapshot import Snapshot
 from kube_sync.planning.together import both
 from kube_sync.planning.worlds import CLUSTERS, worlds
@@ -50,8 +51,10 @@ async def answered(
     """Return the answer over a snapshot. Raises SyncError."""
     scratch = ScratchOpa(settings.opa.binary)
     # What was misspelt is said at once, before anything is compiled.
-    subject(question.subject, question.namespace, settings.targets(), snapshot.objects)
-    sides = await worlds(question.world, settings, snapshot, scratch, progress)
+    meant = subject(question.subject, question.namespace, settings.targets(), snapshot.objects)
+    on = await in_effect(snapshot.configmaps, settings.policies)
+    on = on if on is not None and on.side.has(meant.key) else None
+    sides = await worlds(question.world, settings, snapshot, scratch, progress, on)
     asked = subject(
         question.subject, question.namespace, settings.targets(), sides.snapshot.objects
     )

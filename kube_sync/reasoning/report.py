@@ -6,11 +6,14 @@ Nothing in a text can move a terminal's cursor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Final
 
 import msgspec
 
+from kube_sync.decisions.explaining import Rule
+from kube_sync.decisions.inputs import Input
+from kube_sync.planning.canaries import InEffect
 from kube_sync.reasoning.answer import Against, Standing, Told
 from kube_sync.reasoning.change import as_option
 from kube_sync.reasoning.search import Search, Turn
@@ -23,12 +26,18 @@ NOTHING: Final = "no rule was found that speaks of this cluster on its own"
 def as_text(told: Told, width: int) -> str:
     """Return it for people whose terminal has so many columns."""
     asked = [_short(_standings(told), width), _search(told)]
-    why = [_short(_rules(told), width), _short(_inputs(told), width)]
+    why = [
+        _short(rules_of(told.rules, told.rules_failure), width),
+        _short(inputs_of(told.inputs, told.inputs_failure), width),
+    ]
     # Whoever asks about one cluster wants to read of it first.
     blocks = [_short(_decision(told), width), *([*asked, *why] if told.search else [*why, *asked])]
-    blocks.append(f"note: {note}" for note in told.notes)
-    texts = ("\n".join(map(_plain, block)) for block in blocks)
-    return "\n\n".join(text for text in texts if text)
+    return _joined(blocks, told.notes)
+
+
+def laid_out(blocks: Iterable[Iterable[str]], notes: Iterable[str], width: int) -> str:
+    """Return blocks of lines, each cut to so many columns, and notes in whole."""
+    return _joined((_short(block, width) for block in blocks), notes)
 
 
 def as_json(told: Told) -> str:
@@ -43,6 +52,7 @@ def as_json(told: Told) -> str:
         "decision": told.outcome.decision,
         "failure": told.outcome.failure,
         "decided": told.decided,
+        "canary": None if told.canary is None else _canary(told.canary),
         "has": told.has,
         "pending": told.pending,
         "rules": told.rules,
@@ -69,29 +79,42 @@ def _decision(told: Told) -> Iterator[str]:
     else:
         yield f"  decided  {_names(told.decided)}"
         yield from (f"           label {k}: {v}" for k, v in decision.labels.items())
+    if told.canary is not None:
+        yield f"  by       {told.canary}"
     yield f"  has      {_names(told.has)}"
     yield f"  so       {told.pending or 'it is as decided'}"
 
 
-def _rules(told: Told) -> Iterator[str]:
-    if told.rules_failure is not None:
-        yield f"rules: {told.rules_failure}"
+def _canary(canary: InEffect) -> dict[str, Any]:
+    return {
+        "configmap": str(canary.policy.key),
+        "stands_for": str(canary.place),
+        "share": canary.side.share,
+        "namespaces": canary.side.namespaces,
+    }
+
+
+def rules_of(rules: Iterable[Rule], failure: str | None) -> Iterator[str]:
+    """Yield the rules that made a decision, or why they are not known."""
+    if failure is not None:
+        yield f"rules: {failure}"
         return
-    applied = [rule for rule in told.rules if rule.applied]
+    applied = [rule for rule in rules if rule.applied]
     if applied:
         yield "rules that made it"
         yield from (f"  {r.file}:{r.row}{_GAP}{r.text or r.name}" for r in applied[:_RULES])
-        yield from _more(applied, _RULES, "rules")
+        yield from more(applied, _RULES, "rules")
 
 
-def _inputs(told: Told) -> Iterator[str]:
-    if told.inputs_failure is not None:
-        yield f"inputs: {told.inputs_failure}"
-    elif told.inputs:
+def inputs_of(inputs: Sequence[Input], failure: str | None) -> Iterator[str]:
+    """Yield the fields of the object that were read, or why they are not known."""
+    if failure is not None:
+        yield f"inputs: {failure}"
+    elif inputs:
         yield "inputs that it read"
-        for read in told.inputs[:_INPUTS]:
+        for read in inputs[:_INPUTS]:
             yield f"  {read.path}{_GAP}{'(absent)' if read.value is None else read.value}"
-        yield from _more(told.inputs, _INPUTS, "inputs")
+        yield from more(inputs, _INPUTS, "inputs")
 
 
 def _standings(told: Told) -> Iterator[str]:
@@ -106,10 +129,10 @@ def _standings(told: Told) -> Iterator[str]:
         yield f"  {str(standing.cluster).ljust(wide)}{_GAP}{said}"
         for against in standing.against[:_AGAINST]:
             yield from (f"    {line}" for line in _against(against))
-        yield from (f"    {line}" for line in _more(standing.against, _AGAINST, "reasons"))
+        yield from (f"    {line}" for line in more(standing.against, _AGAINST, "reasons"))
         if not (standing.chosen or standing.said or standing.against):
             yield f"    {NOTHING}"
-    yield from _more(told.standings, _CLUSTERS, "clusters")
+    yield from more(told.standings, _CLUSTERS, "clusters")
     if told.compared:
         yield f"  ({told.compared})"
 
@@ -191,7 +214,8 @@ def _standing(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _more(what: Sequence[object], shown: int, name: str) -> Iterable[str]:
+def more(what: Sized, shown: int, name: str) -> Iterable[str]:
+    """Return how many there are beyond those that are shown, nothing where all are."""
     left = len(what) - shown
     return [f"  … and {left} more {name} (-o json)"] if left > 0 else []
 
@@ -210,6 +234,12 @@ def _one_line(text: str) -> str:
 
 def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _joined(blocks: Iterable[Iterable[str]], notes: Iterable[str]) -> str:
+    whole = [*blocks, (f"note: {note}" for note in notes)]
+    texts = ("\n".join(map(_plain, block)) for block in whole)
+    return "\n\n".join(text for text in texts if text)
 
 
 def _short(lines: Iterable[str], width: int) -> Iterator[str]:

@@ -46,6 +46,7 @@ async def told(case: Case) -> Told:
         read,
         failure,
         standings(case, reader),
+        canary=case.worlds.canary,
         notes=_notes(case, reader),
     )
 

@@ -26,6 +26,7 @@ from tests.unit.planning.fleets import (
     POLICY,
     WORKLOADS,
     ZONE,
+    canary,
     cluster,
     policy,
     replicaset,
@@ -67,7 +68,8 @@ async def asked(
     settings: Settings = SETTINGS,
     **more: Any,
 ) -> Any:
-    request = Request(exported=fleet, files=more.pop("files", ()))
+    edits = {name: more.pop(name, ()) for name in ("files", "fields")}
+    request = Request(exported=fleet, **edits)
     question = Question(f"replicaset/{subject}", "shop", about, form="json", world=request, **more)
     answer = await command.run(question, settings, print)
     assert answer.status == 0
@@ -101,6 +103,47 @@ async def test_decision_is_told_with_its_rules_its_inputs_and_every_cluster(flee
     (reason,) = found["clusters"][2]["against"]
     assert (reason["file"], reason["row"], reason["holds"]) == (FILE, 13, False)
     assert {seen["value"] for seen in reason["saw"]} >= {'"us"', '"eu"'}
+
+
+async def test_canary_explains_the_objects_of_its_side_and_no_others(tmp_path: Path) -> None:
+    source = "# of us, too\n" + POLICY.replace("in _fit}", 'in _fit | {"c1"}}')
+    exported = write(tmp_path / "fleet", policy(), canary(source, "0.5"), *FLEET, *WORKLOADS)
+    own = f"{NAMESPACE}/placement-candidate/policy.rego"
+    found = await asked(exported, "ads")
+    assert (found["decided"], found["has"], found["notes"]) == (["c1", "c3"], ["c3"], [])
+    assert found["canary"] == {
+        "configmap": f"{NAMESPACE}/placement-candidate",
+        "stands_for": f"{NAMESPACE}/placement",
+        "share": "0.5",
+        "namespaces": [],
+    }
+    assert {(r["file"], r["row"]) for r in found["rules"] if r["applied"]} >= {(own, 4), (own, 12)}
+    against = await asked(exported, "ads", "c2")
+    assert {one["file"] for one in against["clusters"][0]["against"]} == {own}
+    assert against["search"]["found"][0]["decided"] == ["c1", "c2", "c3"]
+    moved = await asked(exported, "ads", fields=(f"c2.labels.{ZONE}=us",))
+    assert (moved["decided"], moved["canary"]) == (["c1", "c2", "c3"], found["canary"])
+    other = await asked(exported, "web")
+    assert (other["canary"], other["notes"], other["decided"]) == (None, [], ["c1", "c2"])
+    assert {r["file"] for r in other["rules"]} == {FILE}
+
+
+async def test_canary_that_does_not_explain_an_object_is_told(tmp_path: Path) -> None:
+    exported = write(tmp_path / "fleet", policy(), canary(POLICY, "0.5"), *FLEET, *WORKLOADS)
+    edit = tmp_path / "policy.rego"
+    edit.write_text(POLICY.replace("in _fit}", 'in _fit | {"c2"}}'))
+    found = await asked(exported, "ads", files=(str(edit),))
+    assert (found["decided"], found["canary"]) == (["c2", "c3"], None)
+    (note,) = found["notes"]
+    assert note.startswith(f"ConfigMap {NAMESPACE}/placement-candidate, a canary of 50 %")
+    assert note.endswith("this is told by what would be in force")
+    own = f"{NAMESPACE}/placement-candidate/policy.rego"
+    broken = canary("package io.k8s.federation.admission\n\nx := y\n", "0.5")
+    exported = write(tmp_path / "fleet", policy(), broken, *FLEET, *WORKLOADS)
+    found = await asked(exported, "ads")
+    assert (found["decided"], found["canary"]) == (["c3"], None)
+    (note,) = found["notes"]
+    assert f"now, so this is told by what is in force: {own}:3: rego_unsafe_var_error" in note
 
 
 async def test_object_that_is_not_as_decided_says_what_would_be_written(tmp_path: Path) -> None:

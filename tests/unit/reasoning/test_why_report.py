@@ -9,7 +9,10 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input
+from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.sides import Side
+from kube_sync.planning.canaries import InEffect
 from kube_sync.reasoning.answer import Against, Seen, Standing, Told
 from kube_sync.reasoning.change import ABSENT, Change
 from kube_sync.reasoning.report import NOTHING, as_json, as_text
@@ -67,6 +70,21 @@ clusters
         input.x is not there
   (compared with those that are chosen)"""
     )
+
+
+def test_canary_that_decides_is_told_with_its_side() -> None:
+    key = ObjectKey("p", "a-candidate")
+    of = PolicyMap(key, "1", {}, None, stage="canary", stands_for=ObjectKey("p", "a"))
+    told = replace(TOLD, canary=InEffect(of, Side("p/a", "0.1", ("shop",))))
+    line = "  by       ConfigMap p/a-candidate, a canary of 10 % of all objects and all in shop"
+    assert as_text(told, 100).splitlines()[2] == line
+    assert json.loads(as_json(told))["canary"] == {
+        "configmap": "p/a-candidate",
+        "stands_for": "p/a",
+        "share": "0.1",
+        "namespaces": ["shop"],
+    }
+    assert json.loads(as_json(TOLD))["canary"] is None
 
 
 def test_smallest_change_comes_with_what_else_to_ask_and_with_how_much_was_tried() -> None:

@@ -1,0 +1,95 @@
+"""The command line of `kube-sync replay`.
+
+It imports nothing that talks to servers, since every other command pays for it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Literal
+
+from kube_sync.errors import Misconfigured
+from kube_sync.ledger.arguments import file_of, moment
+from kube_sync.settings import Settings
+
+WHAT = "make recorded decisions again, by the policies of then or by others, and compare"
+
+_DESCRIPTION = """\
+Takes from the ledger of a replicator what decisions were made on, the object and the data beside
+it, and decides once more in an OPA of its own (opa.binary): by the policies that were in force
+then, or with others in their places. It reads the file while the replicator writes it, or a copy of
+it, and asks no server. What cannot be replayed, since something that it was made on is not
+recorded, is named.
+"""
+
+_EXAMPLES = """\
+examples:
+  kube-sync replay --since 7d
+      whether each decision of the last week follows from what it was made on
+  kube-sync replay --since 7d --policy new-policy.yaml
+      what would have been decided with this ConfigMap in the place of that of its name
+  kube-sync replay --since 7d --policy policies/ --instead
+      what these policies, instead of all of then, would have decided
+
+TIME: as 2026-11-17, 2026-11-17T10:00:00Z (UTC where it does not say) or 30s, 5m, 2h, 7d ago.
+
+exit status: 0 if every decision is the same; 2 if one differs; 3 if none does but something could
+not be replayed, or nothing could (standard error says why); 130 if interrupted.
+"""
+
+Form = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to replay; `since` is Unix seconds, without `policies` those of then decide.
+
+    `instead`: of all of then.
+    """
+
+    file: str
+    since: float = 0.0
+    policies: tuple[str, ...] = ()  # candidates: ConfigMaps, PlacementPolicies, Rego, folders
+    instead: bool = False
+    limit: int = 10_000
+    form: Form = "text"
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Teach a parser the arguments of `replay`."""
+    parser.description = _DESCRIPTION
+    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--file", metavar="FILE", help="the ledger (default: ledger.path)")
+    parser.add_argument("--since", metavar="TIME", help="only what was decided since then")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="FILE|DIR",
+        help="candidates: ConfigMaps or PlacementPolicies (YAML, JSON), Rego, or a folder of any;"
+        " each takes the place of the policy of its name, others stay as recorded (repeatable)",
+    )
+    parser.add_argument(
+        "--instead", action="store_true", help="they are all policies that there are"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=10_000, metavar="N", help="the newest N (default: %(default)s)"
+    )
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
+    )
+
+
+def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
+    """Return what is asked for. Raises Misconfigured."""
+    if arguments.limit < 1:
+        msg = f"--limit: {arguments.limit} is less than 1"
+        raise Misconfigured(msg)
+    if arguments.instead and not arguments.policy:
+        msg = "--instead: goes with --policy"
+        raise Misconfigured(msg)
+    since = 0.0 if arguments.since is None else moment(arguments.since, now)
+    file, policies = file_of(arguments, settings), tuple(arguments.policy)
+    return Request(file, since, policies, arguments.instead, arguments.limit, arguments.output)
