@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Stale
 
@@ -52,7 +53,7 @@ class Policies(Protocol):
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Why a policy ConfigMap is not in force as it is, by its name."""
+        """Why a policy is not in force as it is, by its name."""
         ...
 
     @property
@@ -63,6 +64,11 @@ class Policies(Protocol):
     @property
     def digest(self) -> str:
         """The digest of what is in force, as in decisions."""
+        ...
+
+    @property
+    def canary(self) -> Canary | None:
+        """What decides on the objects of its side, None: what is in force does."""
         ...
 
 
@@ -106,7 +112,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A policy ConfigMap that is not in force as it is."""
+    """A policy that is not in force as it is."""
 
     name: str
     error: str

@@ -15,6 +15,7 @@ from kube_sync.analysis.reads import Reads
 from kube_sync.board.fleet import Data
 from kube_sync.board.held import Held
 from kube_sync.board.replication import Replication
+from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.explaining import Explaining, Explanation, Rule
 from kube_sync.decisions.history import Change, History
 from kube_sync.decisions.hub import DecisionHub
@@ -22,6 +23,8 @@ from kube_sync.decisions.inputs import Input, inputs
 from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Target
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.sides import Side, told
 from kube_sync.settings import Resource
 
 
@@ -32,11 +35,21 @@ class Looked(msgspec.Struct, frozen=True):
     fields: tuple[str, ...]
 
 
+class OnSide(msgspec.Struct, frozen=True):
+    """The canary that decides on an object, as in its ConfigMap's annotations."""
+
+    stands_for: str
+    share: str
+    namespaces: tuple[str, ...]
+    told: str  # of which objects it is one, for people
+
+
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one workload; a `…_failure` says why a part is not there."""
 
     v: int = 1
     record: DecisionRecord | None  # None: nothing is decided of it
+    canary: OnSide | None = None  # None: what is in force decides on it
     inputs: tuple[Input, ...] = ()
     inputs_failure: str | None = None
     looked_at: tuple[Looked, ...] = ()
@@ -83,10 +96,12 @@ class Stories:
         if record is None and not past.changes:
             return None
         body, failure = await self._body(target)
-        explanation = await self._explained(body)
+        canary = self._canary(target)
+        explanation = await self._explained(body, canary)
         waiting, waiting_failure = await self._waiting(target)
         found = Story(
             record=record,
+            canary=None if canary is None else _on(canary.side),
             inputs_failure=failure,
             rules=explanation.rules,
             rules_failure=explanation.failure,
@@ -97,20 +112,14 @@ class Stories:
             waiting=waiting,
             waiting_failure=waiting_failure,
         )
-        return self._with_inputs(found, body)
+        reads = self._replication.policies.reads if canary is None else canary.reads
+        return _with_inputs(found, body, reads)
 
-    def _with_inputs(self, story: Story, body: bytes | None) -> Story:
-        reads = self._replication.policies.reads
-        if body is None:
-            return story
-        if reads is None or reads.gave_up is not None:
-            reason = "no policies are in force" if reads is None else reads.gave_up
-            return msgspec.structs.replace(story, inputs_failure=f"not known: {reason}")
-        try:
-            read = inputs(msgspec.json.decode(body, type=dict[str, Any]), reads.input)
-        except (msgspec.DecodeError, RecursionError):
-            return msgspec.structs.replace(story, inputs_failure="the object cannot be read")
-        return msgspec.structs.replace(story, inputs=read, looked_at=_looked_at(reads))
+    def _canary(self, target: Target) -> Canary | None:
+        """Return the canary that decides on an object."""
+        canary = self._replication.policies.canary
+        key = ObjectKey(target.namespace, target.name)
+        return canary if canary is not None and canary.side.has(key) else None
 
     async def _body(self, target: Target) -> tuple[bytes | None, str | None]:
         """Return the object as it was asked for, from OPA, or why it is not there."""
@@ -126,9 +135,11 @@ class Stories:
         except (msgspec.DecodeError, RecursionError):
             return None, "the object cannot be read"
 
-    async def _explained(self, body: bytes | None) -> Explanation:
+    async def _explained(self, body: bytes | None, canary: Canary | None) -> Explanation:
         if body is None:
             return Explanation(failure="there is nothing to ask about")
+        if canary is not None:
+            return await self._explaining.explain(body, canary.modules, "canary")
         return await self._explaining.explain(body, self._replication.policies.in_force)
 
     async def _waiting(self, target: Target) -> tuple[tuple[Any, ...], str | None]:
@@ -139,6 +150,23 @@ class Stories:
         entries = status.get("waiting")
         found = (e for e in entries or () if isinstance(e, dict) and _is(e, target))
         return tuple(found), None
+
+
+def _on(side: Side) -> OnSide:
+    return OnSide(side.stands_for, side.share, side.namespaces, told(side))
+
+
+def _with_inputs(story: Story, body: bytes | None, reads: Reads | None) -> Story:
+    if body is None:
+        return story
+    if reads is None or reads.gave_up is not None:
+        reason = "no policies are in force" if reads is None else reads.gave_up
+        return msgspec.structs.replace(story, inputs_failure=f"not known: {reason}")
+    try:
+        read = inputs(msgspec.json.decode(body, type=dict[str, Any]), reads.input)
+    except (msgspec.DecodeError, RecursionError):
+        return msgspec.structs.replace(story, inputs_failure="the object cannot be read")
+    return msgspec.structs.replace(story, inputs=read, looked_at=_looked_at(reads))
 
 
 def _is(entry: Mapping[str, Any], target: Target) -> bool:

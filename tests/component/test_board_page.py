@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from kube_sync.board.held import Held
+from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.records import Source
+from kube_sync.opa.sides import Side
 from tests.fakes.board import POLICY, PREFERENCES, Board, served_board
 from tests.fakes.browser import Page, tab
 
@@ -163,6 +165,14 @@ async def test_story_of_a_workload_is_told_by_keyboard_alone(browser_address: st
         await page.press("Escape")
         assert await page.run('document.getElementById("panel").hidden')
         assert await page.run("document.activeElement.id") == "grid"
+        reads = board.policies.reads
+        assert reads is not None
+        side = Side("policies/placement", "0", ("shop",))
+        board.policies.canary = Canary(side, "c", reads, board.policies.in_force)
+        board.asked = f"kube_sync_stage/canary/{board.asked}"
+        await page.press("Enter")
+        told = "One that stands for policies/placement decides on it, and on all in shop."
+        await page.until(_in("panel", told))
         await page.press("3")
         await page.until(_in("held", "too many moves"))
         await page.shoot(SCREENSHOTS / "held.png")

@@ -17,6 +17,7 @@ from kube_sync.board.held import Held
 from kube_sync.board.page import page_routes
 from kube_sync.board.replication import health
 from kube_sync.board.story import Stories
+from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.decision import Decision, compact
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Explaining
@@ -58,6 +59,7 @@ class FakePolicies:
         self.in_force: dict[str, str] = {POLICY: SOURCE}
         self.rejected: dict[str, str] = {}
         self.digest = "ab12cd34ef567890"
+        self.canary: Canary | None = None
         asked = (Ask(POLICY, "annotations", 3, "compared with a constant"),)
         fields = (
             FieldRead(("kind",), whole=False, asked=asked),
@@ -82,6 +84,7 @@ class Board:
         self.objects: dict[DataPath, Any] = {}
         self.explanation: list[str] = []
         self.result: Any = None
+        self.asked = DECISION  # for which the explanation is
         self.targets: tuple[Resource, ...] = (REPLICASETS,)
         self.failing: Exception | None = None  # what OPA says to everything
         self.port = 0
@@ -130,7 +133,7 @@ class Board:
 
     async def explain(self, path: str, body: bytes, longest: int, seconds: float) -> Explained:
         """Answer as OPA."""
-        assert (path, json.loads(body).keys()) == (DECISION, {"input"})
+        assert (path, json.loads(body).keys()) == (self.asked, {"input"})
         assert longest
         assert seconds
         raw = msgspec.Raw(json.dumps(self.result).encode()) if self.result else msgspec.Raw()

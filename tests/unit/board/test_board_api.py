@@ -7,15 +7,19 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.board.held import Held
+from kube_sync.decisions.canary import Canary
 from kube_sync.errors import Retriable
-from tests.fakes.board import POLICY, PREFERENCES, Board, served_board
+from kube_sync.opa.sides import Side
+from tests.fakes.board import DECISION, POLICY, PREFERENCES, Board, served_board
 from tests.unit.async_tools import until
 
 
@@ -155,6 +159,33 @@ async def test_story_has_inputs_rules_history_and_what_waits(board: Board, clien
     assert (story["history"], story["history_cut"]) == ([], False)
     board.result = {"annotations": dict(board.hub.records.popitem()[1].decision.annotations)}  # type: ignore[union-attr]
     assert not (await client.get(_story()))["decided_otherwise"]
+
+
+async def test_story_of_what_a_canary_decides_is_told_by_its_rules_and_reads(
+    board: Board, client: Client
+) -> None:
+    own, source = "policies/placement-candidate/policy.rego", "package p\n\nannotations := {}\n"
+    reads = Reads(Document((FieldRead(("kind",), whole=False, asked=()),), used=True), {}, (), {})
+    board.policies.canary = Canary(
+        Side("policies/placement", "0", ("shop",)), "c", reads, {own: source}
+    )
+    board.asked = f"kube_sync_stage/canary/{DECISION}"
+    moved = "kube_sync_stage/canary/policies__placement-candidate__policy.rego"
+    board.explanation = [f"{moved}:3 | Exit data.kube_sync_stage.canary.p.annotations"]
+    story = await client.get(_story())
+    assert story["canary"] == {
+        "stands_for": "policies/placement",
+        "share": "0",
+        "namespaces": ["shop"],
+        "told": "all in shop",
+    }
+    (rule,) = story["rules"]
+    assert (rule["file"], rule["name"], rule["text"]) == (own, "p.annotations", "annotations := {}")
+    assert [one["path"] for one in story["inputs"]] == ["kind"]
+    board.policies.canary = replace(board.policies.canary, side=Side("policies/placement"))
+    board.asked, board.explanation = DECISION, []
+    story = await client.get(_story())
+    assert (story["canary"], len(story["inputs"])) == (None, 2)
 
 
 async def test_part_of_a_story_that_is_not_there_says_why(board: Board, client: Client) -> None:
