@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,13 +21,17 @@ from typing import TYPE_CHECKING, Any
 from kube_sync import __version__
 from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
+from kube_sync.ledger import arguments as ledger
 from kube_sync.metadata import arguments as metadata
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
 from kube_sync.planning import arguments as planning
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.reasoning import arguments as reasoning
+from kube_sync.reasoning import recalled as past
 from kube_sync.remediator import arguments as remediation
+from kube_sync.replaying import arguments as replaying
+from kube_sync.replicator.policies import stagearguments as staging
 from kube_sync.scenarios import arguments as scenarios
 from kube_sync.scheduling import arguments as scheduling
 from kube_sync.settings import (
@@ -49,16 +54,21 @@ if TYPE_CHECKING:  # slow: see below
 _DESCRIPTION = """\
 Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
 
-  replicate  mirrors clusters, ReplicaSets and policy ConfigMaps into OPA, and serves a
+  replicate  mirrors clusters, ReplicaSets and policies into OPA, and serves a
              stream of the decisions that change
   remediate  follows that stream and patches the resources whose decision changed
   admit      is the webhook that asks OPA before a resource is stored
   run        all of them in one process, for a laptop or a small set-up
   decisions  prints what is decided now, and what changes
+  history    prints what was decided and written, now or as of a time, from the ledger
+  verify     tells whether the ledger is what was written
+  replay     makes recorded decisions again, by the policies of then or by others, and compares
   analyze    tells which fields a policy reads, and what replicating only these saves
   plan       tells what an edit of policies or clusters would do to every workload
-  why        tells why an object is placed where it is; why-not, what would put it elsewhere
+  why        tells why an object is placed where it is, or was (--at); why-not, what would put
+             it elsewhere
   what-if    tells what would move if a cluster had another attribute
+  stage      lets a policy decide beside what is in force, promotes it, and takes that back
   export     prints what plan and why need where no cluster is
   test       tells whether policies place what their authors say they place
   scheduling tells whether SchedulingPolicies admit a pod, and why
@@ -76,7 +86,7 @@ can be overridden by an environment variable (`kube-sync config --variables` lis
 Run = Callable[..., Awaitable[None]]
 
 # Status 2 of what they print says that something moves: a word that was misspelt must not say so.
-_ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if", "test"}), 3
+_ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if", "test", "replay"}), 3
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -125,9 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     reasoning.declare_why(_command(commands, "why", reasoning.WHY, _why))
     reasoning.declare_why_not(_command(commands, "why-not", reasoning.WHY_NOT, _why))
     reasoning.declare_what_if(_command(commands, "what-if", reasoning.WHAT_IF, _plan))
+    staging.declare(_command(commands, "stage", staging.WHAT, _stage))
     planning.declare_export(_command(commands, "export", planning.EXPORT, _export))
     scenarios.declare(_command(commands, "test", scenarios.WHAT, _test))
     stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
+    ledger.declare(_command(commands, "history", ledger.HISTORY, _history))
+    ledger.declare_verify(_command(commands, "verify", ledger.VERIFY, _verify))
+    replaying.declare(_command(commands, "replay", replaying.WHAT, _replay))
     asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
     scheduling.declare(asked, _scheduling)
     asked = _command(commands, "metadata", metadata.WHAT, _metadata)
@@ -253,6 +267,21 @@ def _remediation(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _stage(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs("warning")
+    from kube_sync import app  # noqa: PLC0415 - slow, as above
+
+    try:
+        print(asyncio.run(_said(app.run_stage(settings, staging.requested(arguments)))))  # noqa: T201 - its output
+    except Misconfigured:
+        raise
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    return 0
+
+
 def _approve_removals(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config, os.environ)
     configure_logs("warning")
@@ -332,6 +361,10 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _why(arguments: argparse.Namespace) -> int:
     def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
+        if past.of_the_past(arguments):
+            from kube_sync.reasoning import pastcommand  # noqa: PLC0415 - slow, as `app` is
+
+            return pastcommand.run(past.recalled(arguments, settings, time.time()), settings)
         from kube_sync.reasoning import command  # noqa: PLC0415 - slow, as `app` is
 
         return command.run(reasoning.asked(arguments), settings, _complain)
@@ -407,6 +440,43 @@ def _decisions(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         _stop_printing()
     return 0
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    request = ledger.requested(arguments, settings, time.time())
+    from kube_sync.ledger import command  # noqa: PLC0415 - only here
+
+    try:
+        command.history(request, _say, _complain)
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+    except BrokenPipeError:
+        _stop_printing()
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    settings = load_settings(arguments.config, os.environ)
+    file, anchor = ledger.file_of(arguments, settings), ledger.anchor_of(arguments)
+    from kube_sync.ledger import command  # noqa: PLC0415 - only here
+
+    try:
+        return 0 if command.check(file, anchor, _say, _complain) else 1
+    except SyncError as error:
+        _complain(str(error))
+        return 1
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
+        from kube_sync.replaying import command  # noqa: PLC0415 - slow, as `app` is
+
+        request = replaying.requested(arguments, settings, time.time())
+        return command.run(request, settings, _complain)
+
+    return _told(arguments, ask)
 
 
 def _scheduling(arguments: argparse.Namespace) -> int:

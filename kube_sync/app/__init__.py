@@ -12,6 +12,7 @@ from kube_sync.app.commands import (
     run_topology,
 )
 from kube_sync.app.provisioning import run_provision
+from kube_sync.app.staging import run_stage
 
 __all__ = [
     "run_admit",
@@ -22,5 +23,6 @@ __all__ = [
     "run_provision",
     "run_remediate",
     "run_replicate",
+    "run_stage",
     "run_topology",
 ]

@@ -1,0 +1,287 @@
+"""Promotion and what takes it back, over a fake API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_sync.app import run_stage
+from kube_sync.cli import main
+from kube_sync.errors import SyncError, Terminal
+from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
+from kube_sync.kube.policymaps import STATUS
+from kube_sync.replicator.policies.bundle import digest
+from kube_sync.replicator.policies.stagearguments import Request, Step, _named
+from kube_sync.settings import Kubernetes, Policies, Settings
+from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
+from tests.fakes.clients import CONFIGMAPS, key
+from tests.fakes.http import answer
+
+OLD = {"a.rego": "package a", "b.rego": "package b", "README": "words"}
+NEW = {"a.rego": "package a # new", "c.rego": "package c"}
+
+
+class World:
+    def __init__(self, api: FakeApiServer, kubeconfig: str) -> None:
+        self.api = api
+        self.settings = Settings(
+            kubernetes=Kubernetes(kubeconfig=kubeconfig),
+            policies=Policies(namespaces=("policies",)),
+        )
+
+    def put(self, name: str, data: dict[str, str], stage: str | None = None, **says: Any) -> None:
+        metadata: dict[str, Any] = {}
+        if stage is not None:
+            metadata["labels"] = {"kube-sync.io/stage": stage, "team": "x"}
+            modules = {f"policies/{name}/{k}": v for k, v in data.items() if k.endswith(".rego")}
+            counted = {"status": "ok", "stage": stage, "objects": 10, "modules": digest(modules)}
+            metadata["annotations"] = {STATUS: json.dumps({**counted, **says})}
+        self.api.put(CONFIGMAPS, key(name, "policies"), metadata=metadata, data=data)
+
+    def put_object(self, name: str, data: dict[str, str], stage: str = "active") -> None:
+        modules = [{"name": module, "rego": source} for module, source in data.items()]
+        own = f"policies/{name}.PlacementPolicy"
+        counted = {"stage": stage, "objects": 10}
+        counted["modules"] = digest({f"{own}/{k}": v for k, v in data.items()})
+        compiled = {"type": "Compiled", "status": "True", "observedGeneration": 1}
+        self.api.put(
+            PLACEMENT_POLICIES,
+            key(name, "policies"),
+            metadata={"generation": 1, "labels": {"team": "x"}},
+            spec={"modules": modules, "stage": stage},
+            status={"conditions": [compiled], "staged": counted},
+        )
+
+    async def do(self, name: str, step: Step, *, force: bool = False) -> str:
+        kind, name = _named(name)
+        return await run_stage(self.settings, Request(name, step, force=force, kind=kind))
+
+    def object(self, name: str) -> Any:
+        return self.api.get(PLACEMENT_POLICIES, key(name, "policies"))
+
+    @property
+    def objects(self) -> dict[str, tuple[str, list[str]]]:
+        """Stage and texts of each PlacementPolicy."""
+        return {
+            found.name: (spec["stage"], [module["rego"] for module in spec["modules"]])
+            for found in self.api.objects(PLACEMENT_POLICIES)
+            for spec in [self.object(found.name)["spec"]]
+        }
+
+    def data(self, name: str) -> Any:
+        return self.api.get(CONFIGMAPS, key(name, "policies"))["data"]
+
+    def labels(self, name: str) -> Any:
+        return self.api.get(CONFIGMAPS, key(name, "policies"))["metadata"].get("labels", {})
+
+    @property
+    def names(self) -> set[str]:
+        return {found.name for found in self.api.objects(CONFIGMAPS)}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncGenerator[World]:
+    async with fake_apiserver() as api:
+        api.define(CONFIGMAPS, "ConfigMap")
+        api.define(PLACEMENT_POLICIES, KIND, builtin=False)
+        yield World(api, str(api.kubeconfig(tmp_path / "kubeconfig", None)))
+
+
+async def test_promoted_policy_takes_the_place_and_one_command_takes_it_back(world: World) -> None:
+    world.put("p", OLD)
+    world.put("p-candidate", NEW, "shadow")
+    await world.do("p-candidate", "active")
+    assert world.data("p") == NEW
+    assert world.labels("p-candidate")["kube-sync.io/stage"] == "candidate"
+    assert not any(name.endswith(".rego") for name in world.data("p-before"))
+    await world.do("p-candidate", "revert")
+    assert world.data("p") == OLD
+    assert world.names == {"p", "p-candidate"}
+    with pytest.raises(Terminal, match="nothing was promoted in place of policies/p"):
+        await world.do("p-candidate", "revert")
+
+
+async def test_policy_that_was_new_is_gone_after_it_was_taken_back(world: World) -> None:
+    world.put("p-candidate", NEW, "shadow")
+    await world.do("p-candidate", "active")
+    assert (world.data("p"), world.labels("p")) == (NEW, {"team": "x"})
+    await world.do("p", "revert")
+    assert world.names == {"p-candidate"}
+
+
+async def test_policy_under_its_own_name_is_promoted_where_it_is(world: World) -> None:
+    world.put("p", NEW, "shadow")
+    await world.do("p", "active")
+    assert world.labels("p")["kube-sync.io/stage"] == "active"
+    assert world.names == {"p"}
+
+
+async def test_promotion_halts_and_nothing_is_written(world: World) -> None:
+    world.put("p", OLD)
+    world.put("p-candidate", NEW, "shadow", refused=1)
+    with pytest.raises(Terminal, match="1 would be refused, at most 0 may"):
+        await world.do("p-candidate", "active")
+    assert (world.data("p"), world.names) == (OLD, {"p", "p-candidate"})
+    await world.do("p-candidate", "active", force=True)
+    assert world.data("p") == NEW
+
+
+async def test_what_was_counted_before_the_last_edit_promotes_nothing(world: World) -> None:
+    world.put("p-candidate", NEW, "shadow", modules="of an earlier version")
+    with pytest.raises(Terminal, match="another version"):
+        await world.do("p-candidate", "active")
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+async def test_promotion_that_broke_off_is_made_again_and_taken_back(
+    world: World, writes: int
+) -> None:
+    world.put("p", OLD)
+    world.put("p-candidate", NEW, "shadow")
+    seen = 0
+
+    def later(recorded: Any) -> bool:
+        nonlocal seen
+        if recorded.method != "PATCH":
+            return False
+        seen += 1
+        return seen > writes
+
+    world.api.http.fault(later, answer(403, b"{}"), times=1)
+    with pytest.raises(SyncError):
+        await world.do("p-candidate", "active")
+    assert world.data("p") == (NEW if writes == 2 else OLD)
+    await world.do("p-candidate", "active")
+    assert world.data("p") == NEW
+    await world.do("p-candidate", "revert")
+    assert world.data("p") == OLD
+
+
+async def test_edit_since_the_promotion_is_not_lost_unless_it_is_forced(world: World) -> None:
+    world.put("p", OLD)
+    world.put("p-candidate", NEW, "shadow")
+    await world.do("p-candidate", "active")
+    world.put("p", {"a.rego": "package edited"})
+    with pytest.raises(Terminal, match="was changed since"):
+        await world.do("p", "revert")
+    await world.do("p", "revert", force=True)
+    assert world.data("p") == OLD
+
+
+async def test_other_stages_are_labels_and_what_is_in_force_stays_unless_it_is_forced(
+    world: World,
+) -> None:
+    world.put("p", OLD)
+    world.put("p-candidate", NEW, "candidate")
+    await world.do("p-candidate", "shadow")
+    assert world.labels("p-candidate") == {"kube-sync.io/stage": "shadow", "team": "x"}
+    with pytest.raises(Terminal, match="takes it out of force"):
+        await world.do("p", "shadow")
+    assert world.labels("p") == {}
+    await world.do("p", "candidate", force=True)
+    assert world.labels("p") == {"kube-sync.io/stage": "candidate"}
+
+
+async def test_change_since_it_was_read_is_written_over_by_nobody(world: World) -> None:
+    world.put("p-candidate", NEW, "candidate")
+    conflict = answer(409, b'{"message": "changed", "reason": "Conflict"}')
+    world.api.http.fault(patches(CONFIGMAPS), conflict, times=1)
+    with pytest.raises(SyncError):
+        await world.do("p-candidate", "shadow")
+    assert world.labels("p-candidate")["kube-sync.io/stage"] == "candidate"
+    sent = json.loads(world.api.http.requests[-1].body)
+    assert sent["metadata"]["resourceVersion"]
+
+
+async def test_placementpolicy_is_promoted_and_one_command_takes_it_back(world: World) -> None:
+    world.put("p", {"a.rego": "package c"})
+    world.put_object("p", {"b.rego": "package b", "a.rego": "package a"})
+    world.put_object("p-candidate", {"a.rego": "package a # new"}, "shadow")
+    said = await world.do("placementpolicy/p-candidate", "active")
+    assert "`kube-sync stage placementpolicy/p revert`" in said
+    assert world.objects == {
+        "p": ("active", ["package a # new"]),
+        "p-candidate": ("candidate", ["package a # new"]),
+    }
+    await world.do("PlacementPolicy/p", "revert")
+    assert world.objects["p"] == ("active", ["package b", "package a"])
+    # The ConfigMap of that name is another policy.
+    assert (world.names, world.data("p")) == ({"p"}, {"a.rego": "package c"})
+    with pytest.raises(Terminal, match="in place of PlacementPolicy policies/p"):
+        await world.do("placementpolicy/p-candidate", "revert")
+
+
+async def test_placementpolicy_that_was_new_is_gone_after_it_was_taken_back(world: World) -> None:
+    world.put_object("p-candidate", {"a.rego": "package a"}, "shadow")
+    await world.do("placementpolicy/p-candidate", "active")
+    assert world.object("p")["spec"]["stage"] == "active"
+    assert world.object("p")["metadata"]["labels"] == {"team": "x"}
+    await world.do("placementpolicy/p-candidate", "revert")
+    assert [*world.objects] == ["p-candidate"]
+
+
+async def test_promotion_of_a_placementpolicy_halts_as_that_of_a_configmap(world: World) -> None:
+    world.put_object("p", {"a.rego": "package a"})
+    world.put_object("p-candidate", {"a.rego": "package b"}, "shadow")
+    world.object("p-candidate")
+    staged = world.object("p-candidate")
+    staged["status"]["staged"]["nowhere"] = 2
+    world.api.put(PLACEMENT_POLICIES, key("p-candidate", "policies"), **_whole(staged))
+    with pytest.raises(Terminal, match="2 would be nowhere, at most 0 may"):
+        await world.do("placementpolicy/p-candidate", "active")
+    staged["metadata"]["generation"] = 2
+    world.api.put(PLACEMENT_POLICIES, key("p-candidate", "policies"), **_whole(staged))
+    with pytest.raises(Terminal, match="said nothing of it yet"):
+        await world.do("placementpolicy/p-candidate", "active")
+    assert (world.objects["p"], world.names) == (("active", ["package a"]), set())
+
+
+async def test_stage_of_a_placementpolicy_is_its_field_and_no_label_says_another(
+    world: World,
+) -> None:
+    world.put_object("p", {"a.rego": "package a"})
+    with pytest.raises(Terminal, match="PlacementPolicy policies/p is in force"):
+        await world.do("placementpolicy/p", "shadow")
+    labelled = world.object("p")
+    labelled["metadata"]["labels"] = {"kube-sync.io/stage": "candidate"}
+    world.api.put(PLACEMENT_POLICIES, key("p", "policies"), **_whole(labelled))
+    assert "it was candidate" in await world.do("placementpolicy/p", "shadow")
+    found = world.object("p")
+    assert (found["spec"]["stage"], found["metadata"]["labels"]) == ("shadow", {})
+
+
+async def test_placementpolicy_of_another_shape_or_none_is_said(world: World) -> None:
+    world.api.put(PLACEMENT_POLICIES, key("p", "policies"), spec={"modules": "package a"})
+    with pytest.raises(Terminal, match="PlacementPolicy policies/p cannot be read"):
+        await world.do("placementpolicy/p", "shadow")
+    with pytest.raises(Terminal, match="there is no PlacementPolicy policies/q"):
+        await world.do("placementpolicy/q", "shadow")
+
+
+def _whole(found: Any) -> Any:
+    return {part: found[part] for part in ("metadata", "spec", "status") if part in found}
+
+
+@pytest.mark.parametrize("wrong", ["pod/p", "configmap/", ""])
+def test_name_that_means_no_policy_is_refused(wrong: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["stage", wrong, "active"])
+    assert ended.value.code == 2
+
+
+async def test_configmap_that_is_not_there_is_said(world: World) -> None:
+    with pytest.raises(Terminal, match="there is no ConfigMap policies/x"):
+        await world.do("x", "shadow")
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--max-moves", "2"], ["--max-moves", "x"], ["--max-breaks", "-1"]]
+)
+def test_limits_that_mean_nothing_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["stage", "p", "active", *wrong])
+    assert ended.value.code == 2
