@@ -199,14 +199,41 @@ def test_production_brings_its_rules_and_dashboards() -> None:
     assert files == {board.name: board.read_text(encoding="utf-8") for board in boards}
 
 
-def test_a_dry_run_changes_the_mode_and_nothing_else(tmp_path: Path) -> None:
-    folder = Path(__file__).resolve().parents[2] / "manifests/overlays"
+def _with(component: str, folder: Path) -> list[Manifest]:
+    """Return the minimal overlay with a component."""
     kustomization = {
-        "resources": [os.path.relpath(folder / "minimal", tmp_path)],
-        "components": [os.path.relpath(folder.parent / "components/dry-run", tmp_path)],
+        "resources": [os.path.relpath(MANIFESTS / "overlays/minimal", folder)],
+        "components": [os.path.relpath(MANIFESTS / "components" / component, folder)],
     }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
-    dry, wet = build(str(tmp_path)), build("overlays/minimal")
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    return build(str(folder))
+
+
+def test_the_ledger_lies_on_a_volume_that_it_fits_on_and_nothing_else_is_writable(
+    tmp_path: Path,
+) -> None:
+    manifests = _with("ledger", tmp_path)
+    [(pod, found)] = [(p, c) for p, c in containers(manifests) if c["name"] == "replicator"]
+    ledger = settings(manifests, found, tmp_path).ledger
+    [mount] = [m for m in found["volumeMounts"] if m["name"] == "ledger"]
+    assert ledger.path is not None
+    assert PurePosixPath(ledger.path).parent == PurePosixPath(mount["mountPath"])
+    assert found["securityContext"]["readOnlyRootFilesystem"]
+    [volume] = [v for v in pod["volumes"] if v["name"] == "ledger"]
+    [claim] = of_kind(manifests, "PersistentVolumeClaim")
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    size = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Gi")) << 30
+    assert size >= 2 * ledger.max_size
+    [deployment] = [
+        d for d in of_kind(manifests, "Deployment") if d["metadata"]["name"] == "kube-sync"
+    ]
+    assert deployment["spec"]["replicas"] == 1, "each replicator has a ledger of its own"
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}, "two would wait for one volume"
+    assert len(manifests) == len(build("overlays/minimal")) + 1
+
+
+def test_a_dry_run_changes_the_mode_and_nothing_else(tmp_path: Path) -> None:
+    dry, wet = _with("dry-run", tmp_path), build("overlays/minimal")
     for manifests, mode in ((dry, "dry-run"), (wet, "enforce")):
         [container] = [c for _, c in containers(manifests) if c["name"] == "remediator"]
         assert settings(manifests, container, tmp_path).remediate.mode == mode

@@ -30,7 +30,7 @@ from tests.integration.test_metadata_live import default
 from tests.integration.test_metadata_live import policy as metadata_policy
 from tests.integration.test_pair import eventually
 from tools.demo.components import UNBRAKED, start_service
-from tools.demo.fleet import FLEET, cluster, namespace, policy_map, replica_set
+from tools.demo.fleet import FLEET, cluster, namespace, policy_map, replica_set, staged_map
 from tools.demo.webhook import register_webhook
 from tools.observing.__main__ import DASHBOARDS, RULES
 from tools.observing.grafana import model
@@ -209,6 +209,7 @@ def furnish(system: SystemWorld) -> None:
     system.apply(metadata_policy("team", "shop", team))
     system.apply(replica_set("waits") | {"metadata": {"name": "waits", "namespace": "by-hand"}})
     system.apply(policy_map(PLACED))
+    furnish_stages(system)
     for manifest in ("gateway", "shop"):
         system.stack.kubectl(
             "apply",
@@ -216,6 +217,20 @@ def furnish(system: SystemWorld) -> None:
             "-f",
             str(ROOT / f"manifests/examples/topology/{manifest}.yaml"),
         )
+
+
+def furnish_stages(system: SystemWorld) -> None:
+    """Let one policy decide in the shadow, and one as a canary."""
+    system.apply(staged_map(PLACED, "shadow"))
+    canary = staged_map(PLACED, "canary")
+    canary["metadata"] |= {
+        "name": "placement-canary",
+        "annotations": {
+            "kube-sync.io/stands-for": "placement",
+            "kube-sync.io/canary-share": "0.5",
+        },
+    }
+    system.apply(canary)
 
 
 def furnish_hub(system: SystemWorld) -> None:

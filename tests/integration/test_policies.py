@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +16,12 @@ import pytest
 from kube_sync.kube.policymaps import STATUS
 from tests.integration.test_pair import eventually
 from tools.demo.components import start_service
-from tools.servers.http import get
+from tools.servers.http import get, request
 from tools.servers.running import Launcher
 from tools.servers.secured_opa import RunningOpa, start_opa
 from tools.servers.stack import RunningStack
 
+KUBE_SYNC = Path(sys.executable).with_name("kube-sync")
 ONE = "package one\n\nf(x) := data.two.g(x)\n\nk(x) := x\n\nanswer := f(3)\n"
 TWO = "package two\n\ng(x) := data.one.k(x)\n"
 FIRST = 'package shared\n\ndefault answer := "first"\n'
@@ -52,13 +55,14 @@ class World:
         finally:
             server.stop()
 
-    def policy(self, name: str, **modules: str) -> None:
+    def policy(self, name: str, stage: str = "active", **modules: str) -> None:
         """Make the ConfigMap hold exactly these modules."""
         data = {f"{key}.rego": source for key, source in modules.items()}
+        labels = {} if stage == "active" else {"kube-sync.io/stage": stage}
         manifest = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": self.namespace},
+            "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
             "data": data,
         }
         self.stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
@@ -76,6 +80,19 @@ class World:
 
     def ok(self, name: str) -> Callable[[], object]:
         return lambda: (self.status(name) or {}).get("status")
+
+    def asked(self, path: str, role: str) -> int:
+        """Return with which status a role is answered that asks for a document."""
+        token = self.opa.token_files[role].read_text(encoding="utf-8")
+        where = f"{self.opa.url}/v1/data/{path}"
+        return request("POST", where, ca_file=self.opa.ca_file, token=token, body="{}").status
+
+    def plan(self) -> tuple[Any, int]:
+        """Return what `kube-sync plan --staged` says with the replicator's configuration."""
+        config = str(self.folder / str(self.runs) / "config.yaml")
+        command = ["plan", "--staged", "--output", "json", "--config", config]
+        found = subprocess.run([KUBE_SYNC, *command], capture_output=True, timeout=100, check=False)
+        return json.loads(found.stdout), found.returncode
 
     def data(self, path: str) -> Any:
         token = self.opa.token_files["replicator"].read_text(encoding="utf-8")
@@ -102,6 +119,60 @@ async def test_modules_that_call_each_other_are_loaded_and_replaced_together(wor
         await eventually(lambda: world.data("one/answer"), 4)
         await eventually(world.ok("one"), "ok")
         assert world.status("two") == {"status": "ok"}
+        await staged_beside(world)
+        await canary_beside(world)
+        await planned_with(world)
+
+
+async def staged_beside(world: World) -> None:
+    """Stage another `two`: a lane in the same bundle, which goes and leaves what is in force."""
+    world.policy("two-candidate", "shadow", m=TWO.replace("one.k(x)", "one.j(x) + 10"))
+    await eventually(lambda: world.data("kube_sync_stage/shadow/one/answer"), 14)
+    await eventually(world.ok("two-candidate"), "ok")
+    assert world.data("one/answer") == 4
+    world.policy("two-candidate", "shadow", m=TWO.replace("one.k(x)", "missing(x)"))
+    await eventually(world.ok("two-candidate"), "error")
+    await eventually(lambda: world.data("kube_sync_stage/shadow"), None)
+    assert world.data("one/answer") == 4
+    assert world.status("two") == {"status": "ok"}
+
+
+async def canary_beside(world: World) -> None:
+    """Stage it as a canary: the entry comes in a bundle after its lane, and goes before it."""
+    terms = "kube-sync.io/canary-share=0.1"
+    world.policy("two-candidate", "canary", m=TWO.replace("one.k(x)", "one.j(x) + 10"))
+    await eventually(world.ok("two-candidate"), "error")  # which objects, it does not say
+    world.stack.kubectl(
+        "annotate", "configmap", "two-candidate", terms, f"--namespace={world.namespace}"
+    )
+    await eventually(lambda: world.data("kube_sync_stage/entry/answer"), {"side": "in force"})
+    assert world.data("kube_sync_stage/canary/one/answer") == 14
+    await eventually(lambda: world.status("two-candidate")["effect"]["share"], "0.1")
+    assert world.asked("kube_sync_stage/entry/answer", "admission") == 200
+    assert world.asked("kube_sync_stage/canary/one/answer", "admission") == 401
+    world.delete("two-candidate")
+    await eventually(lambda: world.data("kube_sync_stage"), None)
+    assert world.data("one/answer") == 4
+    assert world.status("two") == {"status": "ok"}
+
+
+async def planned_with(world: World) -> None:
+    """Make it a candidate, which the replicator plans with as a person would."""
+    world.policy("two-candidate", "candidate", m=TWO.replace("one.k(x)", "one.j(x) + 10"))
+    await eventually(lambda: (world.status("two-candidate") or {}).get("stage"), "candidate")
+    plan, status = await asyncio.to_thread(world.plan)
+    said = world.status("two-candidate")
+    effects = {k: n for k, n in plan["summary"].items() if k not in ("workloads", "classes")}
+    assert {name: said[name] for name in effects} == effects
+    assert said["exit"] == status
+    (planned,) = plan["candidates"]
+    assert (said["stands_for"], said["modules"]) == (planned["stands_for"], planned["modules"])
+    world.policy("two-candidate", "candidate", m=TWO.replace("one.k(x)", "missing(x)"))
+    await eventually(world.ok("two-candidate"), "error")
+    (cause,) = world.status("two-candidate")["error"]["errors"]
+    assert cause["location"] == {"file": f"{world.namespace}/two-candidate/m.rego", "row": 3}
+    assert world.data("one/answer") == 4
+    assert world.status("two") == {"status": "ok"}
 
 
 async def test_policies_come_back_after_opa_was_killed(world: World) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from kube_sync.certificates import issue, make_authority
+from kube_sync.kube.policymaps import STATUS
 from tests.fakes.manifests import Manifest, build, of_kind
 from tests.fakes.topologies import (
     NS,
@@ -160,6 +161,7 @@ def everything(
         ending.callback(stack.stop)
         for kinds in ("tests/crds", "manifests/crds", "manifests/examples/colorpolicy"):
             stack.install_kinds(ROOT / kinds)
+        stack.kubectl("delete", "crd", "placementpolicies.policy.kube-sync.io")
         stack.install_gateway_api()
         stack.install_open_cluster_management()
         found = Everything(stack, {}, folder, manifests)
@@ -281,6 +283,24 @@ async def admission_denies(everything: Everything) -> None:
         await eventually(lambda: denial(everything).partition(what)[1], what, 60)
 
 
+def placement_policy(name: str) -> Manifest:
+    return {
+        "apiVersion": "policy.kube-sync.io/v1alpha1",
+        "kind": "PlacementPolicy",
+        "metadata": {"name": name, "namespace": POLICIES},
+        "spec": {"modules": [{"name": "p.rego", "rego": "package beside\n\nx := 1\n"}]},
+    }
+
+
+def planned(everything: Everything) -> str:
+    """Return what a candidate says, which was planned with by the replicator's own rights."""
+    found = everything.stack.kubectl(
+        "get", "configmap", "next", f"--namespace={POLICIES}", "-ojson"
+    )
+    said = json.loads(found)["metadata"].get("annotations", {}).get(STATUS, "{}")
+    return str(json.loads(said).get("error") or json.loads(said).get("status"))
+
+
 async def placements_move(everything: Everything) -> None:
     """One cluster comes, which moves, and then one goes, which is more than may go at once."""
     everything.apply(replica_set("web"))
@@ -376,8 +396,14 @@ async def test_parts_need_no_more_than_their_roles_grant_and_use_what_they_grant
     await eventually(everything.ready, {}, 60)
     await asyncio.to_thread(secrets_get_old, everything)
     everything.apply(configmap("placement", POLICIES, {"p.rego": DENIED}), METADATA_POLICY)
+    # The kind comes late: whether it is there was asked before.
+    await asyncio.to_thread(everything.stack.install_kinds, ROOT / "manifests/crds")
+    everything.apply(placement_policy("beside"))
+    staged = {"kube-sync.io/stage": "candidate"}
+    everything.apply(configmap("next", POLICIES, {"p.rego": "package next"}, **staged))
     await admission_denies(everything)
     await placements_move(everything)
+    await eventually(lambda: planned(everything), "ok", 120)
     await asyncio.to_thread(policies_attach, everything)
     await policies_are_synced(
         everything.stack, everything.folder, everything.apply, partial(until, everything)

@@ -1,0 +1,260 @@
+"""The ledger of real processes that are killed while they decide and write.
+
+The API server is the witness: its audit log counts the writes, a watch shows what each wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kube_sync.kube.client import kube_client
+from kube_sync.kube.collection import Event, Item, KubeCollection
+from kube_sync.kube.reflector import Reflector
+from kube_sync.ledger.entries import Row
+from kube_sync.ledger.reading import Reading, reading
+from kube_sync.ledger.verifying import verify
+from kube_sync.replaying.arguments import Request
+from kube_sync.replaying.command import run
+from kube_sync.settings import Kubernetes, Opa, Settings
+from tests.fakes.clients import REPLICASETS
+from tests.integration.test_pair import eventually
+from tools.demo.components import UNBRAKED, start_service
+from tools.demo.fleet import cluster, replica_set
+from tools.servers.binaries import ensure_binary
+from tools.servers.running import RunningServer, free_port
+from tools.servers.secured_opa import RunningOpa
+from tools.servers.stack import RunningStack
+
+_OBJECTS = 25
+_KILLS = ("replicate", "remediate", "replicate", "remediate", "replicate")
+_POLICY = """package io.k8s.federation.admission
+
+annotations["place"] := region if {{
+	input.kind == "ReplicaSet"
+	region := data.kubernetes.clusters["{namespace}"].east.metadata.labels.region
+}}
+"""
+
+
+@dataclass
+class Witness:
+    """Every value that any object was seen to have."""
+
+    seen: set[tuple[str, str]] = field(default_factory=set)
+
+    async def page(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self._take(item)
+
+    def finish(self, *, known: bool) -> None:
+        assert known
+
+    def abandon(self) -> None:
+        """Keep what was seen."""
+
+    def apply(self, event: Event) -> None:
+        if event.item is not None:
+            self._take(event.item)
+
+    def _take(self, item: Item) -> None:
+        annotations = msgspec.json.decode(item.body)["metadata"].get("annotations") or {}
+        if "place" in annotations:
+            self.seen.add((item.key.name, annotations["place"]))
+
+
+class World:
+    """A fleet that moves, and the two processes that a test kills."""
+
+    def __init__(self, stack: RunningStack, opa: RunningOpa, namespace: str, folder: Path) -> None:
+        self.stack, self.namespace, self.folder = stack, namespace, folder
+        self.ledger = folder / "ledger.db"
+        self.witness = Witness()
+        assert stack.audit_log is not None
+        self._audit, self._before = stack.audit_log, stack.audit_log.stat().st_size
+        common = {
+            "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admin"])},
+            "policies": {"namespaces": [namespace]},
+            "coordination": {"namespace": namespace},
+            "replicate": {"namespaces": [namespace]},
+        }
+        self._configurations: dict[str, dict[str, object]] = {
+            "replicate": {
+                **common,
+                "opa": opa.settings(),
+                "decisions": opa.replicator.server(),
+                "ledger": {"path": str(self.ledger)},
+            },
+            "remediate": {
+                **common,
+                "decisions": opa.replicator.client(),
+                "remediate": {**UNBRAKED, "listen": f"127.0.0.1:{free_port()}"},
+            },
+        }
+        self.services: dict[str, RunningServer] = {}
+
+    def start(self) -> None:
+        for name, configuration in self._configurations.items():
+            self.services[name] = start_service(name, self.folder / name, configuration)
+
+    def stop(self) -> None:
+        for service in self.services.values():
+            service.stop()
+
+    def apply(self, *manifests: dict[str, Any]) -> None:
+        for manifest in manifests:
+            manifest["metadata"]["namespace"] = self.namespace
+        whole = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.stack.kubectl("apply", "-f", "-", stdin=json.dumps(whole))
+
+    def move(self, region: str) -> None:
+        where = ("clusterprofile", "east", f"--namespace={self.namespace}")
+        self.stack.kubectl("label", *where, "--overwrite", f"region={region}")
+
+    def kill(self, name: str) -> None:
+        """Kill a process in the middle of what it does, and start it again."""
+        self.services[name].kill()
+        if name == "remediate":  # or the next one would wait for it to run out
+            where = f"--namespace={self.namespace}"
+            self.stack.kubectl("delete", "lease", "kube-sync-remediator", where)
+        self.services[name].start()
+
+    def written(self) -> Counter[str]:
+        """How many writes of each object the API server took."""
+        with self._audit.open("rb") as log:
+            log.seek(self._before)
+            lines = map(json.loads, log.read().rpartition(b"\n")[0].splitlines())
+            return Counter(
+                line["objectRef"]["name"]
+                for line in lines
+                if line["verb"] == "patch"
+                and line["objectRef"]["resource"] == "replicasets"
+                and line["objectRef"]["namespace"] == self.namespace
+                and line["responseStatus"]["code"] == 200
+            )
+
+    def places(self, region: str) -> int:
+        """Count the objects that were seen in a region."""
+        return sum(place == region for _, place in self.witness.seen)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        async with kube_client(Kubernetes(str(self.stack.kubeconfigs["admin"]))) as kube:
+            source = KubeCollection(kube, REPLICASETS, namespace=self.namespace)
+            watching = asyncio.create_task(
+                Reflector("witness", source, self.witness, lambda _: None).run()
+            )
+            yield
+            watching.cancel()
+
+
+async def test_each_write_is_in_the_ledger_whoever_is_killed_in_the_middle_of_it(
+    stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path
+) -> None:
+    world, chance = World(stack, opa, namespace, tmp_path), random.Random(11)  # noqa: S311 - a test
+    policy = _POLICY.format(namespace=namespace)
+    world.apply(
+        cluster("east", "region-0", "2"),
+        *(replica_set(f"web-{n}") for n in range(_OBJECTS)),
+        _policy(policy),
+    )
+    world.move("region-0")
+    await asyncio.to_thread(world.start)
+    try:
+        async with world.watched():
+            await eventually(lambda: world.places("region-0"), _OBJECTS)
+            for number, name in enumerate(_KILLS, start=1):
+                await asyncio.to_thread(world.move, f"region-{number}")
+                await asyncio.sleep(chance.uniform(0, 0.4))
+                await asyncio.to_thread(world.kill, name)
+                await eventually(lambda n=number: world.places(f"region-{n}"), _OBJECTS)  # type: ignore[misc]
+                with reading(world.ledger) as ledger:
+                    assert verify(ledger.db).faults == []
+            expected = _OBJECTS * (len(_KILLS) + 1)
+            await eventually(lambda: len(_intents(world.ledger)) >= expected, expected=True)
+            # One that decides the same is in force all the same, and later decisions name it.
+            await asyncio.to_thread(world.apply, _policy(policy + "\n# as before\n"))
+            await eventually(lambda: _policies(world.ledger), 2)
+    finally:
+        await asyncio.to_thread(world.stop)
+    _check(world, policy)
+    await _check_replay(world)
+
+
+def _policy(source: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "placement"},
+        "data": {"place.rego": source},
+    }
+
+
+def _policies(file: Path) -> int:
+    """Count the sets of policies that were in force."""
+    with reading(file) as ledger:
+        rows = _of(ledger.history(limit=100_000), "policy")
+        return len({row.entry.policy for row in rows if row.entry.note != "0 modules"})
+
+
+def _check(world: World, policy: str) -> None:
+    written = world.written()
+    with reading(world.ledger) as ledger:
+        found = verify(ledger.db)
+        assert (found.faults, found.gaps) == ([], 0)
+        rows = ledger.history(limit=100_000)
+        intents = [(row.entry.name, _place(ledger, row)) for row in _of(rows, "intent")]
+        decided = [(row.entry.name, _decided(ledger, row)) for row in _of(rows, "decision")]
+        (policies,) = {row.entry.policy for row in _of(rows, "decision")}
+        modules = ledger.modules(policies)
+    assert modules == {f"{world.namespace}/placement/place.rego": policy}
+    assert world.witness.seen <= set(intents), "what was written and is not in the ledger"
+    counts = Counter(name for name, _ in intents)
+    assert all(counts[name] >= times for name, times in written.items())
+    assert sum(written.values()) >= _OBJECTS * (len(_KILLS) + 1)
+    applied = [row for row in _of(rows, "outcome") if row.entry.status == "applied"]
+    assert len(applied) <= sum(written.values())
+    assert set(intents) <= set(decided), "what is written was decided, and recorded before"
+    for index, row in enumerate(rows):
+        if row.entry.kind == "intent":
+            place = (row.entry.name, intents.pop(0)[1])
+            assert place in decided[: len(_of(rows[:index], "decision"))]
+
+
+async def _check_replay(world: World) -> None:
+    """Each decision follows once more from what it is said to have been made on."""
+    settings = Settings(opa=Opa(binary=str(ensure_binary("opa"))))
+    answer = await run(Request(str(world.ledger), form="json"), settings, print)
+    with reading(world.ledger) as ledger:
+        decided = ledger.decisions(0.0, 10_000)
+        assert len({row.entry.data for row in decided}) > len(_KILLS), "one for each region"
+    expected = {"v": 1, "same": len(decided), "different": [], "not_replayed": []}
+    assert (json.loads(answer.text), answer.status) == (expected, 0)
+
+
+def _of(rows: Sequence[Row], kind: str) -> list[Row]:
+    return [row for row in rows if row.entry.kind == kind]
+
+
+def _intents(file: Path) -> set[tuple[str, str]]:
+    with reading(file) as ledger:
+        rows = _of(ledger.history(limit=100_000), "intent")
+        return {(row.entry.name, _place(ledger, row)) for row in rows}
+
+
+def _place(ledger: Reading, row: Row) -> str:
+    return str(json.loads(ledger.text(row.entry.new) or b"{}").get("place"))
+
+
+def _decided(ledger: Reading, row: Row) -> str:
+    found = json.loads(ledger.text(row.entry.new) or b"{}")
+    return str(found.get("annotations", {}).get("place"))
