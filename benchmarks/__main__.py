@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks import admission, decisions, edits, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
 from benchmarks.kubemgmt import measure_kube_mgmt
+from benchmarks.ledger import measure_ledger
 from benchmarks.metadata import measure_metadata
 from benchmarks.narrowed import measure_narrowed
 from benchmarks.planning import measure_planning
@@ -261,6 +262,7 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
         (chosen.metadata, lambda: measure_metadata(runs)),
         (chosen.topology, lambda: measure_topology(runs)),
         (chosen.plan, lambda: measure_planning(runs)),
+        (chosen.ledger, lambda: measure_ledger(runs)),
         (chosen.edits, lambda: asyncio.run(measure_only_edits(runs))),
         (chosen.policy_sync, lambda: asyncio.run(measure_policy_sync(runs, chosen.seconds))),
         (
@@ -295,6 +297,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--topology", action="store_true", help="measure topologies alone")
     parser.add_argument("--plan", action="store_true", help="measure plans alone")
+    parser.add_argument("--ledger", action="store_true", help="measure the ledger alone")
     parser.add_argument(
         "--edits", action="store_true", help="measure edits that are planned and then made alone"
     )

@@ -35,17 +35,20 @@ from kube_sync.kube.approvals import approvals, approved
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, Item, KubeCollection
 from kube_sync.kube.inline import inline_credentials
+from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.packages import plain_package
+from kube_sync.policykinds.conditions import dated
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.parameters import Parameters, parameters, together
 from kube_sync.policysync.scalars import read as read_scalars
 from kube_sync.remediator.decided import Decided
 from kube_sync.remediator.plan import plan
 from kube_sync.remediator.targets import Targets
+from kube_sync.replicator.policies.outcomes import Outcome, conditions, unreadable
 from kube_sync.replicator.projection import keeping, project, verbatim
 from kube_sync.safety.limits import Limits, parse_tightening
 from kube_sync.settings import SYSTEMS, Admission, Labelled, Source, effective
@@ -82,6 +85,10 @@ class Engine:
     async def query(self, _path: str, _body: bytes) -> bytes | None:
         """Answer as OPA does."""
         return self._answer
+
+    async def timed_query(self, path: str, body: bytes) -> tuple[bytes | None, float | None]:
+        """Answer as OPA does."""
+        return await self.query(path, body), None
 
 
 class Gate:
@@ -253,9 +260,13 @@ def _taken(item: Item) -> None:
     event = Event("ADDED", item.version, item)
     labelled = Labelled(namespaces=("*",))
     policies = PolicyMaps("*", _nothing, labelled)
-    for store in (Targets(lambda _key: None), policies, *approvals(["shop"], _nothing)):
+    objects = PlacementPolicies("shop", _nothing)
+    for store in (Targets(lambda _key: None), policies, objects, *approvals(["shop"], _nothing)):
         cast("Store", store).apply(event)
-    for policy in policies:
+    for found in (*objects, *objects.staged):
+        outcome = Outcome(unreadable(found)) if found.counts else None
+        msgspec.json.encode(dated(conditions(found, outcome), found.conditions, 1, ""))
+    for policy in (*policies, *objects):
         for source in policy.modules.values():
             plain_package(source)
     for projected in (project, verbatim, keeping([("metadata", "annotations"), ("spec", "a")])):
@@ -299,7 +310,7 @@ def approval(text: bytes) -> None:
 
 
 _ENCODED: Final = samples.encoded
-_OBJECTS: Final = (samples.REPLICASET, samples.POD, samples.CONFIGMAP)
+_OBJECTS: Final = (samples.REPLICASET, samples.POD, samples.CONFIGMAP, samples.PLACEMENT_POLICY)
 PARSERS: Final = (
     Parser("review", _ENCODED(*samples.REVIEWS), review, 20),
     Parser("configuration", samples.CONFIGURATIONS, configuration, 2),

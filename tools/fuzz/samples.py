@@ -66,6 +66,21 @@ POD: Final[Json] = {
         "serviceAccountName": "default",
     },
 }
+PLACEMENT_POLICY: Final[Json] = {
+    "apiVersion": "policy.kube-sync.io/v1alpha1",
+    "kind": "PlacementPolicy",
+    "metadata": {
+        "name": "policy",
+        "namespace": "shop",
+        "uid": "u-5",
+        "resourceVersion": "13",
+        "generation": 3,
+        "creationTimestamp": "2026-11-21T00:00:00Z",
+        "labels": {"kube-sync.io/stage": "active"},
+    },
+    "spec": {"modules": [{"name": "a.rego", "rego": "package a"}], "stage": "active"},
+    "status": {"conditions": [{"type": "Active", "status": "True", "observedGeneration": 3}]},
+}
 CONFIGMAP: Final[Json] = {
     "apiVersion": "v1",
     "kind": "ConfigMap",

@@ -81,7 +81,10 @@ def _parser() -> argparse.ArgumentParser:
         "--fault", action="append", default=[], choices=names, metavar="NAME", help=told
     )
     parser.add_argument(
-        "--patience", type=float, metavar="SECONDS", help="until it is a divergence"
+        "--patience",
+        type=float,
+        metavar="SECONDS",
+        help="since the last fault until it is a divergence",
     )
     return parser
 

@@ -1,7 +1,8 @@
 """Whether everything is as it should be, asked of the servers themselves.
 
 Nothing here shares code with kube_sync. Objects go on changing while they are compared: what is
-wrong has to stay wrong for as long as the patience lasts to count as a divergence.
+wrong has to stay wrong for as long as the patience lasts to count as a divergence. A fault begins
+that anew, since what was nearly mended may have to be loaded again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import aiohttp
 
 from benchmarks.bare import Bare
 from tools.demo.fleet import FLEET, POLICIES
+from tools.servers.console import say
 from tools.servers.http import get
 from tools.soak.comparing import (
     Difference,
@@ -41,6 +43,7 @@ _APIS = {
 }
 _COMMON = Wish(90)  # which no change of a cluster touches
 _ASKED_AT_ONCE = 16
+_LONG = 60.0  # seconds until it is said what is waited for, again and again
 _POLL = 0.25  # seconds
 _ONE_ANSWER = 30.0  # seconds
 _FETCHING = "policies: OPA has not fetched"
@@ -56,15 +59,20 @@ class Diverged(Exception):
 
 
 class Checks:
-    """The questions; `patience` in seconds."""
+    """The questions; `patience` in seconds, since the last fault."""
 
     def __init__(
         self, scene: Scene, told: Told, clusters: int, spaces: Sequence[str], patience: float
     ) -> None:
         self._scene, self._told, self._patience = scene, told, patience
         self._spaces = spaces
+        self._disturbed = 0.0  # by time.monotonic
         self._bare: Bare = scene.bare
         self._always = ["cluster-000", *strong(clusters)]
+
+    def disturb(self) -> None:
+        """Begin to be patient anew: something fails, or failed just now."""
+        self._disturbed = time.monotonic()
 
     async def answering(self) -> None:
         """Wait until the policies answer again, over all clusters. Raises Diverged."""
@@ -251,7 +259,8 @@ class Checks:
         return found[0]
 
     async def _until_nothing(self, what: str, check: Callable[[], Awaitable[list[str]]]) -> None:
-        deadline = time.monotonic() + self._patience
+        asked = time.monotonic()
+        due_word = time.monotonic() + _LONG
         while True:
             begun = time.monotonic()
             try:
@@ -261,8 +270,11 @@ class Checks:
                 wrong = [f"no answer: {error!r}"]
             if not wrong:
                 return
-            if time.monotonic() > deadline:
+            if time.monotonic() > max(asked, self._disturbed) + self._patience:
                 _refuse(f"after {self._patience:.0f} s, {what}", wrong)
+            if time.monotonic() > due_word:
+                due_word = time.monotonic() + _LONG
+                say(f"still waited for: {what}: not so of {len(wrong)}: {'; '.join(wrong[:2])}")
             # To look is a load too: it takes a quarter of the time at most.
             await asyncio.sleep(max(_POLL, 3 * (time.monotonic() - begun)))
 

@@ -110,18 +110,27 @@ class Soak:
     async def _faults(
         self, scene: Scene, load: Load, checks: Checks, changing: asyncio.Task[None]
     ) -> None:
-        """Do one thing wrong after the other, until the time is over or nothing changes."""
+        """Do one thing wrong after the other, until the time is over or nothing changes.
+
+        What became of each is looked at beside the next ones.
+        """
         end = self.report.begun + self._options.seconds
         due = self.report.begun
         chance = _seeded(self._options.seed + 1)
         due_look = asyncio.Event()
-        async with _beside(self._checkpoints(load, checks, due_look)):
+        async with (
+            _beside(self._checkpoints(load, checks, due_look)),
+            asyncio.TaskGroup() as looks,
+        ):
             for number, fault in enumerate(order(chance, self._options.faults), 1):
                 due = max(due + self._options.fault_every, self.tally.now)
                 await asyncio.wait([changing], timeout=max(0.0, min(due, end) - self.tally.now))
                 if due >= end or changing.done():
                     return
-                await self._fault(scene, load, checks, fault, chance)
+                done, what = await self._fault(scene, checks, fault, chance)
+                keys = chance.sample(load.alive, min(_LOOKED_AT, len(load.alive)))
+                spaces = chance.sample(load.spaces, min(_LOOKED_INTO, len(load.spaces)))
+                looks.create_task(self._recovery(done, what, checks.current(keys, spaces)))
                 if number % _CHECKPOINT == 0:
                     due_look.set()
 
@@ -134,23 +143,29 @@ class Soak:
             self.report.checkpoints += 1
 
     async def _fault(
-        self, scene: Scene, load: Load, checks: Checks, fault: Fault, chance: random.Random
-    ) -> None:
+        self, scene: Scene, checks: Checks, fault: Fault, chance: random.Random
+    ) -> tuple[FaultDone, str]:
+        """Do it, wait until the policies answer again, and return it and what to call it."""
         begun = self.tally.now
         window = Window(fault.name, begun)
         if fault.loses:
             self.tally.windows.append(window)
         say(f"{begun - self.report.begun:6.0f} s  fault: {fault.name}")
+        checks.disturb()
         await fault.act(scene, chance)
+        checks.disturb()
         done = FaultDone(fault.name, begun, self.tally.now)
         self.report.faults.append(done)
         what = f"after fault {len(self.report.faults)} ({fault.name})"
         if fault.loses and await self._look(what, checks.answering()):
             window.ended = self.tally.now
             done.answering = window.ended - done.ended
-        keys = chance.sample(load.alive, min(_LOOKED_AT, len(load.alive)))
-        spaces = chance.sample(load.spaces, min(_LOOKED_INTO, len(load.spaces)))
-        if await self._look(what, checks.current(keys, spaces)):
+        return done, what
+
+    async def _recovery(
+        self, done: FaultDone, what: str, look: Coroutine[None, None, None]
+    ) -> None:
+        if await self._look(what, look):
             done.recovered = self.tally.now - done.ended
 
     async def _at_the_end(self, load: Load, checks: Checks) -> None:
