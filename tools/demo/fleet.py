@@ -8,6 +8,7 @@ from typing import Any
 FLEET = "fleet"
 SHOP = "shop"
 POLICIES = "kube-federation-scheduling-policy"
+STAGED = "placement-candidate"
 REGION = "topology.kubernetes.io/region"
 LEVEL = "compliance.example.com/pci-level"
 EU = "policy.federation.alpha.kubernetes.io/eu-jurisdiction-required"
@@ -61,9 +62,19 @@ def replica_set(name: str, *, eu: bool = False, pci: str | None = None) -> Manif
 
 def policy_map(source: str) -> Manifest:
     """Return the ConfigMap that holds the placement policy."""
+    return _config_map({"name": "placement", "namespace": POLICIES}, source)
+
+
+def staged_map(source: str, stage: str) -> Manifest:
+    """Return the ConfigMap that holds an edit of the placement policy, in a stage before active."""
+    labels = {"kube-sync.io/stage": stage}
+    return _config_map({"name": STAGED, "namespace": POLICIES, "labels": labels}, source)
+
+
+def _config_map(metadata: Manifest, source: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "placement", "namespace": POLICIES},
+        "metadata": metadata,
         "data": {"placement.rego": source},
     }

@@ -24,6 +24,12 @@ from tools.demo.fleet import (
 )
 from tools.demo.foresight import a_dangerous_edit_is_planned, a_workload_is_explained
 from tools.demo.narrator import Narrator
+from tools.demo.staging import (
+    an_edit_is_a_candidate,
+    half_of_the_objects_try_it,
+    the_edit_decides_in_the_shadow,
+    the_edit_is_promoted,
+)
 from tools.demo.world import ADMITTED, Placement, World
 
 _BOTH_EU = ("gce-europe-west1", "gce-europe-west2")
@@ -43,7 +49,10 @@ def tell(world: World, narrator: Narrator) -> None:
     a_developer_moves_one_by_hand(world, narrator)
     a_cluster_loses_its_level(world, narrator)
     half_of_the_fleet_vanishes(world, narrator)
-    the_policy_is_edited(world, narrator)
+    an_edit_is_a_candidate(world, narrator, _EDITED)
+    the_edit_decides_in_the_shadow(world, narrator)
+    half_of_the_objects_try_it(world, narrator)
+    the_edit_is_promoted(world, narrator)
     a_workload_is_explained(world, narrator)
     a_dangerous_edit_is_planned(world, narrator, _EDITED)
     a_broken_policy_is_stored(world, narrator)
@@ -166,14 +175,6 @@ def half_of_the_fleet_vanishes(world: World, narrator: Narrator) -> None:
         )
         nobody: list[str] = []
         narrator.see("who was written to", nobody, lambda: world.written_since(versions))
-
-
-def the_policy_is_edited(world: World, narrator: Narrator) -> None:
-    """A new version of the policy is in force for everything, old and new."""
-    with narrator.step("The policy is edited (no rebalancing any more) and all follow"):
-        world.store(policy_map(_EDITED))
-        names = ("nginx-anywhere", "nginx-early", "nginx-eu", "nginx-pci")
-        narrator.see("rebalance", dict.fromkeys(names, False), world.preferences)
 
 
 def a_broken_policy_is_stored(world: World, narrator: Narrator) -> None:

@@ -47,6 +47,7 @@ class World:
                 "apply",
                 "--server-side",
                 "--field-manager=demo",
+                "--force-conflicts",  # a promotion writes to the policy, too
                 "-f",
                 "-",
                 stdin=json.dumps(manifest),
@@ -91,9 +92,9 @@ class World:
         now = self.versions()
         return sorted(name for name, version in now.items() if versions[name] != version)
 
-    def policy_status(self) -> Any:
-        """Return what the policy's author reads on the ConfigMap, None while nothing is there."""
-        found = self._kube(f"/api/v1/namespaces/{POLICIES}/configmaps/placement")
+    def policy_status(self, name: str = "placement") -> Any:
+        """Return what a policy's author reads on the ConfigMap, None while nothing is there."""
+        found = self._kube(f"/api/v1/namespaces/{POLICIES}/configmaps/{name}")
         text = (found["metadata"].get("annotations") or {}).get(_STATUS)
         return json.loads(text) if text else None
 
