@@ -15,7 +15,9 @@ from kube_sync.analysis.engine import Engine, Need
 from kube_sync.analysis.frame import Asker
 from kube_sync.analysis.paths import EACH, Path, covers, minimal
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads, order
-from kube_sync.analysis.syntax import Json, Unreadable, read_module
+from kube_sync.analysis.syntax import Json, Module, Unreadable, read_module
+
+Row = Callable[[str, int], int | None]  # of the n-th rule of a module
 
 _ALL: Path = ()
 
@@ -50,16 +52,36 @@ def analyze(
     `modules` are all that the OPA holds which compiled them; `roots` are the replicated resources.
     """
     try:
-        engine = Engine([read_module(module.name, module.compiled) for module in modules])
+        found = [read_module(module.name, module.compiled) for module in modules]
+    except (Unreadable, RecursionError) as error:
+        return everything(unreadable(error), roots)
+    return analyze_read(found, decision, roots, _rows(modules))
+
+
+def analyze_read(
+    modules: Sequence[Module],
+    decision: str,
+    roots: Mapping[str, Collection],
+    row: Row = lambda _module, _number: None,
+) -> Reads:
+    """Do as `analyze` does, with modules that are read already; `row` tells a rule's row."""
+    try:
+        engine = Engine(modules)
         engine.decide(tuple(decision.strip("/").split("/")))
-    except Unreadable as error:
-        return _everything(str(error), roots)
-    except RecursionError:
-        return _everything("the policies are nested too deeply", roots)
-    return _Report(engine, _rows(modules)).reads(roots)
+    except (Unreadable, RecursionError) as error:
+        return everything(unreadable(error), roots)
+    return _Report(engine, row).reads(roots)
 
 
-def _everything(reason: str, roots: Mapping[str, Collection]) -> Reads:
+def unreadable(error: Unreadable | RecursionError) -> str:
+    """Return why policies cannot be analysed."""
+    if isinstance(error, RecursionError):
+        return "the policies are nested too deeply"
+    return str(error)
+
+
+def everything(reason: str, roots: Mapping[str, Collection]) -> Reads:
+    """Return that all may be read, since nobody knows."""
     ask = Ask("", "", None, reason, whole=True)
     whole = Document((FieldRead(_ALL, whole=True, asked=(ask,)),), used=True, listed=True)
     return Reads(
@@ -71,7 +93,7 @@ def _everything(reason: str, roots: Mapping[str, Collection]) -> Reads:
     )
 
 
-def _rows(modules: Iterable[PolicyModule]) -> Callable[[str, int], int | None]:
+def _rows(modules: Iterable[PolicyModule]) -> Row:
     """Return what tells a rule's row: OPA compiles rules in the order in which it parsed them."""
     rows: dict[tuple[str, int], int] = {}
     for module in modules:
@@ -96,7 +118,7 @@ def _row(rule: object) -> int | None:
 class _Report:
     """Turns what rules need into what documents have to keep."""
 
-    def __init__(self, engine: Engine, row: Callable[[str, int], int | None]) -> None:
+    def __init__(self, engine: Engine, row: Row) -> None:
         self._engine = engine
         self._row = row
 

@@ -48,7 +48,7 @@ class Inspected(msgspec.Struct, frozen=True):
 
 class _Tree(msgspec.Struct):
     id: str
-    ast: Any = None
+    ast: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Trees(msgspec.Struct):
@@ -108,9 +108,10 @@ class ScratchOpa:
                     cause["message"] += f" ({_V0_HINT})"
         return causes
 
-    async def compiled(self, modules: Modules) -> dict[str, Any]:
+    async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         """Return the syntax trees of modules that compile together, by id, as OPA compiled them.
 
+        They are JSON still: as objects they are ten times the size, and most are known already.
         An OPA is started for that, which listens on a socket in a private folder and holds nothing
         else. Raises Retriable.
         """

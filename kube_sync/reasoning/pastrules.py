@@ -32,7 +32,7 @@ class Scratch(Protocol):
         """Yield a client of an OPA that holds these."""
         ...
 
-    async def compiled(self, modules: Modules) -> dict[str, Any]:
+    async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         """Return the compiled syntax trees, by id."""
         ...
 

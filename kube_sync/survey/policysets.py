@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from kube_sync.analysis.analyzer import PolicyModule
-from kube_sync.errors import Retriable, Terminal
+from kube_sync.errors import NO_JSON, Retriable, Terminal
 from kube_sync.opa.client import CompiledPolicy
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.survey.progress import Progress
@@ -26,7 +28,7 @@ class Compiler(Protocol):
         """Return what OPA says against them together."""
         ...
 
-    async def compiled(self, modules: Modules) -> dict[str, Any]:
+    async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         """Return the compiled trees, by id."""
         ...
 
@@ -109,7 +111,17 @@ async def _of_files(
         raise Retriable(msg)
     parsed = await _parsed(sources, compiler, progress)
     files = sorted(sources)
-    return PolicySet(name, tuple(PolicyModule(f, compiled[f], parsed.get(f)) for f in files))
+    return PolicySet(
+        name, tuple(PolicyModule(f, _tree(f, compiled[f]), parsed.get(f)) for f in files)
+    )
+
+
+def _tree(file: str, raw: msgspec.Raw) -> Any:  # noqa: ANN401 - any JSON; the analysis says what is wrong
+    try:
+        return msgspec.json.decode(raw)
+    except NO_JSON as error:
+        msg = f"{file}: OPA's syntax tree cannot be read: {error}"
+        raise Retriable(msg) from error
 
 
 async def _parsed(

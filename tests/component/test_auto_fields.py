@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kube_sync.analysis.analyzer import analyze
+from kube_sync.analysis.analyzer import analyze_read
 from kube_sync.analysis.reads import Document
 from kube_sync.replicator.policies import reading as reading_module
 from kube_sync.replicator.resources import Resources
@@ -326,9 +326,9 @@ async def test_analysis_that_is_wrong_is_found_and_the_resource_is_whole_from_th
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def blind(modules: Any, decision: str, roots: Any) -> Any:
-        return replace(analyze(modules, decision, roots), input=Document(used=True))
+        return replace(analyze_read(modules, decision, roots), input=Document(used=True))
 
-    monkeypatch.setattr(reading_module, "analyze", blind)
+    monkeypatch.setattr(reading_module, "analyze_read", blind)
     fleet.policy("p", "input.spec.a", "data.kubernetes.clusters.*.*.spec.b")
     before = checked("differences")
     with capture_logs() as logs:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from kube_sync.opa.scratch import Cause, Inspected, Modules
 from tests.fakes.opa import compile_errors
 
@@ -52,10 +54,11 @@ class FakeCompiler:
         self.parses.append(dict(modules))
         return {i: _located(source) for i, source in modules.items()}
 
-    async def compiled(self, modules: Modules) -> dict[str, Any]:
+    async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         """Return their trees; without any that can be read everything counts as read."""
         self.analysed.append(dict(modules))
-        return {i: tree_of(source) if self.trees else None for i, source in modules.items()}
+        trees = {i: tree_of(source) if self.trees else None for i, source in modules.items()}
+        return {i: msgspec.Raw(msgspec.json.encode(tree)) for i, tree in trees.items()}
 
 
 def _located(source: str) -> Any:

@@ -75,8 +75,9 @@ async def test_inspection_tells_packages_and_only_of_suspects_the_names(
 
 async def test_trees_come_as_opa_compiled_them(scratch: ScratchOpa) -> None:
     modules = {"ns/a/m": "package a\nf(x) := x", "b": "package b\ny := data.a.f(z) if z := 1"}
-    trees = await scratch.compiled(modules)
-    assert trees.keys() == modules.keys()
+    raws = await scratch.compiled(modules)
+    assert raws.keys() == modules.keys()
+    trees = {policy_id: json.loads(bytes(raw)) for policy_id, raw in raws.items()}
     assert "__local" in json.dumps(trees["b"])
     assert [part["value"] for part in trees["ns/a/m"]["package"]["path"]] == ["data", "a"]
 

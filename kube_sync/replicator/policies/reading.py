@@ -1,7 +1,9 @@
 """What the placement decision and the limits read, of the policies in force: once for each set.
 
 Keeps true: where it cannot be found out, everything counts as read, with the reason; nothing waits
-for longer than one compilation. It knows nothing of what follows from it.
+for longer than one compilation. A module that compiled to the same tree in an earlier set is not
+read again, and held once: an edit costs the memory of what it changed. It knows nothing of what
+follows from it.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Protocol
 
+import msgspec
 import structlog
 
-from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.analysis.analyzer import Collection, analyze_read, everything, unreadable
 from kube_sync.analysis.reads import Reads
+from kube_sync.analysis.syntax import Module, Unreadable, read_module
 from kube_sync.decisions.limiting import BUDGET
 from kube_sync.decisions.requested import with_note
-from kube_sync.errors import SyncError
+from kube_sync.errors import NO_JSON, SyncError
 from kube_sync.opa.lanes import Lane, lane_path
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.extent import Need
@@ -26,7 +31,6 @@ from kube_sync.replicator.extent import Need
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _REMEMBERED = 6  # sets: what is in force, what is wanted, what may be in between, and lanes
-_Trees = dict[str, PolicyModule]  # by source
 # Where each replicated resource lies, by its name in OPA; those that nobody knows are left out.
 Collections = Callable[[], Awaitable[Mapping[str, Collection]]]
 
@@ -34,9 +38,20 @@ Collections = Callable[[], Awaitable[Mapping[str, Collection]]]
 class TreeCompiler(Protocol):
     """The scratch OPA."""
 
-    async def compiled(self, modules: Modules) -> dict[str, Any]:
+    async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         """Return the compiled syntax trees, by id."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A module that was read, or why that cannot be done, and of which tree."""
+
+    module: Module | str
+    digest: bytes = b""
+
+
+_Set = dict[str, _Found]  # by source
 
 
 class Reading:
@@ -48,7 +63,7 @@ class Reading:
         self._decision = decision
         self._collections = collections
         self._known: deque[tuple[str, Sequence[Modules], Need]] = deque(maxlen=_REMEMBERED)
-        self._compiled: deque[tuple[Modules, _Trees]] = deque(maxlen=_REMEMBERED)
+        self._compiled: deque[tuple[Modules, _Set]] = deque(maxlen=_REMEMBERED)
 
     async def need(self, *sets: Modules, lane: Lane | None = None) -> Need:
         """Return what the decision reads if one of these is in force, or modules of several.
@@ -61,14 +76,17 @@ class Reading:
         for path, asked, need in self._known:
             if path == decision and asked == sets and need.collections == collections:
                 return need
-        trees: _Trees = {}
+        together: _Set = {}
         for modules in sets:
             # Of a module that is in several sets one tree is enough.
-            trees = await self._trees(modules) | trees
+            together = await self._read(modules) | together
+        read = [known.module for known in together.values()]
         # In a thread: a hundred modules take long enough to keep events waiting.
-        found = await asyncio.to_thread(_analysed, [*trees.values()], decision, collections)
+        found = with_note(await asyncio.to_thread(_analysed, read, decision, collections))
         if lane is None:
-            found = await asyncio.to_thread(_limited, found, [*trees.values()], collections)
+            # Apart: what only limits read makes no classes, and no decision looks at it.
+            limits = await asyncio.to_thread(_analysed, read, BUDGET, collections)
+            found = replace(found, beside=limits)
         if found.gave_up is not None:
             log.warning("policies_not_analysed", reason=found.gave_up)
         need = Need(found, collections)
@@ -83,28 +101,49 @@ class Reading:
         ):
             self._known.append(known)
 
-    async def _trees(self, modules: Modules) -> _Trees:
-        for compiled, trees in self._compiled:
+    async def _read(self, modules: Modules) -> _Set:
+        for compiled, found in self._compiled:
             if compiled == modules:
-                return trees
+                return found
         try:
-            found = await self._compiler.compiled(modules)
+            trees = await self._compiler.compiled(modules)
         except SyncError as error:
             # No tree at all: that is one which cannot be read.
-            return {"": PolicyModule("policies", {"error": str(error)})}
-        trees = {modules.get(i, i): PolicyModule(i, tree) for i, tree in sorted(found.items())}
-        self._compiled.append((dict(modules), trees))
-        return trees
+            return {"": _Found(f"the policies could not be compiled: {error}")}
+        known = {source: found for _, read in self._compiled for source, found in read.items()}
+        found = await asyncio.to_thread(_read, modules, trees, known)
+        self._compiled.append((dict(modules), found))
+        return found
+
+
+def _read(modules: Modules, trees: Mapping[str, msgspec.Raw], known: _Set) -> _Set:
+    """Return each module by its source; one that is `known` with the same tree as it is there."""
+    read: _Set = {}
+    for policy_id, tree in sorted(trees.items()):
+        source = modules.get(policy_id, policy_id)
+        digest = blake2b(policy_id.encode() + b"\0" + bytes(tree), digest_size=16).digest()
+        found = known.get(source)
+        if found is None or found.digest != digest:
+            found = _Found(_module(policy_id, tree), digest)
+        read[source] = found
+    return read
+
+
+def _module(policy_id: str, tree: msgspec.Raw) -> Module | str:
+    try:
+        return read_module(policy_id, msgspec.json.decode(tree))
+    except (Unreadable, RecursionError) as error:
+        return unreadable(error)
+    except NO_JSON as error:
+        return f"{policy_id}: {error}"
 
 
 def _analysed(
-    modules: Sequence[PolicyModule], decision: str, collections: Mapping[str, Collection]
+    modules: Sequence[Module | str], decision: str, collections: Mapping[str, Collection]
 ) -> Reads:
-    return with_note(analyze(modules, decision, collections))
-
-
-def _limited(
-    found: Reads, modules: Sequence[PolicyModule], collections: Mapping[str, Collection]
-) -> Reads:
-    # Apart: what only limits read makes no classes of objects, and no decision looks at it.
-    return replace(found, beside=analyze(modules, BUDGET, collections))
+    read: list[Module] = []
+    for found in modules:
+        if isinstance(found, str):
+            return everything(found, collections)
+        read.append(found)
+    return analyze_read(read, decision, collections)

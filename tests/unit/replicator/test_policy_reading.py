@@ -2,10 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.analysis.syntax import read_module
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.errors import Retriable
 from kube_sync.opa.scratch import Modules
+from kube_sync.replicator.policies import reading as reading_module
 from kube_sync.replicator.policies.reading import Reading
 from tests.fakes.compiler import FakeCompiler, reading
 
@@ -19,13 +24,17 @@ class Counting(FakeCompiler):
         super().__init__(trees=True)
         self.times = 0
         self.broken = False
+        self.instead: dict[str, str] = {}  # what a source compiles as
+        self.raw: dict[str, bytes] = {}  # the tree of a source
 
-    async def compiled(self, modules: Modules) -> dict[str, Any]:
+    async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         self.times += 1
         if self.broken:
             msg = "no answer"
             raise Retriable(msg)
-        return await super().compiled(modules)
+        known = {i: self.instead.get(source, source) for i, source in modules.items()}
+        raw = {i: msgspec.Raw(self.raw[s]) for i, s in modules.items() if s in self.raw}
+        return await super().compiled(known) | raw
 
 
 async def collections() -> dict[str, Collection]:
@@ -46,6 +55,50 @@ async def test_set_is_compiled_once() -> None:
     assert mixed.reads.input.paths == (("a",), ("b",))
     assert compiler.times == 2
     assert mixed.collections == ROOTS
+
+
+async def test_edit_reads_the_module_that_it_changed_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each set by itself was 28 MB of 200 modules, and six sets are remembered."""
+    read: list[str] = []
+
+    def counted(name: str, tree: Any) -> Any:
+        read.append(name)
+        return read_module(name, tree)
+
+    monkeypatch.setattr(reading_module, "read_module", counted)
+    _, found = made()
+    modules = {name: reading(f"input.{name}") for name in ("a", "b", "c")}
+    await found.need(modules)
+    need = await found.need(modules | {"b": reading("input.other")})
+    assert need.reads.input.paths == (("a",), ("c",), ("other",))
+    assert read == ["a", "b", "c", "b"]
+    await found.need({"renamed": modules["a"]})  # what is said of it names it
+    assert read[4:] == ["renamed"]
+
+
+async def test_module_that_compiles_to_another_tree_beside_others_is_read_again() -> None:
+    compiler, found = made()
+    source = reading("input.a")
+    await found.need({"a": source})
+    compiler.instead[source] = reading("input.b")
+    need = await found.need({"a": source, "b": reading("input.c")})
+    assert need.reads.input.paths == (("b",), ("c",))
+
+
+async def test_tree_that_cannot_be_read_makes_everything_read_and_names_its_module() -> None:
+    compiler, found = made()
+    source = reading("input.a")
+    for tree, reason in (
+        (b"[", "a: "),
+        (b"null", "a: malformed tree"),
+        (b"[" * 100_000, "the policies are nested too deeply"),
+    ):
+        compiler.raw[source] = tree
+        need = await found.need({"a": source}, {str(len(tree)): reading("input.b")})
+        assert (need.reads.gave_up or "").startswith(reason)
+        compiler, found = made()
 
 
 async def test_limits_are_read_beside_the_decision() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_sync.errors import Retriable
@@ -18,12 +19,14 @@ class Compiler:
     def __init__(self, against: Callable[[Modules], list[Cause]] = lambda _modules: []) -> None:
         self.check_sync = against
         self.lost: set[str] = set()
+        self.broken: dict[str, msgspec.Raw] = {}
 
     async def check(self, modules: Modules) -> list[Cause]:
         return self.check_sync(modules)
 
-    async def compiled(self, modules: Modules) -> dict[str, Any]:
-        return {i: {"compiled": s} for i, s in modules.items() if i not in self.lost}
+    async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
+        trees = {i: {"compiled": s} for i, s in modules.items() if i not in self.lost}
+        return {i: msgspec.Raw(msgspec.json.encode(t)) for i, t in trees.items()} | self.broken
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
         return {i: {"parsed": s} for i, s in modules.items()}
@@ -97,6 +100,13 @@ async def test_file_without_a_tree_is_named_and_not_left_out() -> None:
     compiler = Compiler()
     compiler.lost.add("a/x.rego")
     with pytest.raises(Retriable, match=r"^a/x\.rego: OPA gave no syntax tree"):
+        await sets(FILES, compiler)
+
+
+async def test_tree_that_cannot_be_read_is_told_with_its_file() -> None:
+    compiler = Compiler()
+    compiler.broken["b/y.rego"] = msgspec.Raw(b"[" * 100_000)
+    with pytest.raises(Retriable, match=r"^b/y\.rego: OPA's syntax tree cannot be read"):
         await sets(FILES, compiler)
 
 
