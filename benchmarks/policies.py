@@ -11,6 +11,7 @@ from tools.servers.stack import RunningStack
 
 MODULES = 100
 _RULES = 8
+_MORE = 8  # edits: more sets than the replicator remembers
 _KINDS = ("Pod", "ReplicaSet", "Deployment", "Service")
 
 
@@ -23,17 +24,19 @@ async def measure_policies(stack: RunningStack, bare: Bare, runs: int) -> dict[s
     put = time.perf_counter() - begun
     for index in range(MODULES):
         await _config_map(bare, index, 0)
-    loads, edits = [], []
+    loads, edits, grown = [], [], []
     for run in range(1, runs + 1):
         await world.fresh_opa(stack)
         async with world.replicator(stack) as server:
             loaded = world.logged_at(server, "opa_loaded")
             loads.append(world.logged_at(server, "policies_activated") - loaded)
             begun = time.perf_counter()
-            await _config_map(bare, 0, run)
-            while await bare.get("bench/p0/edition") != run:
-                pass
+            await _edit(bare, 0, run)
             edits.append(time.perf_counter() - begun)
+            before = server.rss_bytes()
+            for index in range(1, _MORE + 1):
+                await _edit(bare, index, run)
+            grown.append((server.rss_bytes() - before) / 1e6)
     for index in range(MODULES):
         await bare.kube("DELETE", f"{_PATH}/bench-{index}")
     load, edit = world.median(loads), world.median(edits)
@@ -42,10 +45,17 @@ async def measure_policies(stack: RunningStack, bare: Bare, runs: int) -> dict[s
         f"{MODULES} modules as one set (s)": load,
         f"{MODULES} modules, ratio": load / put,
         f"one of {MODULES} modules changed, until in force (s)": edit,
+        f"{_MORE} more of {MODULES} modules changed, memory more (MB)": world.median(grown),
     }
 
 
 _PATH = f"/api/v1/namespaces/{POLICIES}/configmaps"
+
+
+async def _edit(bare: Bare, index: int, edition: int) -> None:
+    await _config_map(bare, index, edition)
+    while await bare.get(f"bench/p{index}/edition") != edition:
+        pass
 
 
 async def _config_map(bare: Bare, index: int, edition: int) -> None:
