@@ -18,7 +18,8 @@ from kube_sync.decisions.records import Target
 
 ENDED = 10_000  # deletions and decisions that became undefined, kept for readers that are behind
 
-_SLACK = 1_000  # superseded entries that are not worth the time to sweep them out
+# Superseded entries that are not worth the time to sweep them out: so many, and a share of others.
+_SLACK, _SHARE = 1_000, 4
 _seq = attrgetter("seq")
 
 
@@ -52,16 +53,17 @@ class ChangeLog:
         self.seq += 1
         entry = Entry(target, uid, self.seq, told)
         if (old := self.current.get(target)) is not None:
-            old.superseded = True
+            old.supersede()
         elif self._ended and (gone := self._ended.pop(target, None)) is not None:
-            gone.superseded = True
+            gone.supersede()
         if entry.ended:
             self.current.pop(target, None)
             self._end(entry)
         else:
             self.current[target] = entry
         self._entries.append(entry)
-        if len(self._entries) > 2 * (len(self.current) + len(self._ended)) + _SLACK:
+        needed = len(self.current) + len(self._ended)
+        if len(self._entries) > needed + needed // _SHARE + _SLACK:
             self._entries = [entry for entry in self._entries if not entry.superseded]
         return entry
 
@@ -82,5 +84,5 @@ class ChangeLog:
         self._ended[entry.target] = entry
         if len(self._ended) > self._limit:
             oldest = self._ended.pop(next(iter(self._ended)))
-            oldest.superseded = True
+            oldest.supersede()
             self.forgotten = oldest.seq

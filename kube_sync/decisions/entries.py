@@ -76,7 +76,7 @@ class Entry:
         self.seq = seq
         self.told = told
         self.ended = told is None or told.undefined  # nothing is kept of it but this
-        self.superseded = False  # something newer was said of the object, or this is forgotten
+        self.superseded = False
         self._head: bytes | None = None
 
     @property
@@ -98,6 +98,11 @@ class Entry:
             said.source,
             said.last_good,
         )
+
+    def supersede(self) -> None:
+        """Take note that something newer was said of the object, or that this is forgotten."""
+        self.superseded = True
+        self._head = None  # made anew for whoever took it before
 
     def parts(self) -> tuple[bytes, bytes]:
         """Return the line, in the two parts that are kept."""

@@ -197,6 +197,8 @@ class DecisionHub:
         old = self.log.current.get(target)
         uid = outcome.uid if uid is None else uid
         if _no_news(old, outcome, uid):
+            if old is not None and old.uid == uid:
+                old.uid = uid  # of two equal strings after a load the one that others hold
             return
         if old is None or old.told is None or (uid and uid != old.uid):
             before = None

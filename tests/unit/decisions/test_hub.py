@@ -573,6 +573,24 @@ async def test_what_was_superseded_is_swept_out() -> None:
     assert len(hub.log._entries) < 1100
 
 
+async def test_of_many_that_change_few_superseded_entries_wait_to_be_swept_out() -> None:
+    hub = _hub(**{f"a{n}": "1" for n in range(4_000)})
+    for number in range(20_000):
+        hub.update(_target(f"a{number % 4_000}"), _outcome(str(number)), "data", "")
+    assert len(hub.log._entries) <= 4_000 + 1_000 + 1_000
+
+
+async def test_a_load_that_changes_nothing_keeps_one_string_of_each_uid() -> None:
+    """That of the hub and that of the classes of what was loaded anew would be two."""
+    hub, uid = _hub(a="1"), b"uid".decode()
+    outcome = _outcome("1")
+    hub.update(_target("a"), outcome, "load", "", uid=uid)
+    again = b"uid".decode()
+    assert again is not uid
+    hub.update(_target("a"), outcome, "load", "", uid=again)
+    assert hub.log.current[_target("a")].uid is again
+
+
 async def test_a_snapshot_is_everything_in_pieces_up_to_a_bookmark() -> None:
     hub = _hub(a="1", b="2")
     pieces = []
