@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from kube_sync.errors import Terminal
 from kube_sync.ledger.arguments import Request
-from kube_sync.ledger.printing import document, line, standing
+from kube_sync.ledger.printing import document, line, moment, standing
 from kube_sync.ledger.reading import Reading, reading
 from kube_sync.ledger.verifying import verify
 
@@ -49,14 +50,19 @@ def check(file: str, anchor: tuple[int, str] | None, say: Say, complain: Say) ->
 def _at(ledger: Reading, request: Request, time: float, say: Say) -> None:
     of = ledger.find(request.kind or "", request.namespace, request.name)
     found = ledger.at(of, time)
+    row, bounds = found.told(time), ledger.bounds()
+    if row is None and bounds is not None and time < bounds[0]:
+        msg = f"{moment(time)}: the ledger begins at {moment(bounds[0])}"
+        raise Terminal(msg)
     if not request.json:
         for shown in standing(of, time, found, ledger.text):
             say(shown)
         return
-    rows = {"row": found.row, "after": found.after, "written": found.written}
+    after = None if row is found.after else found.after
+    rows = {"row": row, "after": after, "written": found.written}
     said = {name: row and document(row, ledger.text) for name, row in rows.items()}
     gaps = [document(row, ledger.text) for row in found.gaps]
-    policy = None if found.row is None else ledger.modules(found.row.entry.policy)
+    policy = None if row is None else ledger.modules(row.entry.policy)
     say(_json({"v": 1, **said, "gaps": gaps, "modules": policy}))
 
 

@@ -87,6 +87,25 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 COLUMNS: Final = Entry.__struct_fields__
+STANDING: Final = "standing since "  # and Unix seconds: the cause of what is said again
+
+
+def standing_since(entry: Entry) -> float | None:
+    """Return since when (Unix seconds) what is said again stands, None: it is said for once."""
+    if not entry.cause.startswith(STANDING):
+        return None
+    try:
+        return float(entry.cause.removeprefix(STANDING))
+    except ValueError:  # nobody but a forger writes that
+        return None
+
+
+def modules_of(body: bytes) -> list[str]:
+    """Return the digests of the modules that the list of a policy names, none where it is none."""
+    try:
+        return [*msgspec.json.decode(body, type=dict[str, str]).values()]
+    except (msgspec.DecodeError, UnicodeError):
+        return []
 
 
 def link(before: bytes, seq: int, time: int, entry: Entry) -> bytes:

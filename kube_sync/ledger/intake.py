@@ -29,12 +29,10 @@ def report_routes(journal: Journal | None) -> list[web.RouteDef]:
             raise web.HTTPBadRequest(text=f"no reports: {error}\n") from error
         if journal is None:
             return web.Response(status=204)
-        if journal.failing is None:
-            for report in reports:
-                journal.say(*_said(report))
-                if report.kind == "gap":
-                    metrics.ledger_gaps.inc()
-            if await journal.recorded():
+        if journal.failing is None and not journal.losing:
+            taken = [journal.say(*_said(report)) for report in reports]
+            if all(taken) and await journal.recorded():
+                metrics.ledger_gaps.inc(sum(report.kind == "gap" for report in reports))
                 return web.Response()
         raise web.HTTPServiceUnavailable(text="the ledger cannot be written now\n")
 

@@ -115,6 +115,8 @@ class Journal:
         self._taken = 0  # the last that was written ahead and is in the file
         self._had: Taken | None = None  # how far the file had it when it was opened first
         self._stale: set[int] = set()  # what came too late, by number
+        self._read: dict[int, Sequence[Said]] = {}  # of the group that is tried, by number
+        self._recalled = recall is None  # all that an earlier process left is in the file
         self._leisure: asyncio.TimerHandle | None = None
         self._latest = 0.0  # when the thread is to write, whatever else is said
         self._seen = 0  # how much was said when it was last put off
@@ -131,29 +133,35 @@ class Journal:
         """Why the file cannot be written now, None: it can."""
         return self._failing
 
-    def say(self, entry: Entry, texts: Sequence[Text] = ()) -> None:
-        """Take one entry in."""
-        said = ((entry, texts),)
-        self.say_late(lambda _store: said)
+    @property
+    def losing(self) -> bool:
+        """Whether what is said now is lost: it becomes a part of a gap."""
+        return self._lost is not None
 
-    def say_late(self, late: Late, ahead: object = None) -> None:
+    def say(self, entry: Entry, texts: Sequence[Text] = ()) -> bool:
+        """Take one entry in; returns whether it was taken."""
+        said = ((entry, texts),)
+        return self.say_late(lambda _store: said)
+
+    def say_late(self, late: Late, ahead: object = None) -> bool:
         """Take in what `late` returns when it is written, in the thread of the file.
 
         It is asked again where the file did not take it. `ahead` is what `recall` makes the same
-        of, to be written ahead; None: it cannot be.
+        of, to be written ahead; None: it cannot be. Returns whether it was taken, and is not lost.
         """
         now = self._clock()
         with self._lock:
             most = BURST if self._failing is None else self._kept
             if self._lost is not None or len(self._queue) >= most:
                 self._lose(1, now, self._failing or "too many entries at once")
-                return
+                return False
             number = 0 if ahead is None or self._ahead is None else self._ahead.add(ahead)
             self._said += 1
             self._queue.append((late, number))
             if not number:
                 self._alone = self._said
         self._rouse()
+        return True
 
     @property
     def generation(self) -> int:
@@ -279,7 +287,8 @@ class Journal:
         except (sqlite3.Error, OSError, Torn) as error:
             self._fail(str(error))
             if type(error) is sqlite3.DatabaseError:  # torn since it was opened
-                self._put_aside(str(error))
+                with suppress(OSError):  # then it is tried again where it is
+                    self._put_aside(str(error))
         else:
             self._succeed(group)
         try:
@@ -294,15 +303,21 @@ class Journal:
         now = self._clock()
         if group:
             taken = max(self._taken, *(number for _, number in group))
-            ahead = (self._generation, taken) if self._generation else None
+            recalled = self._recalled or any(late == self._gap_of_stale for late, _ in group)
+            # Until it is told how many are not believed, nobody may take them for our own.
+            others = self._had is not None and self._had.others and not recalled
+            ahead = None if others or not self._generation else (self._generation, taken)
             added = store.append([one for late, _ in group for one in late(store)], now, ahead)
-            self._taken = taken
+            self._taken, self._recalled = taken, recalled
             for kind, count in Counter(entry.kind for entry in added).items():
                 metrics.ledger_records.labels(kind).inc(count)
         if now - self._pruned_at >= _PRUNE_SECONDS:
             self._pruned_at = now
-            while store.prune(now, self._max_age, self._max_size) and not self._queue:
-                pass
+            try:
+                while store.prune(now, self._max_age, self._max_size) and not self._queue:
+                    pass
+            except Torn as error:  # what is added is none the worse for it
+                log.warning("ledger_not_pruned", path=str(self._path), error=str(error))
             metrics.ledger_bytes.set(store.used())
 
     def _tidy(self) -> None:
@@ -321,6 +336,8 @@ class Journal:
                 store = Store(self._path)
             had = store.ahead()
             self._had = self._had or had
+            if had.generation == self._generation:  # it never goes back
+                self._taken = max(self._taken, had.number)
             self._store = store
         return self._store
 
@@ -346,6 +363,7 @@ class Journal:
             for _ in group:
                 self._queue.popleft()
             self._settled += len(group)
+            self._read.clear()
             if not self._queue and self._lost is not None:
                 lost, self._lost = self._lost, None
                 self._said += 1
@@ -396,13 +414,17 @@ class Journal:
     def _left(
         self, recall: Recall, number: int, body: msgspec.Raw, _store: Store
     ) -> Sequence[Said]:
-        """Return what an earlier process wrote ahead, as far as the file does not have it."""
-        try:
-            said = recall(body)
-        except NO_JSON:  # of another version: what it says is not known
-            self._stale.add(number)
-            return ()
-        had = self._had
+        """Return what an earlier process wrote ahead, as far as the file does not have it.
+
+        Read once, in order, also where the file did not take the group and it is tried again.
+        """
+        if number not in self._read:
+            try:
+                self._read[number] = recall(body)
+            except NO_JSON:  # of another version: what it says is not known
+                self._stale.add(number)
+                self._read[number] = ()
+        said, had = self._read[number], self._had
         if had is None or not said or (had.generation == self._generation and number <= had.number):
             return ()
         if had.others:

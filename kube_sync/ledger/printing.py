@@ -11,7 +11,7 @@ import msgspec
 from kube_sync.decisions.board import wanted
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON
-from kube_sync.ledger.entries import Entry, Row
+from kube_sync.ledger.entries import Entry, Row, standing_since
 from kube_sync.ledger.reading import Object, Standing
 
 Texts = Callable[[str], bytes | None]  # by their digests
@@ -37,7 +37,7 @@ def standing(of: Object, time: float, found: Standing, texts: Texts) -> Iterator
     """Yield what stood of an object at a time, line by line."""
     where = f"{of.namespace}/{of.name}" if of.namespace else of.name
     yield f"{of.collection} {printable(where)} at {moment(time)}"
-    pairs = list(_stood(found, texts))
+    pairs = list(_stood(found, found.told(time), texts))
     pairs += [("unknown", f"a gap before that time: {printable(g.entry.note)}") for g in found.gaps]
     for name, value in pairs:
         yield f"  {name:9} {value}"
@@ -49,15 +49,13 @@ def moment(seconds: float) -> str:
     return found.strftime("%Y-%m-%dT%H:%M:%S.") + f"{found.microsecond // 1000:03}Z"
 
 
-def _stood(found: Standing, texts: Texts) -> Iterator[tuple[str, str]]:
-    row = found.row
+def _stood(found: Standing, row: Row | None, texts: Texts) -> Iterator[tuple[str, str]]:
     if row is None:
-        if found.after is not None and found.after.entry.old:
-            until = f"until {moment(found.after.seconds)}"
-            yield (
-                "decided",
-                f"{_decision(found.after.entry.old, texts)} ({until}; by what is not known)",
-            )
+        after = found.after
+        # What is said again has itself as `old`, and was not there yet.
+        if after is not None and after.entry.old and standing_since(after.entry) is None:
+            until = f"until {moment(after.seconds)}"
+            yield "decided", f"{_decision(after.entry.old, texts)} ({until}; by what is not known)"
         else:
             yield "decided", "nothing that the ledger knows of"
     elif row.entry.kind == "gone":
@@ -68,7 +66,7 @@ def _stood(found: Standing, texts: Texts) -> Iterator[tuple[str, str]]:
         yield entry.status, f"{_outcome(entry, texts)}, since {since} (row {row.seq})"
         yield "policy", entry.policy or "none"
         yield "because", printable(entry.cause)
-        if entry.old:
+        if entry.old and standing_since(entry) is None:
             yield "before", _decision(entry.old, texts)
         yield "uid", entry.uid or "not known"
     if found.written is not None:
@@ -76,8 +74,8 @@ def _stood(found: Standing, texts: Texts) -> Iterator[tuple[str, str]]:
 
 
 def _since(row: Row) -> str:
-    kind, _, since = row.entry.cause.rpartition(" since ")
-    return moment(float(since)) if kind == "standing" else moment(row.seconds)
+    since = standing_since(row.entry)
+    return moment(row.seconds if since is None else since)
 
 
 def _said(entry: Entry, texts: Texts) -> str:
@@ -91,7 +89,9 @@ def _said(entry: Entry, texts: Texts) -> str:
             before = f"  {_decision(entry.old, texts)} -> gone" if entry.old else ""
             return printable(where) + before
         case "policy":
-            return f"{entry.policy}  {entry.note}"
+            since = standing_since(entry)
+            more = "" if since is None else f" (said again; since {moment(since)})"
+            return f"{entry.policy}  {entry.note}{more}"
         case "intent" | "outcome" | "held":
             parts = [entry.status, printable(entry.note), _approved(entry)]
             return f"{printable(where)}  " + "; ".join(part for part in parts if part)

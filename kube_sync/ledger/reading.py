@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from kube_sync.errors import NotFound, Terminal
-from kube_sync.ledger.entries import Row
+from kube_sync.ledger.entries import Row, standing_since
 from kube_sync.ledger.store import BUSY_SECONDS, ROW, SCHEMA, row_of
 
 _OF = "namespace = ? AND name = ? AND collection = ?"
@@ -48,6 +48,16 @@ class Standing:
     after: Row | None
     written: Row | None  # the last write of it before that time
     gaps: tuple[Row, ...]
+
+    def told(self, time: float) -> Row | None:
+        """Return the row that says what stood at `time`: `row`, or `after` where it says it again.
+
+        What stands since before the oldest row that is left was said again as the older ones went.
+        """
+        if self.row is not None or self.after is None:
+            return self.row
+        since = standing_since(self.after.entry)
+        return self.after if since is not None and since <= time else None
 
 
 class _Begin(msgspec.Struct):
@@ -130,17 +140,18 @@ class Reading:
         return None if found is None else found[0]
 
     def modules(self, policy: str) -> dict[str, str] | None:
-        """Return the policy modules of a digest by id, None where they are not known."""
+        """Return the policy modules of a digest by id, None where not all of them are known."""
         asked = "SELECT new FROM records WHERE kind = 'policy' AND policy = ? ORDER BY seq DESC"
-        found = self.db.execute(f"{asked} LIMIT 1", (policy,)).fetchone()
-        listed = None if found is None else self.text(found[0])
+        row = self.db.execute(f"{asked} LIMIT 1", (policy,)).fetchone()
+        listed = None if row is None else self.text(row[0])
         if listed is None:
             return None
-        sources = {
-            module: self.text(digest)
-            for module, digest in msgspec.json.decode(listed, type=dict[str, str]).items()
-        }
-        return {i: body.decode() for i, body in sources.items() if body is not None}
+        found: dict[str, str] = {}
+        for module, digest in msgspec.json.decode(listed, type=dict[str, str]).items():
+            if (body := self.text(digest)) is None:
+                return None  # the others are another policy
+            found[module] = body.decode()
+        return found
 
     def _gaps(self, since: int, time: float) -> Iterator[Row]:
         """Yield the gaps after row `since` that were told until `time`, or began until then.

@@ -22,17 +22,28 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kube_sync.ledger.bases import parts_of
-from kube_sync.ledger.entries import COLUMNS, START, Checkpoint, Entry, Row, Text, link, text
+from kube_sync.ledger.entries import (
+    COLUMNS,
+    STANDING,
+    START,
+    Checkpoint,
+    Entry,
+    Row,
+    Text,
+    link,
+    modules_of,
+    standing_since,
+)
 
 SCHEMA: Final = 2
 BUSY_SECONDS: Final = 5.0
-STANDING: Final = "standing since "  # and Unix seconds: the cause of what is said again
 
 _CHUNK = 5_000  # rows that go at once
 _NOTED = 100_000  # texts of which this process knows how long they are needed
 _STANDING = 10_000  # objects of which this process knows what stands
 _AT_ONCE = (64, 16, 4, 1)  # rows in one statement
 _UNFILED = 2_000  # rows
+_FEW = 16  # rows: with what stands and a checkpoint fewer would not become less
 _WINDOW = 5_000  # rows for which a text is said to be needed, beyond the next boundary
 ROW = ", ".join(("seq", "time", *COLUMNS, "hash"))
 _INSERT = f"INSERT INTO records ({ROW})"
@@ -171,15 +182,28 @@ class Store:
     def prune(self, now: float, max_age: float, max_size: int) -> int:
         """Take away rows that are older, or too many, a few thousand at most; return how many.
 
-        `max_age` is seconds, `max_size` bytes. Raises sqlite3.Error.
+        `max_age` is seconds, `max_size` bytes. Raises sqlite3.Error, or Torn where a row that is
+        to go cannot be read: then nothing went.
         """
+        try:
+            gone = self._prune(now, max_age, max_size)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            msg = f"the oldest rows cannot be taken away: {error}"
+            raise Torn(msg) from error
+        self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        return gone
+
+    def _prune(self, now: float, max_age: float, max_size: int) -> int:
         with self._transaction():
-            upto = self._prunable(int((now - max_age) * 1e6), full=self.used() > max_size)
+            full = self.used() > max_size
+            if full and self._drop_texts():  # of rows that went already
+                full = self.used() > max_size
+            upto = self._prunable(int((now - max_age) * 1e6), full=full)
             if upto is None:
                 return 0
             group = self._group(now)
-            (last,) = self._db.execute("SELECT hash FROM records WHERE seq = ?", (upto,)).fetchone()
-            for entry in (*self._still_standing(upto), _checkpoint(upto, last)):
+            again = self._still_standing(upto, full=full)
+            for entry in (*again, _checkpoint(upto, self._hash(upto))):
                 group.add(entry)
                 self._keep(group.seq, entry, ())
             group.flush()
@@ -191,8 +215,37 @@ class Store:
             self._kept = {digest: keep for digest, keep in self._kept.items() if keep > upto}
             self._note(self._ahead, group.seq)
         self._stood_at = b""
-        self._db.execute("PRAGMA incremental_vacuum").fetchall()
-        return gone
+        return 0 if full and gone <= len(again) + 1 else gone  # it would not get smaller
+
+    def _hash(self, seq: int) -> bytes:
+        found = self._db.execute("SELECT hash FROM records WHERE seq = ?", (seq,)).fetchone()
+        if found is None:
+            msg = f"row {seq} is missing"
+            raise Torn(msg)
+        return bytes(found[0])
+
+    def _drop_texts(self) -> int:
+        """Drop the texts that no row needs, where the rows are few; return how many.
+
+        They are kept for some thousand rows longer than needed, which is much where each is large.
+        """
+        first, last = self._ends()
+        if last - first >= self._chunk:
+            return 0
+        asked = "SELECT old, new, data, input FROM records"
+        needed = {digest for row in self._db.execute(asked).fetchall() for digest in row}
+        for asked, named in (
+            ("SELECT data FROM records", parts_of),
+            ("SELECT new FROM records WHERE kind = 'policy'", modules_of),
+        ):
+            within = f"SELECT body FROM texts WHERE digest IN ({asked})"  # noqa: S608 - our own
+            for (body,) in self._db.execute(within).fetchall():
+                needed.update(named(body))
+        known = {digest for (digest,) in self._db.execute("SELECT digest FROM texts").fetchall()}
+        gone = [(digest,) for digest in known - needed]
+        self._db.executemany("DELETE FROM texts WHERE digest = ?", gone)
+        self._kept.clear()
+        return len(gone)
 
     def _note(self, ahead: tuple[int, int] | None, seq: int) -> None:
         """Say how far the file has what was written ahead, and that nobody has written but us."""
@@ -297,44 +350,66 @@ class Store:
     def _keep_policies(self, seq: int) -> None:
         """Have the modules of every policy that a row is about for as long as the newest row."""
         asked = (
-            "SELECT body FROM texts WHERE digest IN (SELECT new FROM records WHERE kind = 'policy')"
+            "SELECT digest, body FROM texts"
+            " WHERE digest IN (SELECT new FROM records WHERE kind = 'policy')"
         )
-        for (body,) in self._db.execute(asked).fetchall():
-            modules = msgspec.json.decode(body, type=dict[str, str]).values()
-            self._keep(seq, Entry(kind="policy", new=text(body).digest), ())
-            for digest in modules:
+        for listed, body in self._db.execute(asked).fetchall():
+            for digest in (listed, *modules_of(body)):
                 self._keep(seq, Entry(kind="policy", new=digest), ())
 
     def _prunable(self, oldest: int, *, full: bool) -> int | None:
         """Return up to which row to prune, None where nothing is due."""
-        found: tuple[int | None, int | None] = self._db.execute(
-            "SELECT min(seq), max(seq) FROM records"
-        ).fetchone()
-        first, last = found
+        first, last = self._ends()
         # Of one row a checkpoint would be made, and of that another one, for ever.
-        if first is None or last is None or last == first:
+        if last == first:
             return None
         upto = min(last, first + self._chunk - 1)
-        if full:  # what is left of a file that is too full of texts says little
-            return upto if last > upto else None
+        if full:
+            if last > upto:
+                return upto
+            # Few rows with large texts: half of them.
+            return (first + last) // 2 if last - first >= _FEW else None
         asked = "SELECT max(seq) FROM records WHERE seq <= ? AND time < ?"
         aged: int | None = self._db.execute(asked, (upto, oldest)).fetchone()[0]
         return aged if aged is not None and aged > first else None
 
-    def _still_standing(self, upto: int) -> list[Entry]:
+    def _ends(self) -> tuple[int, int]:
+        """Return the numbers of the first and the last row, the same where there is none."""
+        asked = "SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM records"
+        first, last = self._db.execute(asked).fetchone()
+        return first, last
+
+    def _still_standing(self, upto: int, *, full: bool) -> list[Entry]:
         """Return what the rows that go say of what is as it was, to be said again.
 
-        No more than half of them, the newest: the file would never get smaller.
+        Of a file that is too large no more than half of them, the newest: it would never get
+        smaller.
         """
+        first, _ = self._ends()
+        most = (upto - first + 1) // 2 if full else -1  # none is too many
         asked = (
             f"SELECT {ROW} FROM records WHERE seq IN"  # noqa: S608 - our own names
-            " (SELECT seq FROM objects WHERE seq <= ? ORDER BY seq DESC LIMIT ?)"
-            " OR (kind = 'policy' AND seq <= ? AND EXISTS"
-            " (SELECT 1 FROM records later WHERE later.seq > ? AND later.policy = records.policy))"
-            " ORDER BY seq"
+            " (SELECT seq FROM objects WHERE seq <= ? ORDER BY seq DESC LIMIT ?) ORDER BY seq"
         )
-        found = self._db.execute(asked, (upto, self._chunk // 2, upto, upto)).fetchall()
-        return [_again(row_of(values)) for values in found]
+        found = [row_of(values) for values in self._db.execute(asked, (upto, most)).fetchall()]
+        policies = self._policies_of(found, upto)
+        return [_again(row) for row in sorted([*policies, *found], key=lambda row: row.seq)]
+
+    def _policies_of(self, standing: Iterable[Row], upto: int) -> list[Row]:
+        """Return the rows up to there of policies that these or later rows name, or in force."""
+        named = {row.entry.policy for row in standing} | {_policy_in_force(self._db)[0]}
+        asked = (
+            f"SELECT {ROW}, EXISTS (SELECT 1 FROM records later"  # noqa: S608 - our own names
+            " WHERE later.seq > ? AND later.policy = records.policy) FROM records"
+            " INDEXED BY policies WHERE kind = 'policy' AND seq <= ? ORDER BY seq"
+        )
+        found: dict[str, Row] = {}
+        for *values, later in self._db.execute(asked, (upto, upto)).fetchall():
+            row = row_of(values)
+            known = found.get(row.entry.policy)
+            if (later or row.entry.policy in named) and (known is None or _at(known) <= _at(row)):
+                found[row.entry.policy] = row  # of each when it came into force last
+        return [*found.values()]
 
 
 _Where = tuple[str, str, str]  # collection, namespace, name
@@ -365,7 +440,8 @@ class _Group:
         if entry.ref:
             self._refs.add((entry.ref, entry.kind))
         if entry.kind == "policy":
-            self._policy = (entry.policy, entry.new)
+            if standing_since(entry) is None:
+                self._policy = (entry.policy, entry.new)
         elif entry.kind == "gone" or (entry.kind == "decision" and entry.status == "undefined"):
             self._standing[_where(entry)] = None
         elif entry.kind == "decision":
@@ -380,11 +456,7 @@ class _Group:
 
     def policy(self) -> tuple[str, str]:
         """Return the digest of the policies in force, and that of their list, "" of none."""
-        asked = (
-            "SELECT policy, new FROM records INDEXED BY policies"
-            " WHERE kind = 'policy' ORDER BY seq DESC LIMIT 1"
-        )
-        return self._policy or self._db.execute(asked).fetchone() or ("", "")
+        return self._policy or _policy_in_force(self._db)
 
     def standing(self, where: _Where) -> _Stands | None:
         """Return what stands of an object, None where nothing does."""
@@ -412,6 +484,25 @@ class _Group:
         self._db.executemany(asked, gone)
         stand = [(*where, *f[0], f[1]) for where, f in self._standing.items() if f is not None]
         _insert(self._db, "INSERT OR REPLACE INTO objects", stand)
+
+
+def _policy_in_force(db: sqlite3.Connection) -> tuple[str, str]:
+    """Return the digest of the policies in force, and that of their list, "" of none.
+
+    Those that are only said again are older than any that is not, and tell since when they are.
+    """
+    asked = (
+        "SELECT policy, new, cause FROM records INDEXED BY policies"
+        " WHERE kind = 'policy' ORDER BY seq DESC"
+    )
+    newest, found = -1.0, ("", "")
+    for policy, new, cause in db.execute(asked):
+        since = standing_since(Entry(kind="policy", cause=cause))
+        if since is None:
+            return policy, new
+        if since > newest:
+            newest, found = since, (policy, new)
+    return found
 
 
 def _where(entry: Entry) -> _Where:
@@ -463,8 +554,14 @@ def row_of(values: Sequence[object]) -> Row:
     )
 
 
+def _at(row: Row) -> float:
+    """Return when it was said first, in Unix seconds."""
+    since = standing_since(row.entry)
+    return row.seconds if since is None else since
+
+
 def _again(row: Row) -> Entry:
-    if row.entry.kind == "policy" or row.entry.cause.startswith(STANDING):
+    if standing_since(row.entry) is not None:
         return row.entry
     return msgspec.structs.replace(
         row.entry, cause=f"{STANDING}{row.seconds:.6f}", old=row.entry.new

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from kube_sync.ledger.bases import parts_of
-from kube_sync.ledger.entries import START, Checkpoint, Row, link
+from kube_sync.ledger.entries import START, Checkpoint, Row, link, modules_of
 from kube_sync.ledger.store import ROW, row_of
 
 _MOST: Final = 20  # faults that are told
@@ -139,14 +139,16 @@ def _texts(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _parts(db: sqlite3.Connection) -> Iterator[str]:
-    asked = (
-        "SELECT digest, body FROM texts WHERE digest IN (SELECT data FROM records WHERE data != '')"
-    )
-    for digest, body in db.execute(asked).fetchall():
-        for part in parts_of(body) if isinstance(body, bytes) else ():
-            found = db.execute("SELECT 1 FROM texts WHERE digest = ?", (part,)).fetchone()
-            if found is None:
-                yield f"text {digest}: the text {part} that it names is missing"
+    for which, named in (
+        ("SELECT data FROM records WHERE data != ''", parts_of),
+        ("SELECT new FROM records WHERE kind = 'policy'", modules_of),
+    ):
+        asked = f"SELECT digest, body FROM texts WHERE digest IN ({which})"  # noqa: S608 - ours
+        for digest, body in db.execute(asked).fetchall():
+            for part in named(body) if isinstance(body, bytes) else ():
+                found = db.execute("SELECT 1 FROM texts WHERE digest = ?", (part,)).fetchone()
+                if found is None:
+                    yield f"text {digest}: the text {part} that it names is missing"
 
 
 def _anchored(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> list[str]:

@@ -14,11 +14,10 @@ import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON, NotFound, Terminal
-from kube_sync.ledger.entries import Row
+from kube_sync.ledger.entries import Row, standing_since
 from kube_sync.ledger.journal import GapNote
 from kube_sync.ledger.printing import moment
 from kube_sync.ledger.reading import Object, Reading, Standing
-from kube_sync.ledger.store import STANDING
 from kube_sync.reasoning.pastdata import Ground, ground
 from kube_sync.reasoning.recalled import Recalled
 
@@ -105,7 +104,7 @@ def _standing(ledger: Reading, of: Object, time: float, found: Standing, begin: 
         after = ledger.following(of, time)
         return _said(ledger, of, time, found.row, None if after is None else after.seconds)
     after = found.after
-    if after is not None and (since := _stood_since(after)) is not None and since <= time:
+    if after is not None and found.told(time) is after:
         # What stood since then was said again as the oldest rows went.
         until = ledger.following(of, after.seconds)
         return _said(ledger, of, time, after, None if until is None else until.seconds)
@@ -123,7 +122,7 @@ def _standing(ledger: Reading, of: Object, time: float, found: Standing, begin: 
 
 
 def _said(ledger: Reading, of: Object, time: float, row: Row, until: float | None) -> Past:
-    entry, stood = row.entry, _stood_since(row)
+    entry, stood = row.entry, standing_since(row.entry)
     again = stood is not None
     gone = entry.kind == "gone"
     return Past(
@@ -144,11 +143,6 @@ def _said(ledger: Reading, of: Object, time: float, row: Row, until: float | Non
         ground(ledger, entry),
         notes=("its cause was taken away with the oldest rows",) if again else (),
     )
-
-
-def _stood_since(row: Row) -> float | None:
-    cause = row.entry.cause
-    return float(cause.removeprefix(STANDING)) if cause.startswith(STANDING) else None
 
 
 def _writes(ledger: Reading, rows: Iterable[Row], time: float) -> list[Written]:

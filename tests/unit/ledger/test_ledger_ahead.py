@@ -9,9 +9,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from kube_sync.decisions.evidence import Basis, Evidence
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Source, Target
 from kube_sync.ledger import ahead as writing_ahead
+from kube_sync.ledger import journal as journal_module
 from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.bases import collection_of, state_of
 from kube_sync.ledger.entries import Row
@@ -97,10 +99,14 @@ def _held(path: Path) -> Iterator[None]:
 
 def _left_behind(world: World, folder: Path) -> World:
     """Return what is found by the process after one that was killed now."""
-    folder.mkdir()
-    for file in world.path.parent.glob("ledger.db*"):
-        (folder / file.name).write_bytes(file.read_bytes())
+    _copy(world.path, folder)
     return World(folder / world.path.name)
+
+
+def _copy(path: Path, folder: Path) -> None:
+    folder.mkdir()
+    for file in path.parent.glob("ledger.db*"):
+        (folder / file.name).write_bytes(file.read_bytes())
 
 
 async def _begun(world: World) -> None:
@@ -181,6 +187,110 @@ async def test_what_others_have_written_since_is_not_undone_by_what_was_left(
     with reading(after.path) as ledger:
         rows = ledger.history(WEB, limit=9)
     assert [row.entry.new for row in rows][-1] == decided("c9")[0].new
+
+
+class _Refusing:
+    """Stands for a file that takes nothing from some group on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.takes, self.tried, self._append = 1 << 30, 0, Store.append
+        self.first: list[Callable[[], None]] = []  # what is done as it refuses for the first time
+
+        def append(store: Store, *said: Any) -> Any:
+            return self._appended(store, *said)
+
+        monkeypatch.setattr(Store, "append", append)
+
+    def _appended(self, store: Store, *said: Any) -> Any:
+        self.tried += 1
+        if self.takes == 0:
+            while self.first:
+                self.first.pop()()  # the file is open, and nobody writes to it
+            msg = "disk is full"
+            raise sqlite3.OperationalError(msg)
+        self.takes -= 1
+        return self._append(store, *said)
+
+
+async def test_a_process_that_is_killed_while_it_begins_brings_nothing_twice(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing_ahead, "_LARGE", 1 << 20)  # it is not begun anew each time
+    world, places = World(path), [f"c{1 + n % 3}" for n in range(600)]
+    async with running(world.journal.run()):
+        await _begun(world)
+        for on in places[1:]:
+            world.decide("web", on)
+        assert await world.journal.recorded()
+        await until(lambda: len(world.places()) == 600)
+        second = _left_behind(world, tmp_path / "second")
+    refusing = _Refusing(monkeypatch)
+    refusing.takes = 1  # a group of 500 of those that the ledger has all
+    refusing.first.append(lambda: _copy(second.path, tmp_path / "third"))
+    async with running(second.journal.run()):
+        await until(lambda: refusing.tried > 2)
+        refusing.takes = 1 << 30
+    third = World(tmp_path / "third" / path.name)
+    async with running(third.journal.run()):
+        third.decide("db", "c1")
+        await until(lambda: third.places("db") == ["c1"])
+    assert third.places() == places
+    assert third.gaps() == []
+
+
+async def test_what_others_overtook_is_not_believed_by_the_process_after_the_next_either(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(path)
+    async with running(world.journal.run()):
+        await _begun(world)
+        with _held(path):
+            for number in range(600):
+                world.decide("web", f"c{number}")
+            assert await world.journal.recorded()
+            second = _left_behind(world, tmp_path / "second")
+    store = Store(second.path)
+    store.append([decided("c9")], 4e9)
+    store.close()
+    refusing = _Refusing(monkeypatch)
+    refusing.takes = 1
+    refusing.first.append(lambda: _copy(second.path, tmp_path / "third"))
+    async with running(second.journal.run()):
+        await until(lambda: refusing.tried > 2)
+        refusing.takes = 1 << 30
+    third = World(tmp_path / "third" / path.name)
+    async with running(third.journal.run()):
+        await until(third.gaps)
+    (gap,) = third.gaps()
+    assert '"entries":600' in gap
+    with reading(third.path) as ledger:
+        assert ledger.history(WEB)[-1].entry.new == decided("c9")[0].new
+
+
+async def test_what_was_left_stands_on_its_data_also_where_the_file_takes_it_late(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(path)
+    async with running(world.journal.run()):
+        await _begun(world)
+        with _held(path):
+            for name, on in (("web", "c2"), ("db", "c2"), ("web", "c3")):
+                world.decide(name, on, _basis(on))
+            assert await world.journal.recorded()
+            after = _left_behind(world, tmp_path / "after")
+        await until(lambda: len(world.rows()) == 3)
+    # What is tried again begins with a line whose data came before it, and ends with other data.
+    monkeypatch.setattr(journal_module, "_GROUP", 3)
+    refusing = _Refusing(monkeypatch)
+    refusing.takes = 1
+    async with running(after.journal.run()):
+        await until(lambda: refusing.tried > 2)
+        refusing.takes = 1 << 30
+        await until(lambda: len(after.rows()) == 3)
+    for name in ("web", "db"):
+        said = [[row.entry.data for row in found.rows(name)] for found in (world, after)]
+        assert said[0] == said[1]
+    assert after.rows("db")[0].entry.data == after.rows()[1].entry.data != ""
 
 
 async def test_what_cannot_be_written_ahead_is_waited_for(

@@ -111,7 +111,9 @@ def test_history_at_a_time_tells_what_stood_and_why(
     assert found["row"]["cause"] == "load"
     assert found["modules"] == {"a.rego": '"x"'}
     assert "gone" in Said(capsys, *at, "2026-01-01").out
-    assert "nothing that the ledger knows of" in Said(capsys, *at, "1970-01-01").out
+    said = Said(capsys, *at, "1970-01-01")
+    assert (said.status, said.out) == (1, "")
+    assert "the ledger begins at 1970-01-12T13:46:4" in said.err
 
 
 def test_what_stands_since_before_the_oldest_row_says_since_when(
@@ -125,7 +127,13 @@ def test_what_stands_since_before_the_oldest_row_says_since_when(
     at = ["history", "replicaset/old", "-n", "shop", "--file", str(path), "--at", "2026-01-01"]
     assert "decided   c9, since 1970-01-12T13:46:40.000Z" in Said(capsys, *at).out
     at[-1] = "1970-01-12T13:47:00Z"
-    assert "c9 (until 1970-01-12T13:48:20.000Z" in Said(capsys, *at).out
+    said = Said(capsys, *at)
+    assert "decided   c9, since 1970-01-12T13:46:40.000Z" in said.out
+    assert "before" not in said.out
+    document = json.loads(Said(capsys, *at, "-o", "json").out)
+    assert (document["row"]["old"], document["after"]) == (document["row"]["new"], None)
+    at[-1] = "1970-01-12T13:46:00Z"
+    assert "the ledger begins at" in Said(capsys, *at).err, "it was not decided yet"
 
 
 def test_verify_tells_the_head_and_then_the_row_that_was_tampered_with(

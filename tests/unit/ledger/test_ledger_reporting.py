@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import aiohttp
@@ -13,6 +14,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Target
 from kube_sync.decisions.stream import stream_app
 from kube_sync.errors import SyncError
+from kube_sync.ledger import journal as journal_module
 from kube_sync.ledger.entries import Entry
 from kube_sync.ledger.intake import report_routes
 from kube_sync.ledger.journal import Journal
@@ -96,6 +98,28 @@ def _intent(name: str) -> Report:
 
 def _outcome(name: str) -> Report:
     return Report(name, "outcome", WEB, "u", status="applied")
+
+
+async def test_what_is_reported_while_records_are_lost_is_kept_by_whoever_reports_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until what waits is written everything else would become a part of the gap."""
+    async with world.serving():
+        world.journal.say(Entry(kind="start"))
+        assert await world.journal.recorded()
+        monkeypatch.setattr(journal_module, "BURST", 3)
+        reports = world.reporting()
+        with closing(sqlite3.connect(world.path)) as held:
+            held.execute("BEGIN IMMEDIATE")
+            taken = [world.journal.say(Entry(kind="held", ref=str(n))) for n in range(5)]
+            assert (sum(taken), world.journal.losing) == (3, True)
+            async with running(reports.run()):
+                asked = asyncio.create_task(reports.ask(_intent("1")))
+                await until(lambda: world.requests > 1)
+                held.execute("ROLLBACK")
+                assert await asked
+        kinds = [entry.kind for entry in world.entries()]
+    assert sorted(kinds) == ["gap", "held", "held", "held", "intent", "start"]
 
 
 async def test_an_intent_that_was_waited_for_is_in_the_ledger(world: World) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.ledger.entries import Entry, text_of
+from kube_sync.ledger.entries import Entry, Text, text_of
 from kube_sync.ledger.reading import Object, reading
 from kube_sync.ledger.store import Store, Torn
 from tests.fakes.ledgers import START, WEB, decided, filled, gone, verified
@@ -139,7 +139,7 @@ def test_what_stands_since_before_the_pruned_rows_is_said_again(path: Path) -> N
 def test_policy_texts_live_as_long_as_a_row_that_is_about_them(path: Path) -> None:
     store = Store(path, chunk=10, window=5)
     source = text_of("package a")
-    for policy in ("p1", "unused"):
+    for policy in ("unused", "p1"):
         modules = text_of({f"{policy}.rego": source.digest})
         entry = Entry(kind="policy", policy=policy, new=modules.digest)
         store.append([(entry, [modules, source])], START)
@@ -150,6 +150,90 @@ def test_policy_texts_live_as_long_as_a_row_that_is_about_them(path: Path) -> No
         assert ledger.modules("p1") == {"p1.rego": '"package a"'}
         assert ledger.modules("unused") is None
     assert verified(path).faults == []
+
+
+def _in_force(policy: str) -> tuple[Entry, list[Text]]:
+    source = text_of(f"package {policy}")
+    modules = text_of({f"{policy}.rego": source.digest})
+    return Entry(kind="policy", policy=policy, new=modules.digest), [modules, source]
+
+
+def test_everything_that_stands_outlives_the_rows_that_are_too_old(path: Path) -> None:
+    """However much of it there is: what stands would else be unknown, and be news again."""
+    store, names = Store(path, chunk=10, window=5), [f"web-{n}" for n in range(8)]
+    store.append([decided("c0", name) for name in names], START)
+    for number in range(3):
+        store.append([decided(f"c{number}", "changing")], START + number)
+    for later in (100, 200, 300):
+        while store.prune(START + later, 50, 1 << 40):
+            pass
+        store.append([decided(f"c{later}", "changing")], START + later)
+        stand = {name for _, name in store.standing(WEB.collection)}
+        assert stand == {*names, "changing"}
+    assert store.append([decided("c0", "web-1")], START + 301) == []
+    (ended,) = store.append([gone("web-2")], START + 302)
+    assert ended.old == decided("c0")[0].new
+    assert verified(path).faults == []
+
+
+def test_a_policy_outlives_its_row_while_what_it_decided_stands(path: Path) -> None:
+    """What is said again of objects names it, and what is in force stays what it was."""
+    store = Store(path, chunk=10, window=5)
+    store.append([_in_force("p1"), decided("c0", "old"), _in_force("p2")], START)
+    for number in range(20):
+        store.append([decided(f"c{number}", policy="p2")], START + 1 + number)
+    for later in (60, 120):
+        while store.prune(START + later, 50, 1 << 40):
+            pass
+        with reading(path) as ledger:
+            assert ledger.modules("p1") == {"p1.rego": '"package p1"'}
+            assert ledger.modules("p2") == {"p2.rego": '"package p2"'}
+            again = [row for row in ledger.history() if row.entry.kind == "policy"]
+        assert {row.entry.cause for row in again} == {f"standing since {START:.6f}"}
+        assert store.append([_in_force("p2")], START + later) == [], "it is in force already"
+    (changed,) = store.append([_in_force("p1")], START + 200)
+    assert changed.old == _in_force("p2")[0].new
+    assert verified(path).faults == []
+
+
+def test_few_rows_with_large_texts_are_bounded_too(path: Path) -> None:
+    store = Store(path, chunk=5_000, window=5_000)
+    store.append([decided("c0", "old")], START)
+    for number in range(200):
+        store.append([decided(f"{number}" * 8_000)], START + number)
+        while store.prune(START + number, 1e9, 1 << 20):
+            pass
+        assert store.used() <= 1 << 20
+    assert verified(path).faults == []
+    with reading(path) as ledger:
+        assert len(ledger.history(WEB)) > 5, "it keeps what there is room for"
+    assert len(store.standing(WEB.collection)) == 2
+    assert store.prune(START + 200, 1e9, 0) >= 0
+    while store.prune(START + 200, 1e9, 0):
+        pass
+    assert verified(path).faults == []
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE records SET kind = 'weird' WHERE seq = 1",
+        "DELETE FROM records WHERE seq = 10",
+    ],
+)
+def test_a_row_that_cannot_be_read_does_not_go_and_what_comes_is_recorded(
+    path: Path, harm: str
+) -> None:
+    store = Store(path, chunk=10, window=5)
+    store.append([decided("c0", "old")], START)
+    for number in range(30):
+        store.append([decided(f"c{number}")], START)
+    with sqlite3.connect(path) as db:
+        db.execute(harm)
+    with pytest.raises(Torn):
+        store.prune(START + 100, 1e9, 1)
+    assert store.append([decided("c99")], START + 100)
+    assert verified(path).faults, "and it is told which row it is"
 
 
 def test_a_file_that_is_no_ledger_is_not_written_to(path: Path) -> None:

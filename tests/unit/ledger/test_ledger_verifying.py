@@ -7,6 +7,7 @@ import pytest
 
 from kube_sync.errors import Terminal
 from kube_sync.ledger.entries import COLUMNS, Entry, text_of
+from kube_sync.ledger.reading import reading
 from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START, decided, filled, verified
 
@@ -54,6 +55,20 @@ def test_a_number_that_was_changed_is_named(path: Path) -> None:
     filled(path, 10)
     _tamper(path, "UPDATE records SET seq = 100 WHERE seq = 10")
     assert verified(path).faults == ["row 100: 90 rows before it are missing"]
+
+
+def test_a_module_of_a_policy_that_is_missing_is_named_and_the_rest_is_no_policy(
+    path: Path,
+) -> None:
+    one, other = text_of("package a"), text_of("package b")
+    listed = text_of({"a.rego": one.digest, "b.rego": other.digest})
+    entry = Entry(kind="policy", policy="p", new=listed.digest)
+    Store(path).append([(entry, [listed, one, other])], START)
+    _tamper(path, "DELETE FROM texts WHERE digest = ?", other.digest)
+    fault = f"text {listed.digest}: the text {other.digest} that it names is missing"
+    assert verified(path).faults == [fault]
+    with reading(path) as ledger:
+        assert ledger.modules("p") is None
 
 
 def test_an_end_that_was_cut_off_is_missed_by_whoever_noted_the_head(path: Path) -> None:
