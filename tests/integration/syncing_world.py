@@ -178,14 +178,21 @@ class World:
         notes = (found or {}).get("metadata", {}).get("annotations", {})
         return [one["cluster"] for one in json.loads(notes.get(PLACED, "[]"))]
 
-    async def said(self, name: str = "paint") -> dict[str, tuple[str, str, str]]:
-        """Return what the hub's policy says: status, reason and message by the condition."""
+    async def said(
+        self, name: str = "paint", *, of_now: bool = False
+    ) -> dict[str, tuple[str, str, str]]:
+        """Return what the hub's policy says: status, reason and message by the condition.
+
+        `of_now`: only what is said of it as it is now.
+        """
         found = await self.get(COLORS, self.space, name) or {}
+        generation = found.get("metadata", {}).get("generation")
         return {
             one["type"]: (one["status"], one["reason"], one["message"])
             for entry in found.get("status", {}).get("ancestors", ())
             if entry["controllerName"] == "kube-sync.io/policy-sync"
             for one in entry["conditions"]
+            if not of_now or one["observedGeneration"] == generation
         }
 
     def writes(self) -> Counter[str]:

@@ -52,7 +52,7 @@ _SEED = int(os.environ.get("KUBE_SYNC_SEED", "1"))
 _ENOUGH = _CREATES // 4  # admitted, and as many denied
 _AT_ONCE = 24
 _PAUSE = 0.2  # seconds between two creates of one sender: the run has to outlast the faults
-_GRACE = 1.0  # seconds that an OPA which was down may go unnoticed after it is back
+_GRACE = 2.0  # seconds that an OPA which was down may go unnoticed after it is back
 _REPLICA_SETS = f"/apis/apps/v1/namespaces/{SHOP}/replicasets"
 _DECISION = "io/k8s/federation/admission"
 
@@ -130,7 +130,7 @@ class Scene:
         self.creates.append(Create(name, wish, begun, time.monotonic(), status, message))
 
     async def send(self) -> None:
-        while len(self.creates) < _CREATES:
+        while len(self.creates) < _CREATES or len({f.kind for f in self.faults}) < len(self.kinds):
             await self.create()
             await asyncio.sleep(self.chance.random() * 2 * _PAUSE)
 

@@ -55,7 +55,7 @@ class Deployment:
                 "listen": f"127.0.0.1:{port}",
                 "cert_file": str(folder / "tls.crt"),
                 "key_file": str(folder / "tls.key"),
-                "drain_seconds": 1.0,
+                "drain_seconds": 5.0,  # some of it until the list of this test knows
             },
         }
         pod = start_service("admit", folder, configuration)
@@ -66,7 +66,7 @@ class Deployment:
         """Have one end as Kubernetes does; return its exit status."""
         process = pod._process  # type: ignore[attr-defined] # the exit status is of interest
         process.send_signal(signal.SIGTERM)
-        status: int = await asyncio.to_thread(process.wait, 10)
+        status: int = await asyncio.to_thread(process.wait, 30)
         return status
 
     async def look(self) -> None:

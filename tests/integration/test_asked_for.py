@@ -53,6 +53,14 @@ async def policy(pair: Pair) -> None:
         pair.apply(cluster(name, "europe-west1", "2"))
     pair.policy("placement", may=NARROWING, labels=LABELS.replace("TIER", "gold"))
     await eventually(lambda: pair.status("placement"), {"status": "ok"})
+    for name in ("east", "west"):
+        await eventually(
+            lambda name=name: (
+                "europe-west1"  # type: ignore[misc]
+                in json.dumps(pair.data(f"kubernetes/clusters/fleet/{name}"))
+            ),
+            expected=True,
+        )
 
 
 def _wants(name: str, *clusters: str) -> dict[str, Any]:

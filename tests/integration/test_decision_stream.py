@@ -244,6 +244,8 @@ def _shows(element: str, text: str) -> str:
 
 async def _a_policy_at_fault_is_said_and_changes_nothing(stack: RunningStack, bare: Bare) -> None:
     async with _reading(*_curl(stack, "?watch")) as reader:
+        # The last flip may be on its way still.
+        await reader.until(lambda line: line["type"] == "decision" and len(_clusters(line)) == 2)
         await reader.until(_is_bookmark)
         await _policy(bare, "placement", BROKEN)
         lines = await reader.until(lambda line: line.get("notes"))

@@ -347,7 +347,10 @@ async def test_what_is_below_no_gateway_is_its_own_ancestor(cluster: Cluster) ->
     async with cluster.running():
         await eventually(lambda: set(cluster.ancestors("p0")), {"service"})
         await eventually(lambda: set(cluster.ancestors("p1")), {"my-gateway-class"})
-        assert AFFECTED in cluster.conditions("gatewayclasses", "my-gateway-class")
+        await eventually(
+            lambda: AFFECTED in cluster.conditions("gatewayclasses", "my-gateway-class"),
+            expected=True,
+        )
         cluster.delete("colorpolicies", "p1")
         await eventually(
             lambda: set(cluster.conditions("gatewayclasses", "my-gateway-class")), {"Accepted"}

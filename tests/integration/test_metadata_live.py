@@ -190,6 +190,9 @@ async def test_what_others_change_afterwards_is_seen_again(world: World, shop: s
     world.apply(_binding("requesting"))
     try:
         await eventually(lambda: _class_stored(world, of_class("BestEffort", shop)), "Burstable")
+        await eventually(
+            lambda: _chosen(world, of_class("BestEffort", shop)), "burstable-scheduler"
+        )
         stored = world.create(of_class("BestEffort", shop))
         assert stored["status"]["qosClass"] == "Burstable"
         assert stored["metadata"]["annotations"][SCHEDULER] == "burstable-scheduler"

@@ -122,7 +122,7 @@ class World:
     def writes(self) -> int:
         """Count what was asked of PlacementDecisions here, the audit log being the witness."""
         assert self.stack.audit_log is not None
-        lines = map(json.loads, self.stack.audit_log.read_text(encoding="utf-8").splitlines())
+        lines = map(json.loads, self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines())
         return sum(
             line["objectRef"].get("namespace") == self.namespace
             and line["user"]["username"].endswith("kube-sync-remediator")

@@ -147,7 +147,9 @@ async def canary_beside(world: World) -> None:
     )
     await eventually(lambda: world.data("kube_sync_stage/entry/answer"), {"side": "in force"})
     assert world.data("kube_sync_stage/canary/one/answer") == 14
-    await eventually(lambda: world.status("two-candidate")["effect"]["share"], "0.1")
+    await eventually(
+        lambda: ((world.status("two-candidate") or {}).get("effect") or {}).get("share"), "0.1"
+    )
     assert world.asked("kube_sync_stage/entry/answer", "admission") == 200
     assert world.asked("kube_sync_stage/canary/one/answer", "admission") == 401
     world.delete("two-candidate")

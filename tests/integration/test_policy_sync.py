@@ -67,7 +67,7 @@ async def test_a_policy_reaches_the_clusters_of_its_gateway_and_nothing_is_writt
             assert world.writes() == before
             await world.policy(color="blue")
             await eventually(world.copies, dict.fromkeys(world.names, "blue"))
-            await eventually(world.said, is_synced)
+            await eventually(lambda: world.said(of_now=True), is_synced)
             changed = world.writes() - before
             assert changed["patch manifestworks"] == len(world.names)
         before = world.writes()

@@ -85,7 +85,9 @@ class World:
     def writes(self, *resources: str) -> list[tuple[str, str, str]]:
         """Return verb, resource and name of its changes, the audit log being the witness."""
         assert self.stack.audit_log is not None
-        entries = map(json.loads, self.stack.audit_log.read_text(encoding="utf-8").splitlines())
+        entries = map(
+            json.loads, self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
+        )
         return [
             (entry["verb"], _resource(entry["objectRef"]), str(entry["objectRef"].get("name")))
             for entry in entries

@@ -307,6 +307,8 @@ async def test_kube_system_works_although_nobody_answers(world: World, namespace
     world.create(pod("there", namespace))
     world.register(port=free_port())
     try:
+        # The API server may ask the old port for a moment.
+        await eventually(lambda: _admits(world, pod("web", namespace)), expected=False)
         assert "failed calling webhook" in world.refused(pod("web", namespace))
         assert _admits(world, pod("dns", "kube-system", **GPU))
         world.stack.kubectl("label", "pod", "there", f"--namespace={namespace}", "team=a")

@@ -35,7 +35,17 @@ from tests.fakes.topologies import (
 from tests.faults.proxy import FaultProxy, reply
 from tests.integration.test_machinery import BLUE, condition, listeners
 from tests.integration.test_pair import eventually
-from tests.integration.topology_world import ACCOUNT, OURS, ROOT, Ask, Live, Said, metric, readiness
+from tests.integration.topology_world import (
+    ACCOUNT,
+    AFFECTED,
+    OURS,
+    ROOT,
+    Ask,
+    Live,
+    Said,
+    metric,
+    readiness,
+)
 from tools.servers.apiserver import write_kubeconfig
 from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.processes import ProcessServer
@@ -146,6 +156,8 @@ async def test_an_unchanged_world_is_not_written_while_it_runs_nor_by_the_next_p
         for number in range(2):
             said = [condition("Accepted", f"still {number}")]
             live.say(space, "gateways", "my-gateway", {"conditions": said} | listeners("none"))
+            affected = partial(live.status, space, "gateways", "my-gateway")
+            await eventually(lambda: AFFECTED in str(affected()), expected=True)  # noqa: B023 - at once
             await asyncio.sleep(1.0)
     left = live.writes()
     # The others' status was replaced whole, our conditions with it: they are put back, once each.
@@ -242,10 +254,13 @@ async def test_what_a_process_that_was_killed_left_undone_is_done_by_the_next_on
         live.create(
             space,
             *(route(f"r-{name}") for name in names),
-            *(color(name, target("HTTPRoute", f"r-{name}"), **BLUE) for name in names),
+            *(color(name, target("HTTPRoute", f"r-{name}"), **BLUE) for name in names[:100]),
         )
         await eventually(lambda: len(live.written(space)) > 20, expected=True)
         process.kill()
+    live.create(
+        space, *(color(name, target("HTTPRoute", f"r-{name}"), **BLUE) for name in names[100:])
+    )
     written = live.written(space)
     done = [name for name in names if written[name]]
     assert 0 < len(done) < len(names), "it was in the middle of it"
@@ -569,6 +584,7 @@ async def test_a_kind_that_may_not_be_read_hinders_no_other(live: Live, space: s
     note = f"topology of Shade.{OWN}"
     with live.running() as process:
         await eventually(lambda: live.reasons(space, "p"), SOUND, 40)
+        await eventually(lambda: readiness(process)["statuses"], "ok")
         said = readiness(process)
         assert f"shades.{OWN} is forbidden" in said[note]
         assert said["statuses"] == "ok"
@@ -591,7 +607,7 @@ async def test_a_status_that_may_not_be_written_is_told_and_hinders_no_other(
         told = f"shade.{OWN}:{space}/s: 403"
         await eventually(lambda: told in readiness(process).get("statuses", ""), expected=True)
         live.create(space, color("q", target("HTTPRoute", "route"), **GREEN))
-        await eventually(lambda: bool(live.reasons(space, "q")), expected=True, seconds=5)
+        await eventually(lambda: bool(live.reasons(space, "q")), expected=True, seconds=30)
 
 
 async def test_seventeen_gateways_are_sixteen_entries_that_say_so(live: Live, space: str) -> None:
