@@ -3,7 +3,8 @@
 Keeps true: nobody who decides ever waits for the file; whoever publishes may wait for what was said
 so far to be in it, for a bounded time. Entries are written in the order in which they came. They
 are kept until they are written, while the file cannot be up to a number; what is more than that is
-counted, and told by a gap where it would have been, as soon as the file can be written again. A
+counted, and told by a gap where it would have been, as soon as the file can be written again, or by
+one of the next process if this one ends before (`outage`). A
 file that is no ledger is put aside under another name, and that is a gap too. It ends with all that
 was said written, if the file takes it.
 
@@ -33,6 +34,7 @@ import structlog
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.entries import Entry, Text
+from kube_sync.ledger.outage import Outage
 from kube_sync.ledger.store import Store, Taken, Torn
 from kube_sync.observability import metrics
 
@@ -123,8 +125,11 @@ class Journal:
         if self._ahead is not None and recall is not None:
             self._queue.extend((partial(self._left, recall, n, b), n) for n, b in self._ahead.left)
             self._queue.append((self._gap_of_stale, 0))
-            self._said = len(self._queue)
             self._ahead.left = ()
+        self._outage = Outage(path.with_name(f"{path.name}.outage"))
+        if self._outage.since is not None:
+            self._queue.append((_gap(_ended_in(self._outage.since, clock())), 0))
+        self._said = len(self._queue)
         self._alone = self._said  # the last entry that was taken in and is not written ahead
         metrics.ledger_unwritable.set(0)
 
@@ -369,6 +374,8 @@ class Journal:
                 self._said += 1
                 self._queue.append((_gap(lost), 0))
                 self._alone = self._said
+            missing = self._lost is not None or (self._outage.on and bool(self._queue))
+        self._outage.note(on=missing)
         if lost is not None:
             log.warning("ledger_gap", entries=lost.entries, reason=lost.reason)
         if self._failing is not None:
@@ -383,6 +390,7 @@ class Journal:
         if self._failing is None:
             log.error("ledger_unwritable", path=str(self._path), reason=reason)
         self._failing = reason
+        self._outage.note(on=True)
         metrics.ledger_unwritable.set(1)
 
     def _lose(self, entries: int, now: float, reason: str) -> None:
@@ -445,6 +453,13 @@ class Journal:
 def _failed(ended: asyncio.Future[None], error: BaseException) -> None:
     if not ended.done():
         ended.set_exception(error)
+
+
+def _ended_in(since: float, now: float) -> GapNote:
+    reason = "a process ended while it could not write all that it had to"
+    log.error("ledger_gap", entries=0, since=since, reason=reason)
+    metrics.ledger_gaps.inc()
+    return GapNote(0, since, now, reason)
 
 
 def _gap(note: GapNote) -> Late:

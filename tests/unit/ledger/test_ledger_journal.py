@@ -4,6 +4,8 @@ import asyncio
 import resource
 import signal
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from prometheus_client import REGISTRY
 
 from kube_sync.ledger.entries import Entry
 from kube_sync.ledger.journal import GapNote, Journal
+from kube_sync.ledger.outage import Outage
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START, decided, filled, verified
@@ -108,6 +111,57 @@ async def test_nobody_waits_for_a_file_that_cannot_be_written(path: Path) -> Non
     assert told == ["unable to open database file", None]
     assert _metric("unwritable") == 0
     assert _kinds(path) == ["decision"], "what was kept is no gap"
+
+
+@pytest.mark.usefixtures("folder")
+async def test_what_a_process_kept_as_it_ended_is_a_gap_of_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever restarts it because the disk is full must not take what is missing for nothing."""
+    journal, before = _journal(path), time.time()
+    async with running(journal.run()):
+        journal.say(*decided("c1"))
+        assert await journal.recorded()
+        with monkeypatch.context() as full:
+            full.setattr(Store, "append", _full)
+            journal.say(*decided("c2"))
+            await until(lambda: journal.failing)
+        await until(lambda: journal.failing is None)
+        with monkeypatch.context() as full:
+            full.setattr(Store, "append", _full)
+            journal.say(*decided("c3"))
+            await until(lambda: journal.failing)
+            journal._ending.set()
+            await until(lambda: not _alive("ledger"))
+    for _ in range(2):
+        after = _journal(path)
+        async with running(after.run()):
+            after.say(*decided("c4"))
+            assert await after.recorded()
+    assert _kinds(path) == ["decision", "decision", "gap", "decision"]
+    (gap,) = _gaps(path)
+    assert (gap.entries, gap.begin >= before - 1) == (0, True)
+    assert "ended while it could not write" in gap.reason
+
+
+def _full(*_: object) -> None:
+    msg = "database or disk is full"
+    raise sqlite3.OperationalError(msg)
+
+
+def _alive(name: str) -> bool:
+    return any(thread.name == name for thread in threading.enumerate())
+
+
+def test_an_outage_is_noted_where_there_is_no_room(tmp_path: Path) -> None:
+    byte = tmp_path / "outage"
+    Outage(byte).note(on=False)
+    with _full_disk(1):
+        Outage(byte).note(on=True)
+    assert Outage(byte).since is not None
+    missing = Outage(tmp_path / "nowhere" / "outage")
+    missing.note(on=True)
+    assert not missing.on, "it is said by the next call that can"
 
 
 async def test_what_was_more_than_is_kept_is_a_gap_where_it_would_have_been(path: Path) -> None:
