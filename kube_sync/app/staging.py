@@ -132,6 +132,11 @@ class _Staging:
             await self._patch(staged, self._kind.at(staged, ACTIVE))
             return f"{name} is in force"
         former = await self._find(place)
+        if former is not None and former.stage != ACTIVE:
+            stands = self._called(place)
+            step = f"`kube-sync stage {self._kind.argument(place.name)} active` first"
+            msg = f"{stands} is {former.stage}: what it says would not be in force; {step}"
+            raise Terminal(msg)
         if former is None or former.texts != staged.texts:
             before = None if former is None else former.texts
             await self._keep(place, Record(before, staged.texts))

@@ -27,6 +27,7 @@ from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+_SPARE = 1_000  # decisions of classes that are not worth the time to let them go
 TURN = 500  # objects between two looks at what came meanwhile
 _ON = b"+"  # behind the class of an object that the canary decides on: no digest is so long
 
@@ -310,6 +311,8 @@ class Sharing:
         if not same or (found.name, one) in changed:
             return False
         if question.kind is not None and question.revision == self._revision:
+            if len(self._known) > 2 * found.held + _SPARE:
+                self._known.clear()  # most are of classes that no object is of any more
             self._known[found.name, question.kind] = outcome, question.data
         return True
 

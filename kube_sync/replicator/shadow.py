@@ -2,9 +2,10 @@
 
 Keeps true: OPA is asked nothing while there is no lane; a class of objects is asked about once as
 long as nothing changed that the lane looks at, and an answer counts only where it is true of all
-that share it. What was counted follows what changed, level by level: each turn looks at everything
-that is held, and turns rest for ten times as long as the last one took. It writes nothing, holds
-digests and decisions and no objects, and nobody waits for it.
+that share it. Where that changes while a turn asks, its count is told and another turn follows.
+What was counted follows what changed, level by level: each turn looks at everything that is held,
+and turns rest for ten times as long as the last one took. It writes nothing, holds digests and
+decisions and no objects, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -73,10 +74,19 @@ class _Lane:
     side: Side | None  # of which objects alone
     of: object
     known: dict[tuple[str, bytes | ObjectKey], _Known] = field(default_factory=dict)
+    writes: int = 0  # of what it looks at
+    asked_at: int = 0  # that number, when the oldest of what is known was asked for
 
-    def fresh(self) -> _Lane:
-        """Return the same, of which nothing is known."""
-        return _Lane(self.reads, self.side, self.of)
+    @property
+    def outdated(self) -> bool:
+        """Whether something was written since then."""
+        return self.asked_at != self.writes
+
+    def begin(self) -> None:
+        """Know nothing but of the data as it is."""
+        if self.outdated:
+            self.known.clear()
+            self.asked_at = self.writes
 
 
 class Shadow:
@@ -137,7 +147,7 @@ class Shadow:
             return
         read = lane.reads.resources.get(name)
         if read is None or read.used:
-            self._lane = lane.fresh()  # what is asked for now may be of either state
+            lane.writes += 1  # what is asked for now may be of either state
         for key in keys:
             lane.known.pop((name, key), None)
             self._written.add((name, key))
@@ -172,6 +182,7 @@ class Shadow:
         if any(found[name].learning for name in places):
             self._news.set()
             return
+        lane.begin()
         for _ in range(_TRIES):
             for name in places:
                 if not await self._ask(lane, found[name]):
@@ -180,7 +191,7 @@ class Shadow:
             counted, unknown = await self._count(lane, [(found[n], places[n]) for n in places])
             if not unknown:
                 break
-        if unknown or lane is not self._lane:
+        if unknown or lane is not self._lane or lane.outdated:
             self._news.set()
         if lane is self._lane:
             self._say(counted)
@@ -196,9 +207,15 @@ class Shadow:
             if (held.name, kind) not in lane.known:
                 missing.setdefault(kind, key)
         rest = [*missing.items()]
+        tries = _TRIES
         while rest and lane is self._lane:
-            part, rest = rest[: self._asked.room], rest[self._asked.room :]
+            part, writes = rest[: self._asked.room], lane.writes
             found = await self._decided(held.name, [key for _, key in part])
+            # Both decisions of an object are to be of one state; of all objects they need not be,
+            # or there would be no count while something changes every few seconds.
+            if lane.writes != writes and (tries := tries - 1):
+                continue
+            rest, tries = rest[len(part) :], _TRIES
             for kind, key in part:
                 same = self._kind(lane, held, key) == kind and not held.moves(key)
                 if key in found and same and (held.name, key) not in self._written:
@@ -241,6 +258,8 @@ class Shadow:
                 objects += 1
                 if (kind := alike[pair][2]) is not None:
                     counts[kind] += 1
+        if len(lane.known) > 2 * objects + _SLICE:
+            lane.known.clear()  # most are of classes that no object is of any more
         told = Counted(objects, {kind: counts[kind] for kind in KINDS}, unknown, lane.of)
         return told, unknown
 

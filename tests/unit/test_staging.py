@@ -113,6 +113,22 @@ async def test_policy_that_was_new_is_gone_after_it_was_taken_back(world: World)
     assert world.names == {"p-candidate"}
 
 
+async def test_what_is_not_in_force_is_no_place_to_promote_into(world: World) -> None:
+    """It would be told that it is in force, and nothing would be."""
+    world.put("p", OLD, "candidate")
+    for texts in (NEW, OLD):
+        world.put("p-candidate", texts, "shadow")
+        with pytest.raises(
+            Terminal, match=r"policies/p is candidate: .* `kube-sync stage p active`"
+        ):
+            await world.do("p-candidate", "active", force=True)
+        assert world.data("p") == OLD
+        assert world.labels("p-candidate")["kube-sync.io/stage"] == "shadow"
+    await world.do("p", "active", force=True)
+    await world.do("p-candidate", "active")
+    assert world.labels("p")["kube-sync.io/stage"] == "active"
+
+
 async def test_policy_under_its_own_name_is_promoted_where_it_is(world: World) -> None:
     world.put("p", NEW, "shadow")
     await world.do("p", "active")

@@ -21,7 +21,7 @@ from kube_sync.opa.sides import Side
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.account import STAGE, account, not_put
 from kube_sync.replicator.policies.bundle import digest
-from kube_sync.replicator.policies.canary import CanaryKeeper
+from kube_sync.replicator.policies.canary import CanaryKeeper, halted_before
 from kube_sync.replicator.policies.lanemaking import Beside, Staged
 from kube_sync.replicator.policies.lanes import Counted, Lanes
 from kube_sync.replicator.policies.outcomes import Policy
@@ -130,6 +130,11 @@ class Canaries:
             return False
         return await self._lanes.make(self._staged, beside)
 
+    @property
+    def untried(self) -> bool:
+        """Whether its lane is still to be made, for want of an answer."""
+        return self._lanes.untried
+
     async def offer(self, beside: Beside, need_of: NeedOf, hold: Callable[[Need], bool]) -> Offer:
         """Return what OPA is to hold now. `hold` tells whether it has the data for it."""
         offer = await self._offer(beside, need_of, hold)
@@ -193,11 +198,17 @@ class Canaries:
 
     def statuses(self, staged: Sequence[Policy], beside: Beside) -> Iterator[tuple[Policy, str]]:
         """Yield what to say of those of these that are of the stage, as an annotation says it."""
+        keeper = self._keeper
         for policy in staged:
-            if causes := self._causes(policy, beside):
+            if policy is keeper.policy and keeper.halted is not None:
+                yield policy, keeper.status(policy, self._of)
+            elif policy is not keeper.policy and (halted := halted_before(policy)) is not None:
+                # Nowhere else it is written down: it would decide again, once it is its turn.
+                yield policy, halted
+            elif causes := self._causes(policy, beside):
                 yield policy, account(causes, (), in_force=False)
-            elif policy is self._keeper.policy and self._is_settled(beside):
-                yield policy, self._keeper.status(policy, self._of)
+            elif policy is keeper.policy and self._is_settled(beside):
+                yield policy, keeper.status(policy, self._of)
 
     def _causes(self, policy: Policy, beside: Beside) -> Sequence[Cause]:
         """Return why a policy is no canary."""

@@ -216,6 +216,16 @@ def _said(policy: Policy | None) -> _Said:
         return _Said()
 
 
+def halted_before(policy: Policy) -> str | None:
+    """Return what the status of a policy says, where that is that it was halted; as annotation."""
+    said = _said(policy)
+    if policy.stage != CANARY or said.halted is None or not _tells_of(said, _identity(policy)):
+        return None
+    if isinstance(policy, PlacementPolicy):
+        return msgspec.json.encode(said_before(policy)).decode()
+    return policy.status
+
+
 def _tells_of(said: _Said, identity: tuple[ObjectKey, str, str] | None) -> bool:
     return identity is not None and (said.stage, said.modules, said.stands_for) == (
         CANARY,

@@ -43,6 +43,7 @@ class Lanes:
         self._maker = maker
         self._lane: Lane = lane
         self._made: tuple[object, Staged] | None = None
+        self.untried = False  # there was no answer when they were to be made
 
     def made(self, staged: Sequence[Policy], beside: Beside) -> Staged | None:
         """Return the lanes of exactly these, None where they are not made yet."""
@@ -54,14 +55,16 @@ class Lanes:
 
     async def make(self, staged: Sequence[Policy], beside: Beside) -> bool:
         """Make the lanes of these unless they are made; returns whether there is news."""
+        self.untried = False
         if self.made(staged, beside) is not None:
             return False
         question = _question(staged, beside)
         try:
             made = await self._maker.make(staged, beside, self._lane)
         except SyncError as error:
-            # It is tried again with the next change: what is in force does not wait for it.
+            # It is tried again by and by: what is in force does not wait for it.
             log.warning("staged_policies_not_tried", error=str(error))
+            self.untried = True
             return False
         for key, causes in made.failures.items():
             why = str(OpaError(errors=[*causes]))

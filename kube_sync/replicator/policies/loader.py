@@ -56,6 +56,7 @@ from kube_sync.runtime.backoff import Backoff
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _FAULT_CHARACTERS = 300
+_AGAIN_SECONDS = 30.0  # until lanes are made that there was no answer for
 
 
 class Record(Protocol):
@@ -198,6 +199,7 @@ class PolicyLoader:
         self._told_counting: Counting | None = None
         self._canary_changing = False
         self._counted: Counted | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._told_lane: tuple[str, Reads] | None = None
         self._at_fault = at_fault
         self._tell_objects = tell
@@ -266,7 +268,7 @@ class PolicyLoader:
 
     async def run(self, epoch: Epoch) -> NoReturn:
         """Once the data is loaded, keep OPA's modules equal to the policies."""
-        self._told = self._offered = self._standing = self._told_lane = None
+        self._told = self._offered = self._standing = self._told_lane = self._counted = None
         self._told_canary = self._told_counting = None
         self._canary_changing = False
         if self._canaries is not None:
@@ -449,6 +451,15 @@ class PolicyLoader:
             self._news.set()
         if self._canaries is not None and await self._canaries.make(beside):
             self._news.set()
+        untried = (self._lanes is not None and self._lanes.untried) or (
+            self._canaries is not None and self._canaries.untried
+        )
+        if untried and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
+        self._news.set()
 
     async def _tell_staged(
         self, epoch: Epoch, beside: Beside, staged: Modules, refused: Failures

@@ -18,6 +18,7 @@ import structlog
 from kube_sync.errors import Refused
 from kube_sync.observability import metrics
 from kube_sync.opa.client import LoadedPolicy, OpaError, PolicyRejected
+from kube_sync.opa.entry import ENTRY_MODULE
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 
@@ -80,6 +81,9 @@ class Puts:
         """Load and unload what differs. Raises SyncError."""
         missing = [i for i, source in wanted.items() if self._held.get(i) != source]
         await self._record(wanted)
+        if ENTRY_MODULE in self._held and ENTRY_MODULE not in wanted:
+            # First of all: nobody is led to a lane that goes module by module.
+            await self._rounds([ENTRY_MODULE], self._delete)
         failures = await self._rounds(missing, lambda i: self._put(i, wanted[i]))
         for policy_id, error in failures.items():
             metrics.policy_loads.labels("rejected").inc()

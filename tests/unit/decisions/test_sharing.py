@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from kube_sync.decisions import sharing
 from kube_sync.decisions.records import DecisionRecord
 from kube_sync.errors import Retriable
 from tests.fakes.fleet import Fleet, Policy, key, reads
@@ -76,6 +77,19 @@ async def test_object_that_joins_a_known_class_costs_nothing() -> None:
         await fleet.settle()
         assert fleet.evaluated == []
         assert fleet.told == fleet.right
+
+
+async def test_classes_that_are_gone_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each object is of a class of its own there are as many as there ever were objects."""
+    monkeypatch.setattr(sharing, "_SPARE", 3)
+    fleet = Fleet(BY_B, **SIX)
+    async with fleet.running():
+        for number in range(60):
+            fleet.put("n1", b=100 + number)
+            fleet.write()
+            await fleet.settle()
+        assert fleet.told == fleet.right
+        assert len(fleet.tracker._sharing._known) <= 2 * 6 + 3 + 1
 
 
 async def test_object_of_a_new_class_is_evaluated_alone() -> None:

@@ -18,6 +18,7 @@ from kube_sync.opa.entry import ENTRY_MODULE
 from kube_sync.opa.scratch import Modules
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.differences import KINDS
+from kube_sync.replicator.policies import loader as loader_module
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.replicator.policies.outcomes import Outcomes, Told
@@ -156,6 +157,41 @@ async def test_halted_canary_stays_out_after_a_restart(world: World, opa: FakeOp
         assert (world.lanes, world.canaries, world.counting) == ({}, [], [])
         writes = [r.path for r in opa.http.requests[seen:] if policy_writes(r)]
         assert not any("kube_sync_stage" in path for path in writes)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_halt_outlives_that_it_could_decide_nothing_for_a_while(
+    world: World, *, restart: bool
+) -> None:
+    world.begin()
+    async with world.applied_once():
+        await world.count(failed=1)
+        halted = world.said()
+        world.delete("p")
+        await world.until_idle()
+        assert world.said() == halted, "where nothing is in force"
+    if restart:
+        world.restart()
+    async with world.applied_once():
+        world.put("p", **{"a.rego": "package a\nx := 1\n"})
+        await world.until_idle()
+        assert (world.said()["status"], world.lanes) == ("halted", {})
+
+
+async def test_halt_outlives_that_an_older_one_is_the_canary(world: World) -> None:
+    world.begin(name="z")
+    async with world.applied_once():
+        await world.count(failed=1)
+        halted = world.said("z")
+        world.born["a"] = "2026-11-20T00:00:00Z"
+        world.stage("package b\n", "a")
+        await world.until_idle()
+        assert world.said("z") == halted
+        assert "waits" not in world.status["a"]
+        world.delete("a")
+        await world.until_idle()
+        assert world.said("z") == halted
+        assert world.lanes == {}
 
 
 async def test_canary_that_decided_decides_before_anything_is_told_after_a_restart(
@@ -379,6 +415,22 @@ async def test_lane_that_cannot_be_made_at_the_start_is_waited_for_but_not_for_e
         await world.applied.wait()
         assert world.sides == sides
         assert world.modules == {"p/a.rego": "package a\nx := 1\n"}
+
+
+async def test_lane_that_there_was_no_answer_for_is_made_although_nothing_happens(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that decides would go on by what was in force before."""
+    monkeypatch.setattr(loader_module, "_AGAIN_SECONDS", 0.01)
+    world.begin()
+    async with world.applied_once():
+        await world.count()
+        world.compiler = Speechless(2)
+        world.loader._canaries._lanes._maker = world.maker()  # type: ignore[union-attr]
+        world.put("p", **{"a.rego": "package a\nx := 3\n"})
+        await until(lambda: world.counting[-1] is None)
+        await until(lambda: world.counting[-1] is not None)
+        assert world.sides[-1] == SIDE
 
 
 async def test_canary_comes_back_with_an_opa_that_lost_all(world: World, opa: FakeOpa) -> None:

@@ -222,6 +222,10 @@ async def test_compiler_that_gives_no_answer_stages_nothing_and_raises_nothing()
     lanes, policies = Lanes(maker(Failing())), [staged("package main")]
     assert not await lanes.make(policies, beside())
     assert lanes.made(policies, beside()) is None
+    assert lanes.untried, "nothing else may ever happen: it is to be tried again"
+    lanes._maker = maker()
+    assert await lanes.make(policies, beside())
+    assert not lanes.untried
 
 
 async def test_unchanged_modules_are_parsed_once() -> None:

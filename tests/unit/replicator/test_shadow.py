@@ -312,6 +312,36 @@ async def test_equal_counts_are_told_once_and_turns_rest(bench: Bench) -> None:
         assert min(bench.rests) >= 5.0
 
 
+async def test_there_is_a_count_although_something_changes_all_the_time(bench: Bench) -> None:
+    """Else a canary would never halt where clusters change more often than a count takes."""
+    bench.put("a1", "b1", "c1", "d1", "e1")
+    bench.lane.says = dict.fromkeys("abcde", "then")
+    bench.lane.before = lambda: bench.shadow.written("clusters", [key("c")])
+    async with bench.running():
+        bench.shadow.staged(READS)
+        await bench.counts(5, 5)
+        bench.lane.says = dict.fromkeys("abcde", "now")
+        await bench.counts(5, 0)
+
+
+async def test_classes_that_are_gone_are_not_kept(bench: Bench) -> None:
+    bench.put("a1")
+    bench.lane.says = {"a": "now"}
+    async with bench.running():
+        bench.shadow.staged(replace(READS, resources={"replicasets": Document()}))
+        await bench.counts(1, 0)
+        lane = bench.shadow._lane
+        assert lane is not None
+        (known,) = lane.known.values()
+        for number in range(2_000):
+            lane.known["replicasets", str(number).encode()] = known
+        bench.lane.says = {"a": "now", "b": "then"}
+        bench.put("b1")
+        bench.shadow.written("replicasets", [key("b1")])
+        await bench.counts(2, 1)
+        assert len(lane.known) < 10
+
+
 class Table(Lane):
     """What is in force, asked beside a lane."""
 
