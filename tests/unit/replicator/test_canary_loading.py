@@ -187,7 +187,7 @@ async def test_halt_outlives_that_an_older_one_is_the_canary(world: World) -> No
         world.stage("package b\n", "a")
         await world.until_idle()
         assert world.said("z") == halted
-        assert "waits" not in world.status["a"]
+        assert "waits" not in str(world.status["a"])
         world.delete("a")
         await world.until_idle()
         assert world.said("z") == halted
