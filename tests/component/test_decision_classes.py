@@ -61,7 +61,7 @@ class World:
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
     """A running replicator whose policies read `spec.n` and the clusters."""
     found = reads(("spec", "n"))
-    monkeypatch.setattr(reading, "analyze", lambda *_given: found)
+    monkeypatch.setattr(reading, "_analysed", lambda *_given: found)
     async with fake_apiserver() as api, fake_opa() as fake:
         for gvr, kind in (
             (CLUSTERS, "ClusterProfile"),
