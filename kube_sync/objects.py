@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+SECRET_VALUES: Final = ("data", "stringData")  # the fields of a Secret that hold its values
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from kube_sync.analysis.paths import EACH, Path, minimal
+from kube_sync.objects import SECRET_VALUES
+from kube_sync.settings import Settings
+
+_WITHHELD: Final = (
+    "{} of {} is undefined: values of Secrets are replicated only where the configuration says"
+    " `secrets: true` in replicate.resources"
+)
+
+_VALUES: Final = [(name,) for name in SECRET_VALUES]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -111,6 +120,22 @@ def joined(reads: Reads, other: Reads) -> Reads:
         impure={**other.impure, **reads.impure},
         gave_up=reads.gave_up if reads.gave_up is not None else other.gave_up,
     )
+
+
+def withheld(reads: Reads, settings: Settings) -> dict[str, list[str]]:
+    """Return which values of Secrets are read although they may not be replicated, by module."""
+    found: dict[str, list[str]] = {}
+    for resource in settings.replicate.resources:
+        if not resource.withholds:
+            continue
+        target = resource.name in settings.placement.resources
+        documents = [reads.resources.get(resource.name), reads.input if target else None]
+        for field in (field for one in documents if one is not None for field in one.fields):
+            if field.path[:1] in _VALUES:
+                text = _WITHHELD.format(shown(field.path), resource.name)
+                for module in dict.fromkeys(ask.module for ask in field.asked):
+                    found.setdefault(module, []).append(text)
+    return found
 
 
 def _either(one: Document, other: Document) -> Document:

@@ -90,7 +90,7 @@ def _narrowed(
 ) -> Mapping[ObjectKey, bytes]:
     if form == WHOLE:
         return {key: objects[key] for key in keys}
-    narrow = narrowing(form.paths)
+    narrow = narrowing(form.paths, values=True)  # which OPA would not get are left out already
     # Paths begin at an object's place: what lies elsewhere is kept whole.
     inside = form.namespaced
     return {k: narrow(objects[k]) if bool(k.namespace) == inside else objects[k] for k in keys}

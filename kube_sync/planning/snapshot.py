@@ -22,7 +22,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.planning.policyobjects import is_object, objects_among
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
-from kube_sync.replicator.projection import keeping, project
+from kube_sync.replicator.projection import configured
 from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings
 
 M = TypeVar("M", bound=Keyed)
@@ -99,7 +99,7 @@ def projected(
 def reducing(resource: Resource) -> Callable[[Item], bytes]:
     """Return what reduces objects to what OPA would get; it raises Terminal, naming one."""
     # What policies find out by themselves to read (`auto`) decides the same as all of it.
-    projection = project if resource.paths is None else keeping(resource.paths)
+    projection = configured(resource)
 
     def reduced(item: Item) -> bytes:
         try:

@@ -24,7 +24,7 @@ from kube_sync.planning.beside import record_of
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.policyobjects import OBJECTS, is_object, listed_objects
 from kube_sync.planning.snapshot import Objects, Snapshot
-from kube_sync.replicator.projection import Fields, is_secret, tidy
+from kube_sync.replicator.projection import Fields, is_secret, tidy, withhold
 from kube_sync.settings import TOPOLOGY, Resource, Settings
 from kube_sync.survey.clusterobjects import sources_of
 from kube_sync.survey.exported import Exported, read_objects
@@ -121,8 +121,7 @@ def exported_line(item: Item) -> str:
         msg = f"{item.key}: not a Kubernetes object: {error}"
         raise Terminal(msg) from error
     if is_secret(whole):
-        whole.pop("data", None)
-        whole.pop("stringData", None)
+        withhold(whole)
     return msgspec.json.encode(whole).decode()
 
 

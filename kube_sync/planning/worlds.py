@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kube_sync.analysis.analyzer import Collection
-from kube_sync.analysis.reads import Reads
+from kube_sync.analysis.reads import Reads, withheld
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.planning.arguments import Request
@@ -100,7 +100,12 @@ async def worlds(
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
     wanted = chosen.wanted
     names, staged = (wanted.names, wanted.staged) if wanted else ({}, ())
-    notes = (*snapshot.notes, *chosen.before.notes, *data.notes, *chosen.notes)
+    kept_out = [
+        f"{module}: {text}"
+        for module, texts in withheld(reads[then.name], settings).items()
+        for text in texts
+    ]
+    notes = (*snapshot.notes, *chosen.before.notes, *data.notes, *chosen.notes, *kept_out)
     return Worlds(now, then, reads, names, moved, notes, staged, chosen.canary)
 
 

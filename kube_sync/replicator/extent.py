@@ -9,7 +9,7 @@ when it was. It knows neither OPA nor when data follows.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -81,6 +81,16 @@ class Form:
         paths = minimal((), (*self.paths, *other.paths))
         return Form(tuple(sorted(paths, key=order)), self.namespaced)
 
+    def without(self, fields: Iterable[str]) -> Form:
+        """Return the form that has nothing at or below these fields, unless it is whole."""
+        dropped = {(name,) for name in fields}
+        left = (path for path in self.paths if path[:1] not in dropped)
+        return replace(self, paths=tuple(left))
+
+    def covers(self, field: Path) -> bool:
+        """Tell whether it keeps all of a field."""
+        return any(covers(path, field) for path in self.paths)
+
     def holds(self, other: Form) -> bool:
         """Tell whether it keeps what the other one keeps."""
         return self in (WHOLE, other) or self.joined(other) == self
@@ -125,14 +135,17 @@ class Extent:
         self._warn(name)
         return form
 
-    def asked(self, name: str, beyond: Form, *, target: bool) -> list[str]:
-        """Return which fields are read that a form lacks, and by which policy; a few of them."""
+    def asked(self, name: str, beyond: Form, *, target: bool, within: Form = WHOLE) -> list[str]:
+        """Return which fields `within` a form are read that one lacks, and by which policy.
+
+        A few of them.
+        """
         found = {
             f"{shown(field.path)}: {ask}": None
             for need in self._needs
             if need is not None
             for field in need.fields(name, target=target)
-            if not any(covers(path, field.path) for path in beyond.paths)
+            if not beyond.covers(field.path) and within.covers(field.path)
             for ask in field.asked[:1]
         }
         return list(found)[:_NAMED]

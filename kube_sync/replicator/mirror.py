@@ -63,6 +63,7 @@ class Mirror:
         *,
         scopes: Iterable[str] = (EVERYWHERE,),
         projection: Project | None = project,
+        values: bool = False,
         optional: bool = False,
         versioned: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -70,8 +71,9 @@ class Mirror:
         """`news` is called whenever there is something to write.
 
         `scopes` are the namespaces that are listed one by one. Without a `projection` nothing may
-        be taken in before `narrow` says what to keep. A kind that is `optional` is empty where the
-        API server lacks it. What is not `versioned` has no resourceVersion in it.
+        be taken in before `narrow` says what to keep; `values` allows those of Secrets. A kind that
+        is `optional` is empty where the API server lacks it. What is not `versioned` has no
+        resourceVersion in it.
         """
         self.name = name
         self._optional = optional
@@ -84,6 +86,7 @@ class Mirror:
         if projection is not None:
             self.shaped.set()
         self._project = projection = projection or project
+        self._values = values
         self._clock = clock
         self._lag = metrics.replication_lag_seconds.labels(name)
         self._bytes = metrics.replicated_bytes.labels(name)
@@ -112,7 +115,7 @@ class Mirror:
     def narrow(self, form: Form) -> None:
         """Keep only this of each object; to be said before any is taken in."""
         self._form = form
-        self._project = narrowing(form.paths)
+        self._project = narrowing(form.paths, values=self._values)
         self._versioned = keeps_version(self._project)
         self._digests = None if self._versioned else {}
         if self._first is not None:  # of a kind that the API server lacks

@@ -6,7 +6,7 @@ paths once, so an object costs what is kept of it. One that does not fit these t
 where a path goes on) is walked through by hand, which is slower and exact.
 
 What `projection` leaves out by default stays out here too: managedFields, the annotation of
-kubectl unless it is named, and a Secret's values unless `data` or `stringData` is named.
+kubectl unless it is named, and a Secret's values unless they are named or allowed as a whole.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.analysis.paths import EACH, Key, Path
+from kube_sync.objects import SECRET_VALUES
 from kube_sync.replicator.projection import (
     APPLIED,
     MANAGED,
@@ -28,10 +29,10 @@ from kube_sync.replicator.projection import (
     is_secret,
     project,
     tidy,
+    withhold,
 )
 
 _ANNOTATIONS: Final = ("metadata", "annotations")
-_VALUES = (("data",), ("stringData",))  # of a Secret
 # What msgspec does not take for the name of a field.
 _ODD = re.compile(r'["\\\x00-\x1f]')
 _decoder = msgspec.json.Decoder(Fields)
@@ -51,12 +52,15 @@ class _Node:
         return self.members.get(EACH)
 
 
-def narrowing(paths: Iterable[Path]) -> Project:
-    """Return a projection to what lies at `paths`; it raises msgspec.DecodeError and KeyError."""
+def narrowing(paths: Iterable[Path], *, values: bool = False) -> Project:
+    """Return a projection to what lies at `paths`; it raises msgspec.DecodeError and KeyError.
+
+    With `values` those of a Secret are kept where all of it is, and not only where they are named.
+    """
     wanted = [path for path in paths if path[: len(MANAGED)] != MANAGED]
     tree = _tree(wanted)
     applied = any(path[: len(APPLIED)] == APPLIED for path in wanted)
-    values = any(path[:1] in _VALUES for path in wanted)
+    values = values or any(path[0] in SECRET_VALUES for path in wanted if path)
     if tree.whole and not applied and not values:
         return project
     narrow = _Narrow(tree)
@@ -68,8 +72,7 @@ def narrowing(paths: Iterable[Path]) -> Project:
         secret = is_secret(kept)
         tidy(kept, managed=False, applied=applied and not secret)
         if secret and not values:
-            kept.pop("data", None)
-            kept.pop("stringData", None)
+            withhold(kept)
         return _encode(kept)
 
     return tidied

@@ -3,8 +3,8 @@
 `metadata.managedFields` and the annotation `kubectl.kubernetes.io/last-applied-configuration`
 are bookkeeping, larger together than the rest: they come through only when they are named
 themselves. Only the levels on the way to what is left out are decoded; all else passes through as
-the bytes that the API server sent. Secrets keep names, not values, unless `data` or `stringData`
-is named.
+the bytes that the API server sent. Secrets keep names, not values, unless the configuration of
+their resource allows values and asks for them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kube_sync.decisions.decision import REQUESTED
+from kube_sync.objects import SECRET_VALUES
+from kube_sync.settings import Resource
 
 Path = tuple[str, ...]  # the keys on the way to a field; arrays on the way have none
 Project = Callable[[bytes], bytes]
@@ -42,9 +44,22 @@ def project(body: bytes) -> bytes:
     whole = _decoder.decode(body)
     tidy(whole, managed=False, applied=False)
     if is_secret(whole):
-        whole.pop("data", None)
-        whole.pop("stringData", None)
+        withhold(whole)
     return _encode(whole)
+
+
+def with_values(body: bytes) -> bytes:
+    """Return the same with a Secret's values. Raises msgspec.DecodeError."""
+    whole = _decoder.decode(body)
+    tidy(whole, managed=False, applied=False)
+    return _encode(whole)
+
+
+def configured(resource: Resource) -> Project:
+    """Return the projection that the configuration of a resource asks for, `auto` being all."""
+    if resource.paths is not None:
+        return keeping(resource.paths)
+    return with_values if resource.secrets else project
 
 
 def verbatim(body: bytes) -> bytes:
@@ -92,6 +107,12 @@ def tidy(whole: Fields, *, managed: bool, applied: bool) -> None:
         annotations.pop(_LAST_APPLIED, None)
         metadata["annotations"] = msgspec.Raw(_encode(annotations))
     whole["metadata"] = msgspec.Raw(_encode(metadata))
+
+
+def withhold(secret: Fields) -> None:
+    """Take the values out of a Secret."""
+    for name in SECRET_VALUES:
+        secret.pop(name, None)
 
 
 def is_secret(whole: Fields) -> bool:

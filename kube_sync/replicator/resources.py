@@ -13,7 +13,7 @@ that load may be waiting for just this one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,18 +21,18 @@ from typing import NoReturn, Protocol
 
 import structlog
 
-from kube_sync.analysis.reads import Reads, joined
+from kube_sync.analysis.reads import Reads, joined, withheld
 from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.tracker import Collection_
 from kube_sync.errors import EpochLost, SyncError, first_of
 from kube_sync.kube.client import KubeClient
-from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.objects import SECRET_VALUES, GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.extent import WHOLE, Extent, Form, Need
 from kube_sync.replicator.lessons import Lessons
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
-from kube_sync.replicator.projection import keeping, project, verbatim
+from kube_sync.replicator.projection import configured, verbatim
 from kube_sync.replicator.selection import Feed
 from kube_sync.replicator.topology import TopologyFeed, follow_gateway_api
 from kube_sync.runtime.backoff import Backoff
@@ -253,6 +253,10 @@ class Resources:
             self._shrink_at = self._clock() + self._shrink
             self._extent_known()
 
+    def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:
+        """Return what is read that the configuration keeps out, by module."""
+        return withheld(reads, self._settings)
+
     def narrowed_to(self, name: str) -> Form | None:
         """Return what OPA holds of each object, where decisions are about it and it is a part."""
         replica = self._replicas.get(name)
@@ -407,7 +411,7 @@ class Resources:
             log.info("fields_shrink", resource=name, fields=fields)
             return
         target = name in self._settings.placement.resources
-        asked = self._extent.asked(name, old.form, target=target)
+        asked = self._extent.asked(name, old.form, target=target, within=new.form)
         log.info("fields_grow", resource=name, fields=fields, asked=asked)
 
     def _await(self, name: str, why: str) -> None:
@@ -462,7 +466,8 @@ class Resources:
 
     def _form(self, resource: Resource) -> Form:
         target = resource.name in self._settings.placement.resources
-        return self._extent.form(resource.name, target=target)
+        form = self._extent.form(resource.name, target=target)
+        return form.without(SECRET_VALUES) if resource.withholds else form
 
     def _mirror(self, resource: Resource) -> Mirror:
         replicate = self._settings.replicate
@@ -470,7 +475,6 @@ class Resources:
             root = (replicate.root,)
             return Mirror(TOPOLOGY, root, self._wake, projection=verbatim, versioned=False)
         scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
-        projection = project if resource.paths is None else keeping(resource.paths)
         auto = replicate.is_auto(resource)
         root = (replicate.root,)
         return Mirror(
@@ -478,7 +482,8 @@ class Resources:
             root,
             self._wake,
             scopes=scopes,
-            projection=None if auto else projection,
+            projection=None if auto else configured(resource),
+            values=resource.secrets,
             optional=resource.name in supplied(self._settings),
         )
 
@@ -498,6 +503,7 @@ def _selection(replicate: Replicate, resource: Resource) -> object:
         resource.label_selector,
         resource.field_selector,
         resource.paths,
+        resource.secrets,
         replicate.is_auto(resource),
         replicate.namespaces_of(resource),
         replicate.ignored_of(resource),

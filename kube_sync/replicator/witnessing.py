@@ -6,14 +6,12 @@ It knows what OPA holds of each collection, and which of them are of Secrets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evidence import Kept, Witness
 from kube_sync.objects import GroupVersionResource
 from kube_sync.settings import Resource, Settings
-
-_SECRETS: Final = ("", "secrets")  # group and plural
 
 
 class Held(Protocol):
@@ -44,7 +42,7 @@ def witnessing(settings: Callable[[], Settings], held: Sequence[Held]) -> Witnes
 
     def secrets() -> Collection[str]:
         found = resources().items()
-        return {name for name, one in found if (one.group, one.resource) == _SECRETS}
+        return {name for name, one in found if one.holds_secrets}
 
     def kept(name: str, reads: Reads) -> Kept:
         found = resources().get(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from kube_sync.errors import Misconfigured
-from kube_sync.objects import GroupVersionResource
+from kube_sync.objects import SECRET_VALUES, GroupVersionResource
 from kube_sync.settings.addresses import check_status, check_url, parse_listen
 from kube_sync.settings.model import (
     TOPOLOGY,
@@ -127,6 +127,7 @@ def _check_selection(replicate: Replicate) -> None:
                 msg = f"{path}.{name}: empty; leave it out to select everything"
                 raise Misconfigured(msg)
         _check_fields(f"{path}.fields", resource)
+        _check_secrets(path, resource)
 
 
 def _check_topology(settings: Settings) -> None:
@@ -168,6 +169,19 @@ def _check_fields(path: str, resource: Resource) -> None:
             msg = (
                 f'{path}[{index}]: "{said}" is not a dotted path, as in spec.containers.image '
                 "(which means each container's)"
+            )
+            raise Misconfigured(msg)
+
+
+def _check_secrets(path: str, resource: Resource) -> None:
+    if resource.secrets and not resource.holds_secrets:
+        msg = f"{path}.secrets: {resource.gvr} has no Secrets; leave it out"
+        raise Misconfigured(msg)
+    for index, keys in enumerate(resource.paths or ()):
+        if resource.withholds and keys[0] in SECRET_VALUES:
+            msg = (
+                f"{path}.fields[{index}]: names values of Secrets; set {path}.secrets: true to"
+                " have them in OPA, or leave the path out"
             )
             raise Misconfigured(msg)
 

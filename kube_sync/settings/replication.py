@@ -54,6 +54,19 @@ class Resource(Section, frozen=True, rename={"as_": "as"}):
     fields: Literal["all", "auto"] | tuple[str | tuple[str, ...], ...] | None = None
     """What to keep of each object: paths (dotted, or lists of keys), all, or what the placement
     decision can read (`auto`); null: as `replicate.fields`."""
+    secrets: bool = False
+    """Allows the values of Secrets (`data`, `stringData`) into OPA, as far as `fields` asks for
+    them; only for the core resource `secrets`."""
+
+    @property
+    def holds_secrets(self) -> bool:
+        """Whether its objects are Secrets."""
+        return (self.group, self.resource) == ("", "secrets")
+
+    @property
+    def withholds(self) -> bool:
+        """Whether its objects have values that may not be replicated."""
+        return self.holds_secrets and not self.secrets
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...] | None:

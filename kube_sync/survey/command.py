@@ -8,13 +8,14 @@ has nothing of what runs there, and must not need it to start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.objects import SECRET_VALUES
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.settings import Settings, masked
@@ -58,7 +59,7 @@ async def run(request: Request, settings: Settings, say: Say) -> Answer:
     async with AsyncExitStack() as stack:
         objects = await _objects(request, settings, stack, say)
         sets = await _policies(request, settings, progress, say)
-        findings = await _findings(sets, decision, objects.places, progress)
+        findings = await _findings(sets, decision, objects.places, settings, progress)
         saved = await _measured(findings, settings, objects, progress)
     show = as_json if request.json else as_tree
     return Answer(show(decision, findings, saved), tuple(_complaints(findings, request.max_whole)))
@@ -104,12 +105,16 @@ def _parser(settings: Settings, say: Say) -> ScratchOpa | None:
 
 
 async def _findings(
-    sets: Sequence[PolicySet], decision: str, places: Mapping[str, Collection], progress: Progress
+    sets: Sequence[PolicySet],
+    decision: str,
+    places: Mapping[str, Collection],
+    settings: Settings,
+    progress: Progress,
 ) -> list[Finding]:
     findings = []
     for policies in sets:
         with progress.during(f"analysing {policies.name}"):
-            findings.append(await asyncio.to_thread(find, policies, decision, places))
+            findings.append(await asyncio.to_thread(find, policies, decision, places, settings))
     if not any(finding.defined for finding in findings):
         msg = f"no policy of {', '.join(f.name for f in findings)} has a rule at {decision}"
         raise Terminal(msg)
@@ -128,7 +133,7 @@ async def _measured(
         if finding.defined
     }
     async with aclosing(_found(settings, objects, progress)) as found:
-        await _count(saved, found)
+        await _count(saved, found, {r.name for r in settings.replicate.resources if r.withholds})
     return saved
 
 
@@ -146,8 +151,14 @@ async def _found(
             yield found
 
 
-async def _count(saved: Mapping[str, Savings], objects: AsyncIterator[Found]) -> None:
-    async for name, value, size in objects:
+async def _count(
+    saved: Mapping[str, Savings], objects: AsyncIterator[Found], withholding: Container[str]
+) -> None:
+    """Count all objects, those of resources that are `withholding` without values of Secrets."""
+    async for name, whole, size in objects:
+        value = whole
+        if name in withholding:
+            value = {key: found for key, found in whole.items() if key not in SECRET_VALUES}
         for savings in saved.values():
             savings.tallies[name].add(value, size)
 

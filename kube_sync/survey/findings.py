@@ -6,13 +6,14 @@ where that cannot be told, it counts as having such a rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kube_sync.analysis.analyzer import Collection, analyze
-from kube_sync.analysis.reads import Document, Reads
+from kube_sync.analysis.reads import Document, Reads, withheld
 from kube_sync.analysis.syntax import Scalar, Term, Unreadable, read_module
 from kube_sync.decisions.requested import with_note
+from kube_sync.settings import Settings
 from kube_sync.survey.policysets import PolicySet
 
 
@@ -24,22 +25,27 @@ class Finding:
     modules: tuple[str, ...]
     defined: bool  # a rule lies at the decision's path, above or below it
     reads: Reads
+    withheld: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by module
 
     @property
     def whole(self) -> int:
         """How many fields are read whole, of the input and of replicated resources."""
         if not self.defined:
             return 0
-        return sum(field.whole for _, found in documents(self.reads) for field in found.fields)
+        return sum(read.whole for _, found in documents(self.reads) for read in found.fields)
 
 
-def find(policies: PolicySet, decision: str, roots: Mapping[str, Collection]) -> Finding:
-    """Return what the decision reads under these policies."""
+def find(
+    policies: PolicySet, decision: str, roots: Mapping[str, Collection], settings: Settings
+) -> Finding:
+    """Return what the decision reads under these policies, as the replicator is configured."""
+    reads = with_note(analyze(policies.modules, decision, roots))
     return Finding(
         name=policies.name,
         modules=tuple(module.name for module in policies.modules),
         defined=_defines(policies, tuple(decision.split("/"))),
-        reads=with_note(analyze(policies.modules, decision, roots)),
+        reads=reads,
+        withheld=withheld(reads, settings),
     )
 
 

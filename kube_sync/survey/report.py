@@ -46,6 +46,7 @@ def _set(finding: Finding, savings: Savings | None) -> dict[str, Any]:
         "defined": finding.defined,
         "whole": finding.whole,
         **finding.reads.builtins(),
+        "withheld": finding.withheld,
         "savings": None if savings is None else _savings(savings),
     }
 
@@ -92,6 +93,8 @@ def _tree(decision: str, finding: Finding, savings: Savings | None) -> Iterator[
     for name, asked in finding.reads.impure.items():
         callers = ", ".join(map(_where, asked))
         yield f"  {name}: its answer changes without any data; called by {callers}"
+    for module, texts in finding.withheld.items():
+        yield from (f"  {text}; read in {module}" for text in texts)
     if savings is not None:
         yield from _saved(savings, impure=bool(finding.reads.impure))
 

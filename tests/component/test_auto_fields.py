@@ -341,3 +341,71 @@ async def test_analysis_that_is_wrong_is_found_and_the_resource_is_whole_from_th
     assert checked("differences") == before + 1
     (found,) = [line for line in logs if line["event"] == "decision_differs"]
     assert (found["resource"], len(found["policies"]) > 0) == ("replicasets", True)
+
+
+VALUE = "dG9wIHNlY3JldA=="
+SECRET: dict[str, Any] = {
+    "metadata": {
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": f'{{"p":"{VALUE}"}}'}
+    },
+    "data": {"password": VALUE, "user": "YWRtaW4="},
+    "type": "Opaque",
+}
+READS_VALUE = "data.kubernetes.secrets.n1.s.data.password"
+
+
+def with_secrets(fields: Any = "auto", *, allowed: bool) -> Settings:
+    return configured(RS, of(SECRETS, secrets=allowed), fields=fields)
+
+
+def told_opa(fleet: Fleet) -> bytes:
+    """Return all that OPA was ever sent."""
+    return b"".join(request.body for request in fleet.opa.http.requests)
+
+
+def status(fleet: Fleet, name: str) -> Any:
+    metadata = fleet.api.get(CONFIGMAPS, key(name, NAMESPACE))["metadata"]
+    text = (metadata.get("annotations") or {}).get("openpolicyagent.org/kube-mgmt-status")
+    return None if text is None else json.loads(text)
+
+
+@pytest.mark.parametrize("fields", ["auto", "all"])
+async def test_no_value_of_a_secret_comes_into_opa_because_a_policy_reads_it(
+    fleet: Fleet, fields: str
+) -> None:
+    """Its author is told so."""
+    fleet.api.put(SECRETS, key("s", "n1"), **SECRET)
+    fleet.policy("p", READS_VALUE, "data.kubernetes.secrets.n1.s.type")
+    async with fleet.replicating(with_secrets(fields, allowed=False)):
+        await until(lambda: fleet.settled and fleet.decision("a") is not None)
+        decided = {"annotation": fleet.decision("a")}
+        assert decided["annotation"][READS_VALUE] == "absent"
+        assert fleet.opa.data["kubernetes"]["secrets"]["n1"]["s"]["type"] == "Opaque"
+        await until(lambda: status(fleet, "p") is not None)
+        said = status(fleet, "p")
+        assert said["status"] == "ok"
+        assert said["warnings"][0].startswith("data.password of secrets is undefined: ")
+        fleet.api.put(SECRETS, key("t", "n1"), **SECRET)
+        await until(lambda: "t" in fleet.opa.data["kubernetes"]["secrets"]["n1"])
+    assert VALUE.encode() not in told_opa(fleet)
+
+
+async def test_value_that_the_configuration_allows_comes_in_and_goes_with_the_permission(
+    fleet: Fleet,
+) -> None:
+    fleet.api.put(SECRETS, key("s", "n1"), **SECRET)
+    fleet.policy("p", READS_VALUE)
+
+    def held() -> Any:
+        return fleet.spec("secrets", "s", "n1")
+
+    async with fleet.replicating(with_secrets(allowed=True)):
+        await until(lambda: fleet.settled and held() == {"data": {"password": VALUE}})
+        await until(lambda: fleet.decision("a") == {READS_VALUE: VALUE})
+        await until(lambda: status(fleet, "p") == {"status": "ok"})
+        fleet.replicator.configure(with_secrets(allowed=False))
+        await until(lambda: fleet.settled and held() == {})
+        await until(lambda: fleet.decision("a") == {READS_VALUE: "absent"})
+        await until(lambda: "warnings" in status(fleet, "p"))
+        fleet.replicator.configure(with_secrets("all", allowed=True))
+        await until(lambda: fleet.settled and held().get("data") == SECRET["data"])

@@ -116,6 +116,33 @@ async def test_canary_is_noted_with_the_objects_of_its_side(tmp_path: Path) -> N
     assert "decides on 1 of these workloads" in note
 
 
+async def test_value_of_a_secret_that_a_candidate_would_read_is_noted_and_not_had(
+    tmp_path: Path,
+) -> None:
+    """It is in a file of the author's own making, and would not be in OPA."""
+    values = [f"data.kubernetes.secrets[_][_].data.{name}" for name in ("zone", "other")]
+    text = POLICY + "".join(f'errors contains "told" if {v} == "c2VjcmV0"\n\n' for v in values)
+    candidate = tmp_path / "policy.rego"
+    candidate.write_text(text, encoding="utf-8")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s", "namespace": "shop"},
+        "data": {"zone": "c2VjcmV0"},
+    }
+    secretive = write(tmp_path / "all.jsonl", policy(), *FLEET, *WORKLOADS, secret)
+    found = []
+    for allowed in (False, True):
+        resources = (*Replicate().resources, Resource("", "v1", "secrets", secrets=allowed))
+        settings = Settings(opa=SETTINGS.opa, replicate=Replicate(resources=resources))
+        answer, document = await planned(asking(secretive, files=(str(candidate),)), settings)
+        notes = [note.partition(" is undefined")[0] for note in document["notes"]]
+        found.append((answer.status, notes))
+    module = f"{NAMESPACE}/placement/policy.rego"
+    out = [f"{module}: data.{name} of secrets" for name in ("other", "zone")]
+    assert found == [(0, out), (3, [])]
+
+
 async def test_policy_takes_the_place_of_its_configmap(fleet: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.rego"
     file.write_text(

@@ -340,7 +340,7 @@ async def test_values_of_secrets_are_nowhere_in_an_answer(tmp_path: Path) -> Non
     clusters = [cluster("c1", zone="c2VjcmV0"), cluster("c2", zone="us")]
     resources = (
         *Replicate().resources,
-        Resource("", "v1", "secrets", fields=(("data",), ("kind",))),
+        Resource("", "v1", "secrets", fields=(("data",), ("kind",)), secrets=True),
     )
     settings = Settings(opa=SETTINGS.opa, replicate=Replicate(resources=resources))
     exported = write(tmp_path / "f", policy(source), *clusters, secret, replicaset("web", "eu"))

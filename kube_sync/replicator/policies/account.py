@@ -28,11 +28,18 @@ _ONE_BY_ONE = (
 _OURS = (FORBIDDEN, "unauthorized", "timeout", STAGE)  # not OPA's compiler speaking
 
 
-def account(causes: Sequence[Cause], rivals: Iterable[ObjectKey], *, in_force: bool) -> str:
+def account(
+    causes: Sequence[Cause],
+    rivals: Iterable[ObjectKey],
+    *,
+    in_force: bool,
+    warnings: Sequence[str] = (),
+) -> str:
     """Return the status of one ConfigMap; `in_force` tells of an earlier version of it."""
     keys = sorted(rivals)
     if not causes:
-        return _text(_OK | ({"conflicts": [*map(named, keys)]} if keys else {}))
+        beside = {"conflicts": [*map(named, keys)], "warnings": warnings}
+        return _text(_OK | {name: found for name, found in beside.items() if found})
     instead = "the last good version" if in_force else "nothing of this ConfigMap"
     error = OpaError(*_summary(causes), [*causes, *map(_rivalry, keys)])
     return _text({"status": "error", "in_force": instead, "error": error})

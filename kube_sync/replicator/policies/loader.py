@@ -94,6 +94,10 @@ class Data(Protocol):
         """Hold only this: it is in force, and nothing else may be."""
         ...
 
+    def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:
+        """Return what is read that the configuration keeps out, by module."""
+        ...
+
 
 class Whole:
     """Data that holds everything, whatever is read."""
@@ -110,11 +114,16 @@ class Whole:
     def settle(self, need: Need | None) -> None:
         """Do nothing."""
 
+    def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:  # noqa: ARG002 - it holds all
+        """Return nothing."""
+        return {}
+
 
 # Told the digest of the modules in force, how many they are, and what the decision reads.
 Changed = Callable[[str, int, Reads], None]
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
 Failures = Mapping[str, OpaError]  # by a module's id
+Warnings = Mapping[str, Sequence[str]]  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,15 +395,16 @@ class PolicyLoader:
         reads = await self._settle(way, in_force, epoch, [need_staged, offer.need])
         self._note(choice, in_force, reads, epoch, alike=stood)
         await self._record.save(self._good or {})
+        withheld = epoch.data.withheld(reads)
         for policy in policies.values():
-            await self._tell(policy, choice, in_force)
+            await self._tell(policy, choice, in_force, withheld)
         not_staged = {i: error for i, error in refused.items() if i in staged}
         if staged and need_staged is not None and not not_staged:
             self._tell_lane(epoch, staged, need_staged.reads)
         self._enter_canary(epoch, offer, reads, refused)
         said = await self._tell_staged(epoch, beside, staged, not_staged)
         said |= await self._tell_canaries(epoch, beside)
-        self._tell_objects(self._outcomes(epoch, choice, in_force, said))
+        self._tell_objects(self._outcomes(epoch, choice, in_force, said, withheld))
         await self._make_lanes(epoch, beside)
         return True
 
@@ -630,12 +640,15 @@ class PolicyLoader:
             self._told = told
             (epoch.renamed if same else epoch.changed)(told[0], len(modules), reads)
 
-    async def _tell(self, policy: Policy, choice: Choice, in_force: InForce) -> None:
+    async def _tell(
+        self, policy: Policy, choice: Choice, in_force: InForce, withheld: Warnings
+    ) -> None:
         if isinstance(policy, PlacementPolicy):
             return  # told with all of its kind, once it is known what became of the staged ones
         causes = [*choice.failures.get(policy.key, ()), *not_put(_of(policy, in_force))]
         rivals = choice.conflicts.get(policy.key, ())
-        await self._write(policy, account(causes, rivals, in_force=self._is_held(policy)))
+        held, warnings = self._is_held(policy), _warnings(policy, withheld)
+        await self._write(policy, account(causes, rivals, in_force=held, warnings=warnings))
 
     async def _write(self, policy: PolicyMap, status: str) -> None:
         if policy.status == status:
@@ -653,12 +666,14 @@ class PolicyLoader:
         choice: Choice,
         in_force: InForce,
         said: Mapping[ObjectKey, str],
+        withheld: Warnings,
     ) -> Told:
         for policy in (policy for objects in epoch.objects for policy in objects):
             causes = tuple(choice.failures.get(policy.key, ()))
             refused = tuple(not_put(_of(policy, in_force)))
             rivals = frozenset(choice.conflicts.get(policy.key, ()))
-            yield policy, Outcome(causes, refused, rivals, self._is_held(policy))
+            warnings = _warnings(policy, withheld)
+            yield policy, Outcome(causes, refused, rivals, self._is_held(policy), warnings)
         for policy in (policy for objects in epoch.objects for policy in objects.staged):
             yield policy, Tried(said[policy.key]) if policy.key in said else None
 
@@ -691,6 +706,10 @@ def _beside_it(epoch: Epoch) -> list[Policy]:
 def _not_taken(choice: Choice, in_force: InForce) -> set[ObjectKey]:
     failed = in_force.failures.keys()
     return {key for key, modules in choice.modules.items() if modules.keys() & failed}
+
+
+def _warnings(policy: Policy, withheld: Warnings) -> tuple[str, ...]:
+    return tuple(text for i in sorted(policy.modules) for text in withheld.get(i, ()))
 
 
 def _of(policy: Policy, in_force: InForce) -> Failures:

@@ -56,6 +56,7 @@ class Outcome:
     refused: Sequence[Cause] = ()  # why OPA does not take it all the same
     rivals: frozenset[ObjectKey] = frozenset()
     held: bool = False  # a version of it is in force
+    warnings: Sequence[str] = ()  # of what is in force
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,9 @@ def _reason(causes: Sequence[Cause]) -> str:
 def _active(outcome: Outcome, own: ObjectKey) -> Json:
     refused = [f"OPA does not take it: {_line(cause, own)}" for cause in outcome.refused]
     if not outcome.causes and not refused:
-        return condition("Active", "True", "InForce", ["decisions are made by it"])
+        return condition(
+            "Active", "True", "InForce", ["decisions are made by it", *outcome.warnings]
+        )
     if outcome.held:
         instead = "its last good version is in force instead"
         return condition("Active", "False", "LastGood", [instead, *refused])

@@ -113,6 +113,20 @@ def test_form_holds_what_keeps_less_and_no_other() -> None:
     assert not both.holds(Form((("a",),), namespaced=False))
 
 
+def test_form_without_some_fields_has_nothing_at_or_below_them() -> None:
+    found = Form((("data",), ("data", "a"), ("type",), (None, "x")), namespaced=True)
+    assert found.without(["data"]) == Form((("type",), (None, "x")), namespaced=True)
+    assert WHOLE.without(["data"]) == WHOLE
+
+
+def test_what_is_kept_out_is_not_said_to_be_asked_for() -> None:
+    extent = Extent()
+    extent.may_come([need("input.data.a", "input.type")])
+    beyond, within = Form((), namespaced=True), Form((("type",),), namespaced=True)
+    (asked,) = extent.asked("clusters", beyond, target=True, within=within)
+    assert asked.startswith("type: ")
+
+
 def test_who_asked_for_more_is_named_with_a_few_fields() -> None:
     extent = Extent()
     extent.may_come([None, need(*(f"input.{name}" for name in "abcdefgh"))])

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from kube_sync.analysis import paths
 from kube_sync.analysis.paths import EACH, Path
+from kube_sync.objects import SECRET_VALUES
+from kube_sync.replicator.extent import Form
 from kube_sync.replicator.narrowing import narrowing
 from kube_sync.replicator.projection import keeps_version
 from kube_sync.replicator.projection import project as whole
@@ -169,6 +171,39 @@ def test_values_of_a_secret_come_through_only_where_a_path_names_them(
 ) -> None:
     secret = {**NAMED, "kind": "Secret", "data": {"a": "s"}, "stringData": {"a": "s"}, "type": "x"}
     assert tuple(sorted(narrowed(secret, *wanted).keys() - NAMED.keys())) == kept
+
+
+@pytest.mark.parametrize("wanted", [(), (EACH, "a"), ("metadata",), ("data", "a")])
+def test_values_that_are_allowed_come_through_with_all_of_a_secret(wanted: Path) -> None:
+    annotations = {LAST_APPLIED: "s", "b": "y"}
+    metadata = {"name": "a", "annotations": annotations}
+    secret = {**NAMED, "metadata": metadata, "kind": "Secret", "data": {"a": "s", "b": "t"}}
+    kept = json.loads(narrowing([wanted], values=True)(json.dumps(secret).encode()))
+    whole = wanted in ((), (EACH, "a"))
+    only = {"a": "s"} if wanted == ("data", "a") else None
+    assert kept.get("data") == (secret["data"] if whole else only)
+    assert LAST_APPLIED not in json.dumps(kept)
+
+
+_INSIDE = st.lists(st.none() | st.sampled_from(["data", "a"]), max_size=3).map(tuple)
+_OF_SECRETS = st.lists(
+    _INSIDE | st.sampled_from([("stringData",), ("metadata", "annotations", LAST_APPLIED)]),
+    max_size=4,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(wanted=_OF_SECRETS)
+@example(wanted=[(EACH, EACH), ("data", "a")])
+def test_whatever_is_read_of_secrets_no_value_is_left_where_none_is_allowed(
+    wanted: list[Path],
+) -> None:
+    value = "dG9wIHNlY3JldA=="
+    metadata = {"name": "a", "annotations": {LAST_APPLIED: value, "a": "b"}}
+    secret = {**NAMED, "kind": "Secret", "data": {"a": value}, "stringData": {"a": value}}
+    form = Form(tuple(wanted), namespaced=True).without(SECRET_VALUES)
+    kept = narrowing(form.paths)(json.dumps({**secret, "metadata": metadata}).encode())
+    assert value not in kept.decode()
 
 
 def test_version_is_kept_only_where_it_is_read() -> None:

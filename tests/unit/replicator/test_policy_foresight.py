@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from kube_sync.analysis.reads import Reads
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.shelf import RESOURCE
 from tests.fakes.compiler import FakeCompiler, reading
@@ -39,6 +40,9 @@ class Asked:
     def settle(self, need: Need | None) -> None:
         if need not in self.settled[-1:]:
             self.settled.append(need)
+
+    def withheld(self, _reads: Reads) -> dict[str, list[str]]:
+        return {}
 
 
 def inputs(need: Need | None) -> list[str]:

@@ -376,3 +376,9 @@ def test_plan_of_what_is_no_candidate_is_not_told() -> None:
     outcomes, wanted = planning({"status": "ok", **PLAN})
     outcomes.tell([(SHADOW, None)])
     assert "Planned" not in {one["type"] for one in wanted[0]["conditions"]}
+
+
+def test_what_a_policy_in_force_cannot_read_is_told_beside_that_it_decides() -> None:
+    status, reason, message = said(Outcome(warnings=("data.a of secrets is undefined",)))["Active"]
+    assert (status, reason) == ("True", "InForce")
+    assert message.splitlines() == ["decisions are made by it", "data.a of secrets is undefined"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_sync.replicator.projection import Path, keeping, project
+from kube_sync.replicator.projection import Path, configured, keeping, project
+from kube_sync.settings import Resource
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -91,6 +92,41 @@ def test_values_of_a_secret_never_come_through(
         "metadata": {"name": "s", "annotations": {}},
         "type": "Opaque",
     }
+
+
+SECRET = {
+    "kind": "Secret",
+    "metadata": {"name": "s", "annotations": {LAST_APPLIED: "dQ=="}, "managedFields": [1]},
+    "data": {"user": "dQ=="},
+    "stringData": {"token": "dQ=="},
+    "type": "Opaque",
+}
+VALUES = {"data": {"user": "dQ=="}, "stringData": {"token": "dQ=="}}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "fields", "values"),
+    [
+        (False, None, {}),
+        (False, "all", {}),
+        (False, "auto", {}),
+        (True, "all", VALUES),
+        (True, "auto", VALUES),
+        (True, (("data",),), {"data": {"user": "dQ=="}}),
+        (True, ("type",), {}),
+    ],
+)
+def test_values_of_secrets_come_through_only_where_the_configuration_allows_them(
+    allowed: bool,  # noqa: FBT001 - a case
+    fields: Any,
+    values: dict[str, Any],
+) -> None:
+    """Never with kubectl's annotation, which repeats them."""
+    resource = Resource("", "v1", "secrets", fields=fields, secrets=allowed)
+    projected = configured(resource)(json.dumps(SECRET).encode())
+    assert {k: v for k, v in json.loads(projected).items() if k in VALUES} == values
+    assert LAST_APPLIED not in projected.decode()
+    assert "managedFields" not in projected.decode()
 
 
 def test_data_of_other_kinds_comes_through() -> None:

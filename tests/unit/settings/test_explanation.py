@@ -35,6 +35,7 @@ def test_keys_are_the_fields_of_the_settings_with_those_of_items() -> None:
             "namespaces",
             "ignore_namespaces",
             "fields",
+            "secrets",
         )
     }
 
@@ -56,7 +57,8 @@ def test_what_may_be_and_the_default_are_in_words() -> None:
     assert _KEYS["replicate.resources[].group"].default is None
     assert _KEYS["replicate.resources"].default == (
         '[{"group":"multicluster.x-k8s.io","version":"v1alpha1","resource":"clusterprofiles",'
-        '"as":"clusters"},{"group":"apps","version":"v1","resource":"replicasets"}]'
+        '"as":"clusters","secrets":false},{"group":"apps","version":"v1",'
+        '"resource":"replicasets","secrets":false}]'
     )
 
 

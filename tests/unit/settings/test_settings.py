@@ -342,6 +342,24 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
                 ("[/spec/replicas]", '[0]: "/spec/replicas" is not a dotted path'),
             )
         ),
+        *(
+            (
+                f"replicate: {{resources: [{{group: '', version: v1, {said}}}]}}",
+                f"replicate.resources[0].{complaint}",
+            )
+            for said, complaint in (
+                (
+                    "resource: secrets, fields: [type, data.token]",
+                    "fields[1]: names values of Secrets; set replicate.resources[0].secrets: true",
+                ),
+                ("resource: secrets, as: hidden, fields: [[stringData]]", "fields[0]: names val"),
+                (
+                    "resource: secrets, secrets: false, fields: [[data, a.b]]",
+                    "fields[0]: names values",
+                ),
+                ("resource: configmaps, secrets: true", "secrets: configmaps.v1 has no Secrets"),
+            )
+        ),
         ("opa: {url: localhost}", 'opa.url: "localhost" is not an http or https URL'),
         ("opa: {url: 'ftp://x'}", 'opa.url: "ftp://x" is not an http or https URL'),
         ("opa: {url: 'http://'}", 'opa.url: "http://" is not an http or https URL'),
@@ -732,14 +750,14 @@ def test_resource_that_says_which_fields_takes_no_word_from_all_resources(
 def test_passwords_in_urls_are_masked(file: Path) -> None:
     text = """
         opa: {url: "https://me:p@ss@opa:8181/x?y"}
-        decisions: {url: "https://me:secret@replicator:9400/v1/decisions"}
-        admission: {engine: {url: "http://me:secret@engine:1"}}
+        decisions: {url: "https://me:hidden@replicator:9400/v1/decisions"}
+        admission: {engine: {url: "http://me:hidden@engine:1"}}
     """
     shown = effective(_load(file, text))
     assert yaml.safe_load(shown)["opa"]["url"] == "https://***@opa:8181/x?y"
     assert yaml.safe_load(shown)["decisions"]["url"] == "https://***@replicator:9400/v1/decisions"
     assert yaml.safe_load(shown)["admission"]["engine"]["url"] == "http://***@engine:1"
-    assert "secret" not in shown
+    assert "hidden" not in shown
 
 
 def test_the_designs_own_configuration_is_read_and_shown_without_its_token(file: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from kube_sync.analysis.analyzer import Collection, PolicyModule
 from kube_sync.decisions.requested import NOTE
+from kube_sync.settings import Settings
 from kube_sync.survey.findings import find
 from kube_sync.survey.policysets import PolicySet
 from kube_sync.survey.savings import tallies
@@ -14,6 +15,6 @@ ROOTS = {"things": Collection(("kubernetes", "things"))}
 def test_classes_are_counted_as_the_replicator_makes_them() -> None:
     """It tells objects apart by what was asked for, too."""
     module = PolicyModule("p.rego", tree_of(reading("input.metadata.annotations.a")))
-    reads = find(PolicySet("p", (module,)), DECISION, ROOTS).reads
+    reads = find(PolicySet("p", (module,)), DECISION, ROOTS, Settings()).reads
     assert reads.input.paths == (("metadata", "annotations", "a"), NOTE)
     assert tallies(reads, ["things"])["things"].deciding == reads.input.paths

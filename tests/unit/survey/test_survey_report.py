@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
 from kube_sync.survey.findings import Finding
@@ -138,3 +139,11 @@ def test_huge_numbers_of_bytes_stay_readable() -> None:
     savings = Savings("x", {"clusters": Tally((), None, 1, 5 * 10**15, 999)}, frozenset())
     line = as_tree("a/b", [FINDING], {"policies": savings}).splitlines()[-3]
     assert line.split() == ["clusters", "1", "5000.0", "TB", "999", "B", "0.0", "%", "-"]
+
+
+def test_values_of_secrets_that_stay_out_are_told_with_who_reads_them() -> None:
+    finding = replace(FINDING, withheld={"p.rego": ["data.a of secrets is undefined"]})
+    tree = as_tree("a/b", [finding], {})
+    assert tree == f"{TREE}\n  data.a of secrets is undefined; read in p.rego"
+    (found,) = json.loads(as_json("a/b", [finding], {}))["sets"]
+    assert found["withheld"] == {"p.rego": ["data.a of secrets is undefined"]}
