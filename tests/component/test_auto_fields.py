@@ -376,18 +376,23 @@ async def test_no_value_of_a_secret_comes_into_opa_because_a_policy_reads_it(
     """Its author is told so."""
     fleet.api.put(SECRETS, key("s", "n1"), **SECRET)
     fleet.policy("p", READS_VALUE, "data.kubernetes.secrets.n1.s.type")
-    async with fleet.replicating(with_secrets(fields, allowed=False)):
-        await until(lambda: fleet.settled and fleet.decision("a") is not None)
-        decided = {"annotation": fleet.decision("a")}
-        assert decided["annotation"][READS_VALUE] == "absent"
-        assert fleet.opa.data["kubernetes"]["secrets"]["n1"]["s"]["type"] == "Opaque"
-        await until(lambda: status(fleet, "p") is not None)
-        said = status(fleet, "p")
-        assert said["status"] == "ok"
-        assert said["warnings"][0].startswith("data.password of secrets is undefined: ")
-        fleet.api.put(SECRETS, key("t", "n1"), **SECRET)
-        await until(lambda: "t" in fleet.opa.data["kubernetes"]["secrets"]["n1"])
+    with capture_logs() as logs:
+        async with fleet.replicating(with_secrets(fields, allowed=False)):
+            await _decided_without_the_value(fleet)
     assert VALUE.encode() not in told_opa(fleet)
+    assert VALUE not in str(logs)
+
+
+async def _decided_without_the_value(fleet: Fleet) -> None:
+    await until(lambda: fleet.settled and fleet.decision("a") is not None)
+    assert fleet.decision("a")[READS_VALUE] == "absent"
+    assert fleet.opa.data["kubernetes"]["secrets"]["n1"]["s"]["type"] == "Opaque"
+    await until(lambda: status(fleet, "p") is not None)
+    said = status(fleet, "p")
+    assert said["status"] == "ok"
+    assert said["warnings"][0].startswith("data.password of secrets is undefined: ")
+    fleet.api.put(SECRETS, key("t", "n1"), **SECRET)
+    await until(lambda: "t" in fleet.opa.data["kubernetes"]["secrets"]["n1"])
 
 
 async def test_value_that_the_configuration_allows_comes_in_and_goes_with_the_permission(
@@ -409,3 +414,17 @@ async def test_value_that_the_configuration_allows_comes_in_and_goes_with_the_pe
         await until(lambda: "warnings" in status(fleet, "p"))
         fleet.replicator.configure(with_secrets("all", allowed=True))
         await until(lambda: fleet.settled and held().get("data") == SECRET["data"])
+
+
+async def test_no_body_of_an_object_is_logged_whatever_goes_wrong_with_it(fleet: Fleet) -> None:
+    """Nor one of a policy."""
+    fleet.api.put(REPLICASETS, key("b", "n1"), metadata={"annotations": ["hidden"]}, spec="hidden")
+    fleet.policy("p", "input.spec.a", "input.metadata.annotations.x")
+    fleet.api.put(CONFIGMAPS, key("q", NAMESPACE), data={"q.rego": "does not compile\nhidden"})
+    with capture_logs() as logs:
+        async with fleet.replicating(BOTH):
+            await until(lambda: fleet.settled and fleet.decision("a") is not None)
+            fleet.api.put(REPLICASETS, key("c", "n1"), metadata={"labels": "hidden"}, spec=SPEC)
+            await until(lambda: "c" in fleet.opa.data["kubernetes"]["replicasets"]["n1"])
+    assert "policy_rejected" in {line["event"] for line in logs}
+    assert "hidden" not in str(logs)

@@ -139,6 +139,19 @@ async def test_package_read_off_the_first_line_is_the_parser_s(scratch: ScratchO
     assert read.keys() >= {"0", "1", "2", "3"}
 
 
+async def test_program_that_compiles_sees_nothing_of_the_environment_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the folder that this process is in."""
+    monkeypatch.setenv("KUBE_SYNC_TOKEN", "hidden")
+    seen = tmp_path / "seen"
+    scratch = stand_in(tmp_path, f"{{ env; pwd; }} > {seen}; echo '{{}}'")
+    await scratch.check({"a": "package a"})
+    names = {line.partition("=")[0] for line in seen.read_text().splitlines() if "=" in line}
+    assert names <= {"HOME", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert str(Path.cwd()) not in seen.read_text().splitlines()
+
+
 async def test_nothing_is_left_behind(
     scratch: ScratchOpa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,23 @@ def test_a_secret_that_was_deleted_is_made_again_and_no_other_changes() -> None:
     assert world.run() == [ACCESS, REPLICATOR]
 
 
+def test_opa_is_given_digests_of_tokens_and_no_token() -> None:
+    world = World()
+    world.run()
+    world.run(after=30 * DAY)
+    files = unpacked(world.held[ACCESS].data[ARCHIVE]).values()
+    tokens = [
+        value
+        for content in world.held.values()
+        for name, value in content.data.items()
+        if name in ("token", "next")
+    ]
+    assert len(tokens) > 2
+    for token in tokens:
+        assert world.role(token) is not None or token not in b"".join(files)
+        assert not any(token in file for file in files)
+
+
 def test_tokens_change_in_steps_and_whoever_is_late_is_still_known() -> None:
     world = World()
     world.run()

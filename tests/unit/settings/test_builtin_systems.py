@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import GroupVersionResource
+from kube_sync.replicator.projection import configured
 from kube_sync.settings import (
     SYSTEMS,
     Metadata,
@@ -13,6 +15,7 @@ from kube_sync.settings import (
     Resource,
     Settings,
     Source,
+    System,
     chosen,
     supplied,
     with_builtin,
@@ -35,6 +38,16 @@ def _with(*resources: Resource, **replicate: Any) -> Settings:
 def _resource(settings: Settings, name: str) -> Resource:
     (found,) = (r for r in settings.replicate.resources if r.name == name)
     return found
+
+
+@pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: str(system.name))
+def test_conditions_that_somebody_wrote_are_nothing_that_a_decision_sees(system: System) -> None:
+    """Whoever may write the status of a policy has no say."""
+    settings = with_builtin(_load(f"builtin: [{system.name}]"))
+    resource = _resource(settings, system.policies.resource)
+    policy = {"metadata": {"name": "p"}, "spec": {"a": 1}, "status": {"conditions": []}}
+    kept = configured(resource)(msgspec.json.encode(policy))
+    assert msgspec.json.decode(kept) == {"metadata": {"name": "p"}, "spec": {"a": 1}}
 
 
 def test_nothing_is_built_in_by_default() -> None:
