@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -108,11 +109,30 @@ def classified(
 ) -> Callable[[bytes], bytes]:
     """Return what tells classes by what was asked for, where these paths lead to annotations.
 
-    The note itself tells nothing: of two requests that no policy reads neither makes a class.
+    The note itself tells nothing: of two requests that no policy reads neither makes a class. One
+    that cannot be read here does: OPA may read it (half a surrogate pair, a key that is there
+    twice), and would decide for all that seem to be of the class without it.
     """
     if not any(map(_meets_annotations, paths)):
         return classify
-    return lambda body: classify(as_asked(body))
+
+    def asked(body: bytes) -> bytes:
+        found = as_asked(body)
+        kind = classify(found)
+        if found is body or (text := _unreadable_note(body)) is None:
+            return kind
+        return blake2b(kind + text.encode(), digest_size=len(kind)).digest()
+
+    return asked
+
+
+def _unreadable_note(body: bytes) -> str | None:
+    text = (_objects.decode(body).metadata.annotations or {})[REQUESTED]
+    try:
+        _requests.decode(text)
+    except NO_JSON:
+        return text
+    return None
 
 
 def with_note(reads: Reads) -> Reads:

@@ -26,6 +26,7 @@ from kube_sync.errors import Retriable
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.remediator.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
+from kube_sync.replicator.classes import classifier
 from kube_sync.safety import parse_tightening
 from kube_sync.settings import Opa
 from tests.analysis.opa import plain_spec
@@ -42,6 +43,11 @@ _INVALID = "includes invalid clusters"
 _ECHO = """package io.k8s.federation
 
 admission["annotations"] := {"seen": input}
+"""
+
+
+_READS_A = """
+_a := object.get(input, ["metadata", "annotations", "a"], "none")
 """
 
 
@@ -114,6 +120,52 @@ def test_input_is_the_object_as_the_webhook_would_show_it(
     seen = {i: one["decision"]["annotations"]["seen"] for i, one in found.items()}
     wanted = (json.loads(as_asked(json.dumps(found).encode())) for found in objects)
     assert seen == {str(index): found for index, found in enumerate(wanted)}
+
+
+_ODD = st.sampled_from(
+    [
+        '{"a":"\\ud800"}',
+        '{"\\udc00":null,"a":null}',
+        '{"a":1,"a":"b"}',
+        '{"a":{"b":[]},"a":null}',
+        '{"a":"\\ud83d\\ude00"}',
+        '{"a":"\\u0000"}',
+        '{"a":NaN,"a":"b"}',
+        '\ufeff{"a":"b"}',
+        "{'a':'b'}",
+        "a: b",
+    ]
+)
+_noted = st.builds(
+    lambda has, note: {
+        "metadata": {"uid": "u", "annotations": has | ({} if note is None else {REQUESTED: note})}
+    },
+    st.dictionaries(st.just("a"), st.sampled_from("1b")),
+    st.none() | _notes | _ODD,
+)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.lists(_noted, min_size=40, max_size=40))
+def test_objects_of_one_class_are_decided_alike_whatever_their_notes_say(
+    opa: PlainOpa, objects: list[Any]
+) -> None:
+    """Else whoever writes a note that only OPA can read decides for objects of others."""
+    opa.policy('package io.k8s.federation.admission\nannotations["seen"] := _a\n' + _READS_A)
+    classify = classifier([("metadata", "annotations", "a")])
+    assert classify is not None
+    opa.put(
+        "data/kubernetes", {"replicasets": {"shop": {str(n): o for n, o in enumerate(objects)}}}
+    )
+    items = [["shop", str(n)] for n in range(len(objects))]
+    question = {"epoch": EPOCH, "collection": "replicasets", "items": items}
+    where = f"{opa.url}/v1/data/kube_sync/batch/decisions"
+    answer = request("POST", where, body=json.dumps({"input": question})).body
+    decided: dict[bytes, set[str]] = {}
+    for index, one in json.loads(answer)["result"].items():
+        kind = classify(json.dumps(objects[int(index)]).encode())
+        decided.setdefault(kind, set()).add(json.dumps(one["decision"]))
+    assert all(len(found) == 1 for found in decided.values())
 
 
 def test_what_decisions_are_made_on_comes_with_them_and_no_secret_does(opa: PlainOpa) -> None:

@@ -109,3 +109,20 @@ def test_objects_are_told_apart_by_what_was_asked_for_not_by_what_was_written() 
     assert kind({"read": "1"}, read="d") == kind({}, read="1") == kind({"read": "1"}, read="e")
     assert kind({"read": "1"}, read="d") != kind({"read": "2"}, read="d")
     assert kind({"read": None}, read="d") == kind({})
+
+
+@pytest.mark.parametrize(
+    "note", ['{"read":"\\ud800"}', '{"read":1,"read":"x"}', '{"read":{}}', "{"]
+)
+def test_object_whose_note_cannot_be_read_is_of_no_class_but_that_of_the_note(note: str) -> None:
+    """OPA may read it, and would decide for all that have no note."""
+    classify = classifier([("metadata", "annotations", "read")])
+    assert classify is not None
+
+    def kind(**annotations: str) -> bytes:
+        return classify(json.dumps({"metadata": {"annotations": annotations}}).encode())
+
+    noted = kind(read="1", **{REQUESTED: note})
+    assert noted not in (kind(read="1"), kind(), kind(read="1", **{REQUESTED: note + " "}))
+    assert noted == kind(read="1", other="2", **{REQUESTED: note})
+    assert noted != kind(read="2", **{REQUESTED: note})
