@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 import aiohttp
 import msgspec
@@ -192,6 +192,9 @@ def _counted(method: str) -> Iterator[Callable[[int], None]]:
             count("none")
 
 
+_TOO_LARGE: Final = "etcdserver: request is too large"
+
+
 def failure(code: int, body: bytes, retry_after: str | None = None) -> SyncError:
     """Return the error that an HTTP status and its body stand for."""
     try:
@@ -208,7 +211,8 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> SyncError
             return Conflict(message)
         case 410:
             return Expired(message)
-        case _ if code == 429 or code >= 500:  # noqa: PLR2004
+        # An object that is too large stays so, however often it is tried.
+        case _ if (code == 429 or code >= 500) and _TOO_LARGE not in message:  # noqa: PLR2004
             seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
             return Retriable(message, seconds)
         case _:

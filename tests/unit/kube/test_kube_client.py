@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -86,6 +87,23 @@ async def test_status_raises_what_to_do_next(
 )
 def test_failure_without_a_status_quotes_what_came(body: bytes, message: str) -> None:
     assert str(failure(500, body)) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("etcdserver: request is too large", Terminal),
+        ("etcdserver: request timed out", Retriable),
+    ],
+)
+def test_object_that_is_too_large_for_etcd_is_not_tried_again(
+    message: str, kind: type[SyncError]
+) -> None:
+    """Whoever makes one as large as can be would have us send it, and spend moves on it, for ever.
+
+    The API server calls it a failure of its own (500).
+    """
+    assert type(failure(500, json.dumps({"message": message}).encode())) is kind
 
 
 @pytest.mark.parametrize(
