@@ -309,6 +309,8 @@ class Replicator:
 
         def policies_changed(digest: str, modules: int, reads: Reads) -> None:
             self._in_force(digest, self._policies.in_force)
+            documents.policies_stand()
+            writer.wake()
             # Before any decision: from here on the classes by what the old ones read are unknown.
             resources.policies_changed(reads if modules or settings.policies.static else None)
             tracker.policies_changed(digest, modules, reads)
@@ -333,6 +335,7 @@ class Replicator:
             self._statuses.want,
             self._outdating(data_written),
             self._good,
+            self._policies.claimed,
         )
         limiting = Limiting(
             self._opa, instance, self._hub, parse_tightening, beside=[documents.unsettled]

@@ -5,7 +5,8 @@ that is broken; what OPA refuses is told on the ConfigMap and holds up no other;
 written here is ever removed. For that OPA itself holds an index of them,
 `/kube_sync/datamaps/<namespace>/<name>` (one key, with its slash), which changes in the same
 transaction: what was deleted while no replicator ran is removed by the next one. A refused document
-is sent again when its ConfigMap changes, or when OPA is loaded again.
+is sent again when its ConfigMap changes, or when OPA is loaded again. Where policies on record lie,
+a load brings no document before these are in force: it would be there first, and they refused.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class DataApi(Protocol):
 Send = Callable[[Sequence[bytes]], Awaitable[None]]
 Written = Callable[[str, Collection[ObjectKey]], None]
 Want = Callable[[ConfigMap, str], None]
+# Returns what tells whether a policy that is to come takes a place; it may raise SyncError.
+Claimed = Callable[[], Awaitable[Callable[[DataPath], bool]]]
 
 
 @dataclass(slots=True)
@@ -93,8 +96,14 @@ class DataMaps:
         want: Want,
         written: Written,
         good: LastGood | None = None,
+        claimed: Claimed | None = None,
     ) -> None:
-        """`reserved` are the namespaces whose place in OPA is taken; `want` writes a status."""
+        """`reserved` are the namespaces whose place in OPA is taken; `want` writes a status.
+
+        What lies at a place that is `claimed` at the load waits for `policies_stand`.
+        """
+        self._claimed = claimed
+        self._claims: Callable[[DataPath], bool] | None = None  # None: OPA itself tells
         self._opa = opa
         self._stores = stores
         self._reserved = frozenset(reserved)
@@ -112,6 +121,12 @@ class DataMaps:
         self.pending = True
         self._news.set()
 
+    def policies_stand(self) -> None:
+        """Say that policies are in force: from here on OPA tells what is taken."""
+        if self._claims is not None:
+            self._claims = None
+            self.wake()
+
     def places(self) -> list[DataPath]:
         """Return where data lies that was written here."""
         return [_path(key) for key in self._held]
@@ -122,6 +137,8 @@ class DataMaps:
         Raises SyncError; then it may be called again.
         """
         await self._adopt()
+        if self._stores and self._claimed is not None:
+            self._claims = await self._claimed()
         while not all(store.listed for store in self._stores):
             self._news.clear()
             await self._news.wait()
@@ -134,10 +151,14 @@ class DataMaps:
         for key in [key for key in {*self._held, *self._done} if key not in wanted]:
             await self._forget(key, send)
         for found in wanted.values():
-            if self._done.get(found.key) != found.version:
+            if self._done.get(found.key) != found.version and not self._waits(found.key):
                 await self._bring(found, send)
         self._settle()
         metrics.replicated_objects.labels(NAME).set(len(self._held))
+
+    def _waits(self, key: ObjectKey) -> bool:
+        """Tell whether a policy that is to come takes its place, and OPA does not hold it."""
+        return self._claims is not None and key not in self._held and self._claims(_path(key))
 
     async def _adopt(self) -> None:
         """Learn what an earlier epoch wrote, and make sure that there is an index."""

@@ -193,6 +193,32 @@ async def test_data_where_a_rule_lives_is_refused_and_delays_no_other(
         await eventually(lambda: world.data("/taken"), {"y": 2})
 
 
+async def test_policy_keeps_its_place_when_opa_is_loaded_anew_although_data_wants_it(
+    stack: RunningStack, opa: RunningOpa
+) -> None:
+    """Data is loaded first: whoever may write it would put the policy out of force."""
+    namespace = f"ruled{secrets.token_hex(4)}"
+    stack.kubectl("create", "namespace", namespace)
+    world = World(stack, opa, namespace)
+    world.put("rules", POLICY, main=f"package {namespace}.taken\nx := 1")
+    owned = "owned by bundle"
+    async with world.replicating(namespace):
+        await eventually(lambda: world.status("rules"), {"status": "ok"})
+        world.put("taken", DATA, x="2")
+        world.put("limits", DATA, a="1")
+        await eventually(lambda: owned in json.dumps(world.status("taken")), expected=True)
+    opa.server.kill()
+    opa.server.start()
+    async with world.replicating(namespace):
+        await eventually(lambda: world.data("/taken/x"), 1)
+        # Tried once policies are in force, and refused by OPA again.
+        world.put("taken", DATA, x="3")
+        await eventually(lambda: owned in json.dumps(world.status("taken")), expected=True)
+        assert (world.data("/taken/x"), world.data("/limits")) == (1, {"a": 1})
+        assert world.status("rules") == {"status": "ok"}
+    stack.kubectl("delete", "configmaps", "--all", f"--namespace={namespace}")
+
+
 async def test_policy_where_data_lies_is_refused_and_delays_no_other(
     stack: RunningStack, opa: RunningOpa
 ) -> None:

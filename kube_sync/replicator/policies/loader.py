@@ -260,6 +260,26 @@ class PolicyLoader:
         """What decides on the objects of its side, None where nothing but what is in force does."""
         return self._told_canary
 
+    async def claimed(self) -> Callable[[DataPath], bool]:
+        """Return what tells whether policies on record are refused where data lies at a place.
+
+        Raises SyncError.
+        """
+        good = self._good if self._good is not None else await self._record.load()
+        declared = Declared(self._compiler)
+        await declared.learn(good.values())
+        found = (declared[source] for modules in good.values() for source in modules.values())
+        packages = [module.package for module in found if module is not None]
+        above = await self._ways.by_bundle()  # as the guard has it
+
+        def claims(place: DataPath) -> bool:
+            return any(
+                package[: len(place)] == place or (above and place[: len(package)] == package)
+                for package in packages
+            )
+
+        return claims
+
     def count(self, counted: Counted | None) -> None:
         """Say what a lane would change, for whoever staged it; None: there is none."""
         self._counted = counted

@@ -84,6 +84,10 @@ class Pathfinder:
         await puts.adopt(held)
         return await self._beside(held, puts, puts.is_ours)
 
+    async def by_bundle(self) -> bool:
+        """Tell whether OPA fetches its policies. Raises SyncError."""
+        return await self._opa.bundle_from(RESOURCE) is not None
+
     async def look_again(self, way: Way) -> Way:
         """Take into account what OPA has got from elsewhere since. Raises SyncError."""
         return await self._beside(await self._opa.policies(), way.puts, way.is_ours)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
+from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.datamaps import NAME, DataMaps, LastGood
 from kube_sync.replicator.holdings import Holdings
 from kube_sync.replicator.writer import Writer
@@ -37,6 +38,7 @@ class Bench:
         self.statuses: dict[str, Any] = {}
         self.told: list[set[str]] = []
         self.waits = Waits()
+        self.claims: list[DataPath] = []
         self.readiness = Readiness()
         self.epoch()
 
@@ -49,6 +51,7 @@ class Bench:
             self._want,
             self._written,
             self.good,
+            self._claimed,
         )
         self.writer = Writer(
             self.client,
@@ -61,6 +64,9 @@ class Bench:
             backoff=self.waits.backoff(),
             heartbeat=_NEVER,
         )
+
+    async def _claimed(self) -> Callable[[DataPath], bool]:
+        return lambda place: place in self.claims
 
     def restart(self) -> None:
         """Be another process."""
@@ -424,3 +430,37 @@ async def test_load_that_failed_half_way_goes_on(bench: Bench) -> None:
         await bench.maps.load(send)
     await bench.maps.load(partial(send))
     assert bench.held == {"a": {"k": 1}, "b": {"k": 2}}
+
+
+async def test_document_where_a_policy_is_to_come_waits_until_policies_are_in_force(
+    bench: Bench,
+) -> None:
+    bench.claims = [("shop", "taken")]
+    bench.put("taken", x="1")
+    bench.put("limits", a="1")
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+        assert bench.held == {"limits": {"a": 1}}
+        bench.put("limits", a="2")
+        await until(lambda: bench.held == {"limits": {"a": 2}})
+        assert "shop/taken" not in bench.statuses
+        bench.maps.policies_stand()
+        bench.writer.wake()
+        await until(lambda: bench.held == {"limits": {"a": 2}, "taken": {"x": 1}})
+        await until(lambda: bench.statuses.get("shop/taken") == {"status": "ok"})
+
+
+async def test_document_that_opa_holds_is_not_taken_away_for_a_policy_that_is_to_come(
+    bench: Bench,
+) -> None:
+    bench.put("taken", x="1")
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+    bench.claims = [("shop", "taken")]
+    bench.restart()
+    bench.relist()
+    async with running(bench.writer.run()):
+        await bench.settled()
+        assert bench.held == {"taken": {"x": 1}}
