@@ -45,6 +45,11 @@ _SUBDOMAIN = re.compile(  # RFC 1123
 )
 _NAME_LENGTH, _PREFIX_LENGTH = 63, 253
 
+# Policies quote what they refuse, and what an object says may be 256 KiB; each process that follows
+# decisions holds all of them.
+_LONGEST: Final = 2_000  # characters of an error, a warning or a reason
+_MOST: Final = 100  # errors, or warnings
+
 _sorted = msgspec.json.Encoder(order="sorted")
 
 
@@ -95,7 +100,12 @@ def _messages(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
     if not isinstance(found, list):
         msg = f"the policy's `{name}` are {_kind(found)}, not an array"
         raise Undecided(msg)
-    return tuple(one if isinstance(one, str) else compact(one) for one in found)
+    texts = [_cut(one if isinstance(one, str) else compact(one)) for one in found[:_MOST]]
+    return (*texts, *([f"and {len(found) - _MOST} more"] if len(found) > _MOST else ()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _reasons(found: object) -> dict[str, str]:
@@ -111,7 +121,7 @@ def _reasons(found: object) -> dict[str, str]:
 
 def _reason(entry: object) -> str:
     texts = entry if isinstance(entry, list) else [entry]
-    return "; ".join(text for text in texts if isinstance(text, str))
+    return _cut("; ".join(text for text in texts if isinstance(text, str)))
 
 
 def _flag(document: Mapping[str, Any], name: str) -> bool:

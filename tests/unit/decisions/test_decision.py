@@ -192,3 +192,15 @@ def test_reasons_of_any_other_shape_are_left_out_and_refuse_nothing(reasons: obj
     """What explains a decision must not turn it down."""
     answer = {"annotations": {"k": "v"}, "reasons": reasons}
     assert parse_decision(json.dumps(answer).encode()) == Decision({"k": "v"})
+
+
+def test_what_a_policy_quotes_is_cut_and_what_is_too_much_is_counted() -> None:
+    """An object may have annotations of 256 KiB, and there may be many such objects."""
+    long = "x" * 3_000
+    found = parse_decision(
+        json.dumps({"errors": [long, *map(str, range(120))], "reasons": {"c": [long]}}).encode()
+    )
+    assert found.errors[0] == "x" * 1_999 + "…"
+    assert found.errors[1:100] == tuple(map(str, range(99)))
+    assert found.errors[100:] == ("and 21 more",)
+    assert found.reasons == {"c": "x" * 1_999 + "…"}
