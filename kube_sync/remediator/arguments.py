@@ -23,6 +23,7 @@ from kube_sync.settings import Settings, parse_listen
 
 STATUS = "/v1/remediation/status"
 APPLY = "/v1/remediation/apply"
+JSON = "application/json"
 
 _SECONDS = 10.0
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
@@ -138,7 +139,7 @@ def _request(settings: Settings, url: str | None, path: str, body: bytes | None 
     host, port = parse_listen("remediate.listen", settings.remediate.listen)
     host = "127.0.0.1" if host in _ANYWHERE else host
     whole = (url or f"http://{f'[{host}]' if ':' in host else host}:{port}").rstrip("/") + path
-    headers = TokenFile(settings.remediate.token_file).headers()
+    headers = {"Content-Type": JSON, **TokenFile(settings.remediate.token_file).headers()}
     try:
         asked = urllib.request.Request(whole, data=body, headers=headers)  # noqa: S310 - a person's
         # Never through a proxy of the environment: the remediator is here.

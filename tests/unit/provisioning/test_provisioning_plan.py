@@ -16,7 +16,7 @@ from kube_sync.errors import Terminal
 from kube_sync.provisioning.authorization import ARCHIVE
 from kube_sync.provisioning.plan import names, planned
 from kube_sync.provisioning.secrets import TLS, Content
-from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, DECISIONS, Certificate, wanted
+from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, DECISIONS, REMEDIATION, Certificate, wanted
 from kube_sync.settings import Settings
 
 WANTED = wanted(Settings())
@@ -91,6 +91,14 @@ def test_a_secret_that_was_deleted_is_made_again_and_no_other_changes() -> None:
     assert world.run() == [DECISIONS]
     del world.held[REPLICATOR]
     assert world.run() == [ACCESS, REPLICATOR]
+
+
+def test_the_port_of_the_remediator_has_a_token_of_its_own_that_opa_does_not_know() -> None:
+    world = World()
+    world.run()
+    token = world.held[REMEDIATION].data["token"]
+    assert token != world.held[DECISIONS].data["token"]
+    assert world.role(token) is None
 
 
 def test_tokens_change_in_steps_and_whoever_is_late_is_still_known() -> None:
