@@ -305,7 +305,8 @@ async def test_lease_that_is_needed_and_cannot_be_had_is_not_held(world: World) 
     with capture_logs() as logs:
         await needed._try()
     assert not needed.held
-    assert needed.lacking == "404 no namespace"
+    helps = "kubectl create namespace system, or set coordination.namespace (system)"
+    assert needed.lacking == f"404 no namespace; {helps}"
     assert [line["event"] for line in logs] == ["no_lease_counts_as_not_held"]
     await needed._try()
     assert needed.held is True

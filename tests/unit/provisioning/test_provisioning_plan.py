@@ -16,7 +16,14 @@ from kube_sync.errors import Terminal
 from kube_sync.provisioning.authorization import ARCHIVE
 from kube_sync.provisioning.plan import names, planned
 from kube_sync.provisioning.secrets import TLS, Content
-from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, DECISIONS, REMEDIATION, Certificate, wanted
+from kube_sync.provisioning.wanted import (
+    ACCESS,
+    AUTHORITY,
+    DECISIONS,
+    REMEDIATION,
+    Certificate,
+    wanted,
+)
 from kube_sync.settings import Settings
 
 WANTED = wanted(Settings())
