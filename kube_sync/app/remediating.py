@@ -81,7 +81,7 @@ async def remediate(context: Context) -> list[Service]:
         services += beside
     services.append(partial(reconciler.follow, stream))
     for resource in settings.targets():
-        source = KubeCollection(kube, resource.gvr, metadata_only=True)
+        source = KubeCollection(kube, resource.gvr)
         store: Store = reconciler.targets(resource.gvr)
         if parts.sink is not None:
             store = Both(store, parts.sink.subjects(resource.gvr))

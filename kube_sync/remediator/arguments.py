@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -150,7 +151,12 @@ def _request(settings: Settings, url: str | None, path: str, body: bytes | None 
     except HTTPError as error:
         with error:
             said = error.read().decode("utf-8", "replace").strip()
-        msg = f"{whole}: {error.code} {said}"
+        right = (
+            " (is remediate.token_file the right one?)"
+            if error.code == HTTPStatus.UNAUTHORIZED
+            else ""
+        )
+        msg = f"{whole}: {error.code} {said}{right}"
         raise Refused(msg) from error
     except (OSError, HTTPException, ValueError) as error:
         msg = f"{whole}: {error}"

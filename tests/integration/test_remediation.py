@@ -34,7 +34,7 @@ from kube_sync.settings import Kubernetes
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.standin import StandIn, stand_in
 from tests.integration.test_pair import eventually
-from tools.demo.components import UNBRAKED, start_service
+from tools.demo.components import GUARD_OFF, UNBRAKED, start_service
 from tools.demo.fleet import PREFERENCES, cluster, replica_set
 from tools.servers.http import get
 from tools.servers.processes import ProcessServer
@@ -66,15 +66,19 @@ class World:
         self._uids[name] = uid = self.metadata(name)["uid"]
         return str(uid)
 
-    def create_all(self, names: list[str]) -> None:
+    def create_all(self, names: list[str], **annotations: str) -> None:
         items = [replica_set(name) for name in names]
         for item in items:
-            item["metadata"] |= {"namespace": self.namespace}
+            item["metadata"] |= {"namespace": self.namespace, "annotations": annotations}
         manifest = {"apiVersion": "v1", "kind": "List", "items": items}
         self.stack.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
         where = f"--namespace={self.namespace}"
         found = json.loads(self.stack.kubectl("get", "replicasets", where, "--output=json"))
         self._uids |= {o["metadata"]["name"]: o["metadata"]["uid"] for o in found["items"]}
+
+    def scale(self, replicas: int, *names: str) -> None:
+        where = f"--namespace={self.namespace}"
+        self.stack.kubectl("scale", "replicaset", *names, f"--replicas={replicas}", where)
 
     def metadata(self, name: str) -> Any:
         where = f"--namespace={self.namespace}"
@@ -431,8 +435,8 @@ async def test_web_page_that_asks_for_everything_moves_nothing(
                 return answer.status, await answer.text()
 
         async with asyncio.timeout(60):
-            while '"kind":"manual"' not in (await status())[1]:
-                await asyncio.sleep(0.02)  # another process: there is no event to await
+            while '"kind":"manual"' not in (await status())[1]:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.02)
         async with browser.post(world.page + APPLY, data='{"all":true}', headers=sent) as answer:
             assert answer.status == code
         assert (await status(Host="evil.example"))[0] == 403
@@ -472,3 +476,34 @@ async def test_remediator_that_may_have_no_lease_names_the_roles_to_apply(world:
             expected=True,
         )
         assert get(f"{process.url}/readyz").status == 503
+
+
+async def test_mass_of_one_tenant_leaves_others_and_workloads_without_replicas_alone(
+    world: World,
+) -> None:
+    """Its workloads without replicas neither raise its share nor wait for an approval."""
+    tenant = [f"mass{number}" for number in range(12)]
+    idle = [f"idle{number}" for number in range(60)]
+    west = {PREFERENCES: _place("west")}
+    east = {PREFERENCES: _place("east")}
+    world.create_all([*tenant, *idle], **west)
+    world.scale(0, *idle)
+    neighbour = World(world.stack, world.engine, f"{world.namespace}-b", world.folder)
+    world.stack.kubectl("create", "namespace", neighbour.namespace)
+    try:
+        neighbour.create_all(["web"], **west)
+        for name in [*tenant, "idle0"]:
+            await world.decide(name, Decision(east))
+        await neighbour.decide("web", Decision(east))
+        guard = {**GUARD_OFF, "mass_share": 0.2, "mass_floor": 10}
+        async with world.remediator(guard=guard), aiohttp.ClientSession() as person:
+            await eventually(lambda: neighbour.annotations("web"), east)
+            await eventually(lambda: world.annotations("idle0"), east)
+            async with person.get(world.page + STATUS) as answer:
+                waiting = (await answer.json())["waiting"]
+            assert {one["name"] for one in waiting} == set(tenant)
+            (reason,) = {one["reason"] for one in waiting}
+            assert reason == f"12 of 12 workloads of namespace {world.namespace} would move"
+            assert world.annotations("mass0") == west
+    finally:
+        world.stack.kubectl("delete", "namespace", neighbour.namespace, "--wait=false")

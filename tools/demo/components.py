@@ -36,7 +36,7 @@ UNBRAKED: Mapping[str, object] = {"guard": dict(GUARD_OFF)}
 TOLD: Mapping[str, object] = {"guard": {**GUARD_OFF, "shrink_share": 0.3}}
 # For whoever tries things by hand, the same, with placements that can be read with their reasons.
 TRIED: Mapping[str, object] = {**TOLD, "sinks": {"placement_decisions": {"enabled": True}}}
-REMEDIATION_TOKEN = "remediation.token"  # in the folder of the components
+REMEDIATION_TOKEN = "remediation.token"  # noqa: S105 - its file, in the folder of the components
 _PROGRAM = Path(sys.executable).with_name("kube-sync")
 
 

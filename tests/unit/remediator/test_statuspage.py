@@ -213,7 +213,7 @@ async def test_a_remediator_that_is_not_there_is_said_to_be_away(page: Page) -> 
 async def test_a_refused_token_is_told(page: Page, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("another")
     page._settings = Settings(remediate=Remediate(listen=page.url.removeprefix("http://")))
-    with pytest.raises(SyncError, match="401 a bearer token is needed"):
+    with pytest.raises(SyncError, match=r"401 a bearer token is needed \(is remediate\.token_file"):
         await page.ask("status")
 
 
