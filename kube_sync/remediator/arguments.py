@@ -151,12 +151,9 @@ def _request(settings: Settings, url: str | None, path: str, body: bytes | None 
     except HTTPError as error:
         with error:
             said = error.read().decode("utf-8", "replace").strip()
-        right = (
-            " (is remediate.token_file the right one?)"
-            if error.code == HTTPStatus.UNAUTHORIZED
-            else ""
-        )
-        msg = f"{whole}: {error.code} {said}{right}"
+        msg = f"{whole}: {error.code} {said}"
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            msg += " (is remediate.token_file the right one?)"
         raise Refused(msg) from error
     except (OSError, HTTPException, ValueError) as error:
         msg = f"{whole}: {error}"

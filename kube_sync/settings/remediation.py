@@ -57,7 +57,7 @@ class Guard(Section, frozen=True):
     """Share of the workloads of a namespace that may move at once; if more would, those of it need
     an approval, as all do where more would move whichever one namespace is left out."""
     mass_floor: Count = 10
-    """So many moves at once need no approval in any namespace or fleet, whatever `mass_share` says."""
+    """So many moves at once need no approval in any namespace, whatever `mass_share` says."""
     placements: Mapping[str, PlacementForm] = {}
     """Further annotations that place a workload, by the form of their values."""
 
