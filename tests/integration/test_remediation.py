@@ -379,7 +379,7 @@ async def test_held_moves_are_told_approved_and_carried_out(world: World) -> Non
         while len(waiting := await held()) < len(names):
             pass  # each turn waits for another process
         assert {one["kind"] for one in waiting} == {"mass"}
-        assert "3 of 3 workloads would move" in await ask("status")
+        assert "3 of 3 workloads of namespace" in await ask("status")
         (approve,) = {one["approve"] for one in waiting}
         assert f"approved on ConfigMap {world.namespace}/policy" in await ask("approve", approve)
         for name in names:
@@ -506,4 +506,6 @@ async def test_mass_of_one_tenant_leaves_others_and_workloads_without_replicas_a
             assert reason == f"12 of 12 workloads of namespace {world.namespace} would move"
             assert world.annotations("mass0") == west
     finally:
+        where = f"--namespace={neighbour.namespace}"
+        world.stack.kubectl("delete", "replicaset", "web", "--ignore-not-found", where)
         world.stack.kubectl("delete", "namespace", neighbour.namespace, "--wait=false")
