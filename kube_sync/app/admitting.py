@@ -19,7 +19,7 @@ from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
 from kube_sync.admission.way import PLACEMENT, nobody
-from kube_sync.app.context import Context
+from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.door import watch_door
 from kube_sync.app.systems import serve_systems
 from kube_sync.errors import Misconfigured
@@ -133,7 +133,9 @@ def _registrations(context: Context, kept: Sequence[_Keeping], news: News) -> li
     metrics.admission_registration_kept.set(1)
     identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
     lease = Lease(context.kube, settings.coordination.namespace, LEASE, identity, news=news.tell)
-    services: list[Service] = [lease.run]
+    # Every replica keeps the registrations then: what is not ready would be called by nobody.
+    telling = partial(tell_lease, lease, LEASE, context.readiness, f"Lease {LEASE}", needed=False)
+    services: list[Service] = [lease.run, telling]
     for found, exists in kept:
         services += _registration(context, found, exists, lease, news)
     return services

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import structlog
 
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.kube.lease import Lease
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
@@ -25,6 +26,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 T = TypeVar("T")
 
 _AGAIN_SECONDS = 2.0
+_LOOK_SECONDS = 2.0  # between two looks at who holds a Lease
 
 # Whether to try once more after what is wrong at the start; False: it is for somebody else to mend.
 Patience = Callable[[], bool]
@@ -93,3 +95,26 @@ async def _tried(
                 raise
             readiness.waiting("start", str(error))
         await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def tell_lease(
+    lease: Lease,
+    name: str,
+    readiness: Readiness,
+    condition: str = "lease",
+    *,
+    needed: bool = True,
+) -> NoReturn:
+    """Tell readiness who writes: a standby is ready, a process that can have no Lease is not.
+
+    Without `needed` it works without a Lease too, and only the reason is shown.
+    """
+    while True:
+        if lease.lacking is not None:
+            said = readiness.waiting if needed else readiness.noted
+            said(condition, f"there can be no Lease {name}: {lease.lacking}")
+        elif lease.held:
+            readiness.noted(condition, "this process writes")
+        elif lease.holder is not None or condition not in readiness.reasons:
+            readiness.noted(condition, f"{lease.holder or 'nobody'} writes")
+        await asyncio.sleep(_LOOK_SECONDS)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from kube_sync.app.context import Context
+from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.publishing import placement_sink
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.decisions.streamclient import stream_client
@@ -62,11 +62,13 @@ async def remediate(context: Context) -> list[Service]:
         reporting(settings.decisions, secrets.token_hex(8))
     )
     parts = _Parts(settings, kube, reports)
+    readiness.waiting(f"Lease {LEASE}", "not asked for yet")
     reconciler = parts.reconciler
     address = parse_listen("remediate.listen", settings.remediate.listen)
     await context.stack.enter_async_context(serving(status_app(reconciler, token), address))
     services: list[Service] = [
         parts.lease.run,
+        partial(tell_lease, parts.lease, LEASE, readiness, f"Lease {LEASE}"),
         reports.run,
         reconciler.look,
         *[reconciler.run] * _WORKERS,
@@ -79,7 +81,7 @@ async def remediate(context: Context) -> list[Service]:
         services += beside
     services.append(partial(reconciler.follow, stream))
     for resource in settings.targets():
-        source = KubeCollection(kube, resource.gvr, metadata_only=True)
+        source = KubeCollection(kube, resource.gvr)
         store: Store = reconciler.targets(resource.gvr)
         if parts.sink is not None:
             store = Both(store, parts.sink.subjects(resource.gvr))

@@ -11,14 +11,13 @@ import secrets
 import socket
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final
 
-from kube_sync.app.context import Context
+from kube_sync.app.context import Context, tell_lease
 from kube_sync.kube.lease import Lease
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.machinery import Machinery
 from kube_sync.machinery.writer import Address, Addresses
-from kube_sync.observability.readiness import Readiness
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
 from kube_sync.topology.controller.choosing import Chooser
@@ -29,7 +28,6 @@ from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api
 
 LEASE: Final = "kube-sync-topology"
-_LOOK: Final = 2.0  # seconds between two looks at who holds the Lease
 
 
 def topology(context: Context) -> list[Service]:
@@ -71,7 +69,7 @@ def topology(context: Context) -> list[Service]:
         lease.run,
         controller.run,
         partial(looks.run, controller.wake),
-        lambda: _tell(lease, readiness),
+        partial(tell_lease, lease, LEASE, readiness),
     ]
 
 
@@ -102,15 +100,3 @@ def _addresses(followed: FollowedKinds) -> Addresses:
         return Address(choice.gvr, ancestors=True)
 
     return address
-
-
-async def _tell(lease: Lease, readiness: Readiness) -> NoReturn:
-    """Say who writes: a standby is ready, one that can have no Lease is not."""
-    while True:
-        if lease.lacking is not None:
-            readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
-        elif lease.held:
-            readiness.noted("lease", "this process writes")
-        else:
-            readiness.noted("lease", f"{lease.holder or 'nobody'} writes")
-        await asyncio.sleep(_LOOK)

@@ -43,6 +43,8 @@ _RENEW_WITHIN = 10.0  # shorter than the duration: a request may be on its way w
 _INTERVAL = 5.0  # between two turns; the back-off takes half to the whole of it
 _TURN = 4.0  # for one read and one write
 _RELEASE = 2.0  # a shutdown must not wait for an API server that is away
+# The namespace may be missing too: who may do nothing in it is told no more than that.
+_GRANT = "kubectl apply -k manifests/base makes the namespace and the roles"
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
@@ -128,7 +130,7 @@ class Lease:
 
     @property
     def lacking(self) -> str | None:
-        """Why there can be no Lease, None where there can."""
+        """Why there can be no Lease, and what helps; None where there can."""
         return self._without
 
     async def run(self) -> NoReturn:
@@ -149,7 +151,7 @@ class Lease:
             async with asyncio.timeout(_TURN):
                 await self._turn()
         except (Refused, NotFound) as error:
-            self._do_without(str(error))
+            self._do_without(error)
         except (SyncError, TimeoutError) as error:
             # A Conflict too: somebody else was first, and the next turn shows who.
             log.info("lease_not_renewed", lease=self._name, error=str(error) or "no answer in time")
@@ -246,11 +248,14 @@ class Lease:
         except (SyncError, TimeoutError) as error:
             log.info("lease_not_released", lease=self._name, error=str(error) or "no answer")
 
-    def _do_without(self, reason: str) -> None:
+    def _do_without(self, error: Refused | NotFound) -> None:
         if self._other_holds():
             # There is a Lease, and who holds it lives: a token, perhaps, that is being replaced.
-            log.info("lease_not_renewed", lease=self._name, error=reason)
+            log.info("lease_not_renewed", lease=self._name, error=str(error))
             return
+        missing = isinstance(error, NotFound)
+        make = f"kubectl create namespace {self._namespace}" if missing else _GRANT
+        reason = f"{error}; {make}, or set coordination.namespace ({self._namespace})"
         if self._without is None:
             event = "no_lease_counts_as_not_held" if self._needed else "no_lease_counts_as_held"
             log.warning(event, lease=self._name, reason=reason)

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Final
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Undecided
@@ -37,11 +40,13 @@ from kube_sync.policykinds.printing import Answer
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.plan import Current
 from kube_sync.replicator.extent import Need
-from kube_sync.safety import Fleet, Placements, limits_of, read_history
+from kube_sync.safety import Change, Fleet, Placements, limits_of, read_history
+from kube_sync.safety.history import History
 from kube_sync.settings import TOPOLOGY, Settings
 from kube_sync.survey.progress import Progress
 
 Say = Callable[[str], None]
+_WRITTEN: Final = ("enforce", "manual")  # modes
 _Currents = Mapping[str, Mapping[ObjectKey, Current]]  # by collection
 
 
@@ -167,7 +172,7 @@ async def _forecast(
     """Return when what moves goes, and what is to be said of that."""
     modes, notes = Modes(settings.remediate), list[str]()
     placed = [e for e in effects if e.change is not None]
-    moving = [e for e in placed if modes.of(e.key.namespace) in ("enforce", "manual")]
+    moving = [e for e in placed if modes.of(e.key.namespace) in _WRITTEN]
     if len(moving) < len(placed):
         left = len(placed) - len(moving)
         notes.append(f"{left} lie where the remediator does not write (remediate.mode, namespaces)")
@@ -176,11 +181,12 @@ async def _forecast(
     except Undecided as error:
         notes.append(f"what policies limit cannot be used, so nothing would move: {error}")
         return Forecast({}, {}), notes
-    wanted = {
-        identity(e): (e.change, read_history(has[e.resource][e.key].annotations, now))
-        for e in moving
-        if e.change is not None
-    }
+    wanted = dict[str, tuple[Change, History]]()
+    for one in moving:
+        if one.change is not None:
+            current = has[one.resource][one.key]
+            change = replace(one.change, idle=current.idle)
+            wanted[identity(one)] = change, read_history(current.annotations, now)
     known = {
         f"{name}/{key}/{current.uid}": found
         for name, objects in has.items()
@@ -191,9 +197,14 @@ async def _forecast(
         identity(e): by.not_before[str(e.key)] for e in moving if str(e.key) in by.not_before
     }
     limits = limits_of(settings.remediate.guard)
-    number = sum(map(len, has.values()))
+    numbers = Counter(
+        key.namespace
+        for objects in has.values()
+        for key, current in objects.items()
+        if not current.idle and modes.of(key.namespace) in _WRITTEN
+    )
     return await asyncio.to_thread(
-        forecast, wanted, known, number, fleet, limits, by, not_before, now
+        forecast, wanted, known, numbers, fleet, limits, by, not_before, now
     ), notes
 
 

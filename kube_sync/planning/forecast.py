@@ -71,21 +71,24 @@ def workload(namespace: str, annotations: Mapping[str, str], now: float) -> Work
 def forecast(
     wanted: Wanted,
     workloads: Mapping[str, Workload],
-    number: int,
+    numbers: Mapping[str, int],
     fleet: Fleet,
     limits: Limits,
     by: Tightening,
     not_before: Mapping[str, float],
     now: float,
 ) -> Forecast:
-    """Return when the changes in `wanted` would go, of `number` workloads, from `now` on."""
+    """Return when the changes in `wanted` would go, from `now` on.
+
+    `numbers`: how many workloads each namespace has, but for idle ones.
+    """
     tight = limits.tightened(by)
     # Without buckets of its own: they are for what may go.
     guard: Guard[str] = Guard(replace(tight, moves=None, namespace=None, cluster=None))
     others = dict.fromkeys(_RATES)
     guard.tighten(msgspec.structs.replace(by, **others), not_before, now)
     guard.recall({key: (w.namespace, w.history) for key, w in workloads.items()}, now)
-    found = _Simulation(guard, dict(wanted), fleet, number).run(now)
+    found = _Simulation(guard, dict(wanted), fleet, numbers).run(now)
     buckets = Buckets(tight)
     buckets.replay(one for w in workloads.values() for one in spent(w.namespace, w.history, now))
     scopes = {k: scopes_of(change) if change.is_move else () for k, (change, _) in wanted.items()}
@@ -102,12 +105,12 @@ class _Simulation:
         guard: Guard[str],
         wanted: dict[str, tuple[Change, History]],
         fleet: Fleet,
-        number: int,
+        numbers: Mapping[str, int],
     ) -> None:
         self._guard = guard
         self._wanted = wanted
         self._fleet = fleet
-        self._number = number
+        self._numbers = numbers
         self._given: set[str] = set()
         self._holds: list[Held] = []
 
@@ -139,9 +142,10 @@ class _Simulation:
     def _weigh(self, now: float) -> None:
         """Weigh what is left, and give the approvals that it asks for."""
         for _ in range(_APPROVED):
-            found = self._guard.consider(self._wanted, self._fleet, self._number, self._given, now)
+            found = self._guard.consider(self._wanted, self._fleet, self._numbers, self._given, now)
             names = {hold.approve for hold in found.holds if hold.approve} - self._given
-            self._holds += [h for h in found.holds if h.kind not in {k.kind for k in self._holds}]
+            known = {(hold.kind, hold.namespace) for hold in self._holds}
+            self._holds += [h for h in found.holds if (h.kind, h.namespace) not in known]
             if not names:
                 return
             self._given |= names

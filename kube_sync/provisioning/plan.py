@@ -27,6 +27,7 @@ from kube_sync.provisioning.wanted import (
     AUTHORITY,
     DECISIONS,
     OPA_TOKENS,
+    REMEDIATION,
     Certificate,
     Wanted,
 )
@@ -38,13 +39,14 @@ _TOKENS: Final = Pace(30 * _DAY, _OVERLAP)
 _CERTIFICATE: Final = 90 * _DAY
 _AUTHORITY_LIFETIME: Final = 3 * 365 * _DAY
 _AUTHORITIES: Final = Pace(_AUTHORITY_LIFETIME / 2, _OVERLAP)
+_TOKEN_SECRETS: Final = (*OPA_TOKENS.values(), DECISIONS, REMEDIATION)
 
 Secrets = Mapping[str, Content]
 
 
 def planned(held: Secrets, wanted: Wanted, now: float) -> dict[str, Content]:
     """Return the Secrets that are to be written, in this order. Raises Terminal."""
-    tokens = {name: _token(name, held, now) for name in (*OPA_TOKENS.values(), DECISIONS)}
+    tokens = {name: _token(name, held, now) for name in _TOKEN_SECRETS}
     plan = _access(held, wanted, tokens, now)
     plan |= {name: content for name, content in tokens.items() if content != held.get(name)}
     if wanted.certificates:
@@ -56,7 +58,7 @@ def names(wanted: Wanted) -> tuple[str, ...]:
     """Return the Secrets to read for a plan."""
     certificates = [certificate.secret for certificate in wanted.certificates]
     authority = [AUTHORITY] if certificates else []
-    return (ACCESS, *OPA_TOKENS.values(), DECISIONS, *authority, *certificates)
+    return (ACCESS, *_TOKEN_SECRETS, *authority, *certificates)
 
 
 def _token(name: str, held: Secrets, now: float) -> Content:

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -23,6 +24,7 @@ from kube_sync.settings import Settings, parse_listen
 
 STATUS = "/v1/remediation/status"
 APPLY = "/v1/remediation/apply"
+JSON = "application/json"
 
 _SECONDS = 10.0
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - an address to ask at, not to listen on
@@ -138,7 +140,7 @@ def _request(settings: Settings, url: str | None, path: str, body: bytes | None 
     host, port = parse_listen("remediate.listen", settings.remediate.listen)
     host = "127.0.0.1" if host in _ANYWHERE else host
     whole = (url or f"http://{f'[{host}]' if ':' in host else host}:{port}").rstrip("/") + path
-    headers = TokenFile(settings.remediate.token_file).headers()
+    headers = {"Content-Type": JSON, **TokenFile(settings.remediate.token_file).headers()}
     try:
         asked = urllib.request.Request(whole, data=body, headers=headers)  # noqa: S310 - a person's
         # Never through a proxy of the environment: the remediator is here.
@@ -150,6 +152,8 @@ def _request(settings: Settings, url: str | None, path: str, body: bytes | None 
         with error:
             said = error.read().decode("utf-8", "replace").strip()
         msg = f"{whole}: {error.code} {said}"
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            msg += " (is remediate.token_file the right one?)"
         raise Refused(msg) from error
     except (OSError, HTTPException, ValueError) as error:
         msg = f"{whole}: {error}"

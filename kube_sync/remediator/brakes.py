@@ -9,6 +9,7 @@ takes a few seconds (`easing`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -150,8 +151,11 @@ class Brakes:
         self._last = None
         return True
 
-    def weigh(self, workloads: int) -> bool:
-        """Weigh all changes together; tell whether it holds others than before."""
+    def weigh(self, workloads: Mapping[str, int]) -> bool:
+        """Weigh all changes together; tell whether it holds others than before.
+
+        `workloads`: how many there are in each namespace, but for idle ones.
+        """
         self._ease()
         now, approved = self._now(), self._approved()
         fleet = self._facts.fleet(now)
@@ -204,7 +208,9 @@ class Brakes:
 
     def _change(self, key: Key, current: Current, step: Write, *, evict: bool) -> Change | None:
         then: Mapping[str, str] = after(step, current)
-        return compare(self._placements, key[1].namespace, current.annotations, then, evict=evict)
+        where, has = key[1].namespace, current.annotations
+        change = compare(self._placements, where, has, then, evict=evict)
+        return change and replace(change, idle=current.idle)
 
     @staticmethod
     def _history(current: Current, now: float) -> History:

@@ -41,7 +41,7 @@ class Current:
     """What the API server holds of an object, and of which state of it that is known.
 
     `ours` are the annotations that the remediator applied, `our_labels` the labels that it set in
-    any way, where nobody else owns them.
+    any way, where nobody else owns them. `idle`: it wants no replicas.
     """
 
     uid: str
@@ -50,6 +50,7 @@ class Current:
     version: str = ""  # resourceVersion
     ours: frozenset[str] = frozenset()
     our_labels: frozenset[str] = frozenset()
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
 from typing import NoReturn
@@ -241,10 +242,10 @@ class Reconciler:
                 for key in brakes.keys:
                     self._queue.add(key)
 
-    def _count(self, modes: Collection[Mode]) -> int:
-        """Return how many objects there are where one of these modes is in force."""
-        counts = [pair for t in self._targets.values() for pair in t.namespaces.items()]
-        return sum(number for name, number in counts if self._modes.of(name) in modes)
+    def _count(self, modes: Collection[Mode]) -> Counter[str]:
+        """Return how many objects each namespace has where one of these modes is in force."""
+        counts = sum((t.namespaces for t in self._targets.values()), Counter[str]())
+        return Counter({n: number for n, number in counts.items() if self._modes.of(n) in modes})
 
     def _brakes_of(self, key: Key) -> Brakes:
         rehearsed = self._modes.of(key[1].namespace) in _REHEARSED

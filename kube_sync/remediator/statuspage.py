@@ -2,7 +2,9 @@
 
 `GET /v1/remediation/status`, and `POST /v1/remediation/apply` with `{"namespace": …, "name": …}` or
 `{"all": true}` (`namespace`: only that one). Both need the token where there is one, since they
-tell what runs where, and move it.
+tell what runs where, and move it. A web page that makes a browser ask is refused as at the decision
+stream's port, and `apply` takes only `application/json`, which a page cannot send to another origin
+without asking first.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from kube_sync.errors import NO_JSON
-from kube_sync.remediator.arguments import APPLY, STATUS
+from kube_sync.remediator.arguments import APPLY, JSON, STATUS
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait
+from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
 
 BODY_SECONDS = 10.0  # until the few bytes of a request are there
@@ -54,7 +57,12 @@ def status_app(reconciler: Reconciler, token: TokenFile) -> web.Application:
 
 @web.middleware
 async def _authenticated(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not request.app[_TOKEN].accepts(request.headers.get("Authorization", "")):
+    token, headers = request.app[_TOKEN], request.headers
+    open_to_all = not token.asked_for
+    reason = foreign(headers, open_to_all=open_to_all, setting="remediate.token_file")
+    if reason is not None:
+        raise web.HTTPForbidden(text=f"{reason}\n")
+    if not token.accepts(headers.get("Authorization", "")):
         raise web.HTTPUnauthorized(
             text="a bearer token is needed\n", headers={"WWW-Authenticate": "Bearer"}
         )
@@ -83,6 +91,8 @@ async def _apply(request: web.Request) -> web.Response:
 
 
 async def _asked(request: web.Request) -> Applying:
+    if request.content_type != JSON:
+        raise web.HTTPUnsupportedMediaType(text=f"the body has to be {JSON}\n")
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return msgspec.json.decode(await request.read(), type=Applying)
@@ -94,7 +104,7 @@ async def _asked(request: web.Request) -> Applying:
 
 
 def _json(document: Mapping[str, Any]) -> web.Response:
-    return web.Response(body=msgspec.json.encode(document), content_type="application/json")
+    return web.Response(body=msgspec.json.encode(document), content_type=JSON)
 
 
 def _limits(tightened: InForce) -> dict[str, Any]:

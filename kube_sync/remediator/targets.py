@@ -1,7 +1,9 @@
 """What the API server holds of the target resources: metadata, and of it what is compared.
 
-A metadata-only watch of the remediator's own, so that it compares decisions with the truth and
-not with what the replicator believes. Of managedFields (Kubernetes, "Server-Side Apply") it keeps
+A watch of the remediator's own, so that it compares decisions with the truth and not with what the
+replicator believes. Of whole objects, since an object that wants no replicas (`spec.replicas` is 0)
+counts for nothing where moves are counted, and metadata does not tell; of each it keeps no more
+than is said here. Of managedFields (Kubernetes, "Server-Side Apply") it keeps
 the annotations and labels that the remediator gave the object and nobody else owns. A JSON Patch
 counts as an update, beside what was applied: of labels it only ever sets what was decided; of
 annotations it sets what was decided, which is noted beside it, and what was asked for, which is not
@@ -55,12 +57,18 @@ class _Metadata(msgspec.Struct, rename="camel"):
     managed_fields: msgspec.Raw = msgspec.Raw()
 
 
+class _Spec(msgspec.Struct):
+    replicas: msgspec.Raw = msgspec.Raw()
+
+
 class _Object(msgspec.Struct):
     metadata: _Metadata
+    spec: msgspec.Raw = msgspec.Raw()
 
 
 _objects = msgspec.json.Decoder(_Object)
 _managers = msgspec.json.Decoder(list[_Manager] | None)
+_specs = msgspec.json.Decoder(_Spec)
 _OURS = FIELD_MANAGER.encode()
 
 
@@ -76,7 +84,7 @@ class Targets:
         self._changed = changed
         self._objects: dict[ObjectKey, Current] = {}
         self._listing: dict[ObjectKey, Current] = {}
-        self.namespaces: Counter[str] = Counter()  # how many objects there are in each
+        self.namespaces: Counter[str] = Counter()  # how many objects each has, but for idle ones
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -97,7 +105,7 @@ class Targets:
         """Hold exactly the objects of the LIST."""
         before = self._objects.keys()
         self._objects, self._listing = self._listing, {}
-        self.namespaces = Counter(key.namespace for key in self._objects)
+        self.namespaces = Counter(k.namespace for k, o in self._objects.items() if not o.idle)
         self.listed = True
         for key in before | self._objects.keys():
             self._changed(key)
@@ -111,12 +119,12 @@ class Targets:
         """Take one watch event in."""
         if event.item is None:
             return
-        key, before = event.item.key, len(self)
+        key, before, now = event.item.key, self._objects.get(event.item.key), None
         if event.type == "DELETED":
             self._objects.pop(key, None)
         else:
-            self._objects[key] = _current(event.item)
-        self.namespaces[key.namespace] += len(self) - before
+            self._objects[key] = now = _current(event.item)
+        self.namespaces[key.namespace] += _counts(now) - _counts(before)
         if not self.namespaces[key.namespace]:
             # A Counter keeps what is 0: namespaces that come and go would add up for ever.
             del self.namespaces[key.namespace]
@@ -125,10 +133,11 @@ class Targets:
 
 def _current(item: Item) -> Current:
     try:
-        metadata = _objects.decode(item.body).metadata
+        whole = _objects.decode(item.body)
     except NO_JSON as error:  # it is there, but what is to be changed cannot be told
         msg = f"{item.key} cannot be read: {error}"
         raise Retriable(msg) from error
+    metadata = whole.metadata
     annotations, labels = metadata.annotations or {}, metadata.labels or {}
     ours, our_labels = _alone(metadata.managed_fields)
     return Current(
@@ -138,7 +147,20 @@ def _current(item: Item) -> Current:
         item.version,
         ours & annotations.keys(),
         our_labels & labels.keys(),
+        _is_idle(whole.spec),
     )
+
+
+def _counts(current: Current | None) -> bool:
+    return current is not None and not current.idle
+
+
+def _is_idle(spec: msgspec.Raw) -> bool:
+    """Tell whether no replicas are wanted; what does not say so may want some."""
+    try:
+        return bytes(_specs.decode(spec or b"{}").replicas) == b"0"
+    except NO_JSON:
+        return False
 
 
 def _alone(raw: msgspec.Raw) -> tuple[frozenset[str], frozenset[str]]:

@@ -19,14 +19,16 @@ _OWN: Final = ("same-origin", "none")
 _LOCAL: Final = ("localhost", "ip6-localhost", "ip6-loopback")
 
 
-def foreign(headers: Mapping[str, str], *, open_to_all: bool) -> str | None:
+def foreign(
+    headers: Mapping[str, str], *, open_to_all: bool, setting: str = "decisions.token_file"
+) -> str | None:
     """Return why a request is refused, None: it is not.
 
-    `open_to_all` says that no token is asked for.
+    `open_to_all` says that no token is asked for; `setting` is where to configure one.
     """
     host = headers.get("Host")
     if open_to_all and host is not None and not _is_local(host):
-        return "call it by a name of this machine, as localhost, or set decisions.token_file"
+        return f"call it by a name of this machine, as localhost, or set {setting}"
     origin = headers.get("Origin")
     if origin is not None and _authority(origin) != (host or "").lower():
         return "a page of another origin asks"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kube_sync.safety.limits import Limits
 from kube_sync.safety.verdicts import Held
+
+Numbers = Mapping[str, int]  # by namespace; workloads that want no replicas do not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What holds all moves, none where they may go one by one; how many there are, of how many.
+    """What holds all moves, or those of a namespace; how many there are, of how many workloads.
 
     `accepted`: an operator approved them on a fleet as small as it is now, which is its size then.
     """
@@ -76,16 +79,40 @@ def has_shrunk(fleet: Fleet, limits: Limits) -> bool:
     return fleet.clusters > 0 and fleet.best - fleet.clusters > limits.shrink * fleet.best
 
 
-def judge_mass(moves: int, workloads: int, limits: Limits, offer: str) -> Held | None:
-    """Return why so many moves wait for the approval `offer`, None where they are few."""
-    if moves <= allowed(workloads, limits):
-        return None
-    reason = f"{moves} of {workloads} workloads would move"
-    return Held("mass", reason, f"fewer would move, or approve {offer}", approve=offer)
+def is_mass_of_several(moves: Numbers, workloads: Numbers, limits: Limits) -> bool:
+    """Tell whether more would move than may at once, whichever one namespace is left out.
+
+    So what is wanted of one namespace holds nothing of the others, unless these are a mass by
+    themselves; and further moves never release anything.
+    """
+    moving, number = sum(moves.values()), sum(workloads.values())
+    return moving > allowed(number, limits) and all(
+        moving - some > allowed(number - workloads.get(namespace, 0), limits)
+        for namespace, some in moves.items()
+    )
+
+
+def namespaces_over(moves: Numbers, workloads: Numbers, limits: Limits) -> list[str]:
+    """Return the namespaces of which more would move than may at once."""
+    return sorted(
+        namespace
+        for namespace, some in moves.items()
+        if some > allowed(workloads.get(namespace, 0), limits)
+    )
+
+
+def mass(moves: int, workloads: int, offer: str, namespace: str | None = None) -> Held:
+    """Return what holds so many moves until `offer` is approved; None: of all namespaces."""
+    where = "" if namespace is None else f" of namespace {namespace}"
+    if namespace == "":
+        where = " without a namespace"
+    reason = f"{moves} of {workloads} workloads{where} would move"
+    release = f"fewer would move, or approve {offer}"
+    return Held("mass", reason, release, approve=offer, namespace=namespace)
 
 
 def allowed(workloads: int, limits: Limits) -> float:
-    """Return how many moves at once are few."""
+    """Return how many moves at once are few, of so many workloads."""
     return max(limits.mass_floor, limits.mass_share * workloads)
 
 

@@ -23,10 +23,13 @@ from kube_sync.safety.approvals import Approvals, Step, on_fewer
 from kube_sync.safety.assessment import (
     Assessment,
     Fleet,
+    Numbers,
     allowed,
     has_shrunk,
+    is_mass_of_several,
     judge_fleet,
-    judge_mass,
+    mass,
+    namespaces_over,
 )
 from kube_sync.safety.budget import Budget, Scope, scopes, scopes_of
 from kube_sync.safety.digests import digest
@@ -50,6 +53,7 @@ K = TypeVar("K", bound=Hashable)
 
 _LOOKS_SECONDS = 1.0
 _WATCH_LAGS_SECONDS = 10.0
+_FLEET = ("fleet",)  # what an approval on fewer clusters is of; a namespace is a string
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,9 @@ class Guard(Generic[K]):
         self._turns = Turns()
         self._approvals: Approvals[K] = Approvals()
         self._approved: frozenset[str] = frozenset()
-        self._wanted: dict[K, tuple[str, str]] = {}
-        self._holds: tuple[Held, ...] = ()
+        self._wanted: dict[K, tuple[str, str, bool]] = {}
+        self._fleet: Held | None = None
+        self._masses: Mapping[str | None, Held] = {}  # by namespace, None: of several together
         # Newer than what a watch has told: the object as it was written.
         self._written: dict[K, History] = {}
         self._flights: dict[K, _Flight] = {}
@@ -125,39 +130,43 @@ class Guard(Generic[K]):
         self,
         wanted: Mapping[K, tuple[Change, History]],
         fleet: Fleet,
-        workloads: int,
+        workloads: Numbers,
         approved: Collection[str],
         now: float,
     ) -> Assessment:
         """Weigh all changes that are wanted together, each with the history its object has.
 
-        `workloads`: how many objects there are; `approved`: the names that operators approved.
+        `workloads`: how many objects there are, but for idle ones; `approved`: the names that
+        operators approved.
         """
         self._approved = frozenset(approved)
         # What waits for its time is weighed when that has come, and does not go before it is.
         self._wanted = {
-            key: (change.before, change.after)
+            key: _weighed(change)
             for key, (change, _) in wanted.items()
             if not self._is_early(key, now)
         }
         self._drop([key for key in self._held if key not in wanted])
         asked = self._asked(wanted, now)
-        waiting = self._approvals.weigh(asked, self._approved, fleet.clusters)
-        few = allowed(workloads, self._limits)
+        spaces = {key: change.namespace for key, (change, _) in wanted.items() if not change.idle}
+        parts = _by_namespace(asked, spaces)
+        every = {key: step for key, step in asked.items() if key in spaces}
+        sets = (*([every] if len(every) < len(asked) else []), *parts.values())
+        waiting = self._approvals.weigh(asked, self._approved, fleet.clusters, sets)
+        number = sum(workloads.values())
+        few = allowed(number, self._limits)
         shrunk = has_shrunk(fleet, self._limits)
         accepted = shrunk and self._approvals.accepts(asked, few)
         if accepted:  # as `fleet` will say from the next time on
             fleet, shrunk = replace(fleet, best=fleet.clusters), False
-        unapproved = asked.keys() if shrunk else waiting
-        offer = ""
-        if unapproved and (shrunk or len(waiting) > few):
-            offer = self._approvals.offer(unapproved, asked, few)
-        holds = (
-            judge_fleet(fleet, self._limits, on_fewer(offer, fleet.clusters) if offer else ""),
-            judge_mass(len(waiting), workloads, self._limits, offer),
-        )
-        self._holds = tuple(hold for hold in holds if hold is not None)
-        return Assessment(self._holds, len(asked), workloads, accepted)
+        fewer = ""
+        if asked and shrunk:
+            fewer = on_fewer(self._approvals.offer(asked, asked, few, _FLEET), fleet.clusters)
+        self._fleet = judge_fleet(fleet, self._limits, fewer)
+        still = _by_namespace({key: asked[key] for key in waiting}, spaces)
+        self._masses = self._judged(still, asked, workloads)
+        holds = (*([self._fleet] if self._fleet else []), *self._masses.values())
+        return Assessment(holds, len(asked), number, accepted)
 
     def take(self, key: K, change: Change, history: History, now: float) -> Go | Held:
         """Let one change go, and charge it; or tell what it waits for.
@@ -247,23 +256,41 @@ class Guard(Generic[K]):
             return self._unknown
         if self._is_early(key, now):
             return self._too_early(key, history, now)
-        if self._wanted.get(key) != (change.before, change.after):
+        if self._wanted.get(key) != _weighed(change):
             reason, until = "not yet weighed together with all others", now + _LOOKS_SECONDS
             return Held("unseen", reason, "the next look at all of them", until)
         step = _step(change, history)
-        return self._held_with_others(key, step) or self._too_early(key, history, now)
+        return self._held_with_others(key, change, step) or self._too_early(key, history, now)
 
     def _is_early(self, key: K, now: float) -> bool:
         return self._not_before.get(key, 0) > now
 
-    def _held_with_others(self, key: K, step: Step) -> Held | None:
-        """Return what holds all moves, but for those that were approved in spite of it."""
+    def _held_with_others(self, key: K, change: Change, step: Step) -> Held | None:
+        """Return what holds it with others, unless it was approved in spite of that."""
         approved = self._approvals.of(key, step) is not None
         on_fewer = approved and self._approvals.is_on_fewer(key)
-        for hold in self._holds:
-            if hold.approve is None or not (approved if hold.kind == "mass" else on_fewer):
-                return hold
-        return None
+        if self._fleet is not None and not (on_fewer and self._fleet.approve):
+            return self._fleet
+        if approved or change.idle:
+            return None
+        return self._masses.get(None) or self._masses.get(change.namespace)
+
+    def _judged(
+        self, waiting: Mapping[str, Mapping[K, Step]], asked: Mapping[K, Step], workloads: Numbers
+    ) -> dict[str | None, Held]:
+        """Return what holds `waiting`: all of them together, or some namespaces."""
+        moves = {namespace: len(steps) for namespace, steps in waiting.items()}
+        if is_mass_of_several(moves, workloads, self._limits):
+            together = [key for steps in waiting.values() for key in steps]
+            number = sum(workloads.values())
+            offer = self._approvals.offer(together, asked, allowed(number, self._limits))
+            return {None: mass(len(together), number, offer)}
+        found: dict[str | None, Held] = {}
+        for namespace in namespaces_over(moves, workloads, self._limits):
+            number, steps = workloads.get(namespace, 0), waiting[namespace]
+            offer = self._approvals.offer(steps, asked, allowed(number, self._limits), namespace)
+            found[namespace] = mass(len(steps), number, offer, namespace)
+        return found
 
     def _oscillation(self, key: K, change: Change, history: History, now: float) -> Held | None:
         until = oscillates_until(history, change.after, self._limits.oscillation)
@@ -322,6 +349,20 @@ def _spent(
         if len(history) == LENGTH and history[0].at:
             # It may have moved before that too, from which clusters nobody knows.
             yield min(history[0].at, now), 0, ()
+
+
+def _weighed(change: Change) -> tuple[str, str, bool]:
+    """Return what a change has to be weighed again for when it differs."""
+    return change.before, change.after, change.idle
+
+
+def _by_namespace(asked: Mapping[K, Step], namespaces: Mapping[K, str]) -> dict[str, dict[K, Step]]:
+    """Return the moves of each namespace; one that has none of `namespaces` does not count."""
+    found: dict[str, dict[K, Step]] = {}
+    for key, step in asked.items():
+        if (namespace := namespaces.get(key)) is not None:
+            found.setdefault(namespace, {})[key] = step
+    return found
 
 
 def _step(change: Change, history: History) -> Step:

@@ -32,6 +32,7 @@ class Change:
     joined: frozenset[str] = frozenset()
     empties: bool = False
     evict: bool = False  # the policy says that it may be emptied
+    idle: bool = False  # no replicas are wanted: it is no part of a mass
 
     @property
     def is_move(self) -> bool:

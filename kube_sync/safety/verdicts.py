@@ -32,7 +32,7 @@ class Held:
 
     `until` is when to ask again, in Unix seconds; None: time alone releases nothing, ask when the
     next assessment differs, or the object or its decision does. `approve` is the name that an
-    operator's approval has to give.
+    operator's approval has to give. `namespace`: it holds the moves of that namespace alone.
     """
 
     kind: Kind
@@ -40,6 +40,7 @@ class Held:
     release: str
     until: float | None = None
     approve: str | None = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

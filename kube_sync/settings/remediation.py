@@ -54,9 +54,10 @@ class Guard(Section, frozen=True):
     shrink_share: Share = 0.3
     """Share of the clusters that may be gone at once; if more are, moves need an approval."""
     mass_share: Share = 0.2
-    """Share of the workloads that may move at once; if more would, they need an approval."""
+    """Share of the workloads of a namespace that may move at once; if more would, those of it need
+    an approval, as all do where more would move whichever one namespace is left out."""
     mass_floor: Count = 10
-    """So many moves at once need no approval in any fleet, whatever `mass_share` says."""
+    """So many moves at once need no approval in any namespace, whatever `mass_share` says."""
     placements: Mapping[str, PlacementForm] = {}
     """Further annotations that place a workload, by the form of their values."""
 
@@ -90,6 +91,7 @@ class Remediate(Section, frozen=True):
     listen: Listen = "127.0.0.1:9404"
     """Where the status is, and where steps are let through; beyond loopback it needs a token."""
     token_file: File | None = None
-    """Holds the token that whoever asks there has to send; null: none."""
+    """Holds the token that whoever asks there has to send; null: none, and who asks has to call it
+    by a name of this machine."""
     guard: Guard = Guard()
     sinks: Sinks = Sinks()

@@ -257,3 +257,18 @@ async def test_a_wrong_token_opens_no_path(
                     answer = await port.send(_get(odd, shown), b"")
                     assert b" 200 " not in answer[:20], (odd, answer)
                     assert b" 404 " in answer[:20] or b" 401 " in answer[:20] or b" 405 " in answer
+
+
+@pytest.mark.parametrize(
+    "line", ["Origin: https://evil", "Origin: null", "Sec-Fetch-Site: cross-site"]
+)
+async def test_a_page_of_another_origin_opens_no_path_with_the_token_either(
+    tmp_path: Path, line: str
+) -> None:
+    """A browser that has a token, as one that an extension or a proxy adds, is no way around."""
+    for opened in (_stream, _board, _status):
+        async with opened(tmp_path) as port:
+            for path in port.paths:
+                lines = f"{line}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+                answer = await port.send(_begun(port, path, lines + "Connection: close\r\n\r\n{}"))
+                assert b" 403 " in answer[:20], (path, answer)

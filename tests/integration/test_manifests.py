@@ -83,8 +83,13 @@ def test_every_file_of_the_configuration_is_mounted_where_it_is_read(
     overlay: str, tmp_path: Path
 ) -> None:
     needed = {
-        "replicate": ("opa.token_file", "opa.ca_file", "decisions.token_file"),
-        "remediate": ("decisions.token_file",),
+        "replicate": (
+            "opa.token_file",
+            "opa.ca_file",
+            "decisions.token_file",
+            "remediate.token_file",
+        ),
+        "remediate": ("decisions.token_file", "remediate.token_file"),
         "admit": (
             "opa.token_file",
             "opa.ca_file",
@@ -100,7 +105,7 @@ def test_every_file_of_the_configuration_is_mounted_where_it_is_read(
         for path in needed.get(container["args"][0], ()):
             assert values[path].of(found) in set(files_in(pod, container))
             seen += 1
-    assert seen == (0 if overlay == "spoke" else 9)
+    assert seen == (0 if overlay == "spoke" else 11)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

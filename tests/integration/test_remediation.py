@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from kube_sync.decisions.decision import REQUESTED, Decision
@@ -26,14 +27,16 @@ from kube_sync.errors import Conflict, NotFound, Terminal
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.objects import ObjectKey
+from kube_sync.remediator.arguments import APPLY, STATUS
 from kube_sync.remediator.plan import Amend, Apply
 from kube_sync.safety import HISTORY
 from kube_sync.settings import Kubernetes
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.standin import StandIn, stand_in
 from tests.integration.test_pair import eventually
-from tools.demo.components import UNBRAKED, start_service
+from tools.demo.components import GUARD_OFF, UNBRAKED, start_service
 from tools.demo.fleet import PREFERENCES, cluster, replica_set
+from tools.servers.http import get
 from tools.servers.processes import ProcessServer
 from tools.servers.running import free_port
 from tools.servers.stack import RunningStack
@@ -54,6 +57,7 @@ class World:
         self._audit = stack.audit_log
         self._before = self._audit.stat().st_size
         self._uids: dict[str, str] = {}
+        self.page = ""  # of the remediator that was started last
 
     def create(self, name: str, **annotations: str) -> str:
         manifest = replica_set(name)
@@ -62,15 +66,19 @@ class World:
         self._uids[name] = uid = self.metadata(name)["uid"]
         return str(uid)
 
-    def create_all(self, names: list[str]) -> None:
+    def create_all(self, names: list[str], **annotations: str) -> None:
         items = [replica_set(name) for name in names]
         for item in items:
-            item["metadata"] |= {"namespace": self.namespace}
+            item["metadata"] |= {"namespace": self.namespace, "annotations": annotations}
         manifest = {"apiVersion": "v1", "kind": "List", "items": items}
         self.stack.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
         where = f"--namespace={self.namespace}"
         found = json.loads(self.stack.kubectl("get", "replicasets", where, "--output=json"))
         self._uids |= {o["metadata"]["name"]: o["metadata"]["uid"] for o in found["items"]}
+
+    def scale(self, replicas: int, *names: str) -> None:
+        where = f"--namespace={self.namespace}"
+        self.stack.kubectl("scale", "replicaset", *names, f"--replicas={replicas}", where)
 
     def metadata(self, name: str) -> Any:
         where = f"--namespace={self.namespace}"
@@ -107,20 +115,28 @@ class World:
 
     @asynccontextmanager
     async def remediator(
-        self, name: str = "one", role: str = "remediator", **remediate: Any
+        self,
+        name: str = "one",
+        role: str = "remediator",
+        *,
+        lease_in: str = "kube-sync",
+        ready: str = "/readyz",
+        **remediate: Any,
     ) -> AsyncGenerator[ProcessServer]:
         """Run a remediator; it writes as a role of its own where there are two."""
         listen = f"127.0.0.1:{free_port()}"
+        self.page = f"http://{listen}"
         configuration: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs[role])},
             "decisions": {"url": self.engine.url},
             "remediate": {**UNBRAKED, **remediate, "listen": listen},
+            "coordination": {"namespace": lease_in},
         }
         if role == "admin":  # the remediator's role reads no ConfigMaps but of its own policies
             configuration["policies"] = {"namespaces": [self.namespace]}
         # In a thread, since it waits for the stream that this loop serves.
         started = await asyncio.to_thread(
-            start_service, "remediate", self.folder / name, configuration
+            partial(start_service, "remediate", self.folder / name, configuration, ready=ready)
         )
         assert isinstance(started, ProcessServer)
         try:
@@ -363,7 +379,7 @@ async def test_held_moves_are_told_approved_and_carried_out(world: World) -> Non
         while len(waiting := await held()) < len(names):
             pass  # each turn waits for another process
         assert {one["kind"] for one in waiting} == {"mass"}
-        assert "3 of 3 workloads would move" in await ask("status")
+        assert "3 of 3 workloads of namespace" in await ask("status")
         (approve,) = {one["approve"] for one in waiting}
         assert f"approved on ConfigMap {world.namespace}/policy" in await ask("approve", approve)
         for name in names:
@@ -396,3 +412,100 @@ def _west() -> Decision:
 def _cli(file: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "kube_sync", "remediate", *arguments, "--config", str(file)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        ({"Origin": "https://evil", "Content-Type": "text/plain"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Host": "evil.example", "Content-Type": "application/json"}, 403),
+    ],
+)
+async def test_web_page_that_asks_for_everything_moves_nothing(
+    world: World, sent: dict[str, str], code: int
+) -> None:
+    """What a page can make a browser on this machine send, where no token is configured."""
+    world.create("web", mine="1")
+    async with world.remediator(mode="manual"), aiohttp.ClientSession() as browser:
+        await world.decide("web", Decision({"mine": "2"}))
+
+        async def status(**headers: str) -> tuple[int, str]:
+            async with browser.get(world.page + STATUS, headers=headers) as answer:
+                return answer.status, await answer.text()
+
+        async with asyncio.timeout(60):
+            while '"kind":"manual"' not in (await status())[1]:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.02)
+        async with browser.post(world.page + APPLY, data='{"all":true}', headers=sent) as answer:
+            assert answer.status == code
+        assert (await status(Host="evil.example"))[0] == 403
+        assert '"kind":"manual"' in (await status())[1], "it waits yet"
+    assert world.annotations("web") == {"mine": "1"}
+    assert not world.writes()
+
+
+async def test_remediator_without_the_namespace_of_its_lease_is_not_ready_until_it_is_made(
+    world: World,
+) -> None:
+    world.create("web", mine="1")
+    space = f"{world.namespace}-lease"
+    async with world.remediator(role="admin", lease_in=space, ready="/livez") as process:
+        await world.decide("web", Decision({"mine": "2"}))
+
+        def unready() -> bool:
+            answer = get(f"{process.url}/readyz")
+            said = answer.body.decode()
+            return answer.status == 503 and f"kubectl create namespace {space}" in said
+
+        await eventually(unready, expected=True)
+        assert get(f"{process.url}/livez").status == 200
+        assert world.annotations("web") == {"mine": "1"}
+        world.stack.kubectl("create", "namespace", space)
+        try:
+            await eventually(lambda: get(f"{process.url}/readyz").status, 200)
+            await eventually(lambda: world.annotations("web"), {"mine": "2"})
+        finally:
+            world.stack.kubectl("delete", "namespace", space, "--wait=false")
+
+
+async def test_remediator_that_may_have_no_lease_names_the_roles_to_apply(world: World) -> None:
+    async with world.remediator(lease_in=world.namespace, ready="/livez") as process:
+        await eventually(
+            lambda: "kubectl apply -k manifests/base" in get(f"{process.url}/readyz").body.decode(),
+            expected=True,
+        )
+        assert get(f"{process.url}/readyz").status == 503
+
+
+async def test_mass_of_one_tenant_leaves_others_and_workloads_without_replicas_alone(
+    world: World,
+) -> None:
+    """Its workloads without replicas neither raise its share nor wait for an approval."""
+    tenant = [f"mass{number}" for number in range(12)]
+    idle = [f"idle{number}" for number in range(60)]
+    west = {PREFERENCES: _place("west")}
+    east = {PREFERENCES: _place("east")}
+    world.create_all([*tenant, *idle], **west)
+    world.scale(0, *idle)
+    neighbour = World(world.stack, world.engine, f"{world.namespace}-b", world.folder)
+    world.stack.kubectl("create", "namespace", neighbour.namespace)
+    try:
+        neighbour.create_all(["web"], **west)
+        for name in [*tenant, "idle0"]:
+            await world.decide(name, Decision(east))
+        await neighbour.decide("web", Decision(east))
+        guard = {**GUARD_OFF, "mass_share": 0.2, "mass_floor": 10}
+        async with world.remediator(guard=guard), aiohttp.ClientSession() as person:
+            await eventually(lambda: neighbour.annotations("web"), east)
+            await eventually(lambda: world.annotations("idle0"), east)
+            async with person.get(world.page + STATUS) as answer:
+                waiting = (await answer.json())["waiting"]
+            assert {one["name"] for one in waiting} == set(tenant)
+            (reason,) = {one["reason"] for one in waiting}
+            assert reason == f"12 of 12 workloads of namespace {world.namespace} would move"
+            assert world.annotations("mass0") == west
+    finally:
+        where = f"--namespace={neighbour.namespace}"
+        world.stack.kubectl("delete", "replicaset", "web", "--ignore-not-found", where)
+        world.stack.kubectl("delete", "namespace", neighbour.namespace, "--wait=false")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,22 @@ def test_accounts_are_the_service_accounts_of_the_manifests() -> None:
 
 def test_opa_is_told_digests_and_no_tokens() -> None:
     assert "secret" not in str(access_data([("replicator", "secret")]))
+
+
+def test_remediator_is_handed_a_token_of_its_own_also_where_an_earlier_version_made_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init, "VOLUMES", tmp_path)
+    record = tmp_path / "state.json"
+    init.load_or_make(record)
+    earlier = json.loads(record.read_text(encoding="utf-8"))
+    del earlier["remediation_token"]
+    record.write_text(json.dumps(earlier), encoding="utf-8")
+    state = init.load_or_make(record)
+    init.hand_out_services(state)
+    at = SERVICES["remediator"]["environment"]["KUBE_SYNC_REMEDIATE_TOKEN_FILE"]
+    assert at == "/run/kube-sync/remediation.token"
+    token = (tmp_path / "remediator/remediation.token").read_text(encoding="utf-8")
+    assert token == state.remediation_token
+    assert token not in ("", state.decisions_token)
+    assert not (tmp_path / "replicator/remediation.token").exists()

@@ -36,6 +36,7 @@ class State:
     kube_tokens: Mapping[str, str]  # by role
     opa_tokens: Mapping[str, str]  # by role, and "host" for whoever looks in from outside
     decisions_token: str
+    remediation_token: str
 
 
 def main() -> None:
@@ -65,6 +66,8 @@ def load_or_make(path: Path) -> State:
         kube_tokens=record["kube_tokens"],
         opa_tokens=record["opa_tokens"],
         decisions_token=record["decisions_token"],
+        # A record of an earlier version has none.
+        remediation_token=record.get("remediation_token") or secrets.token_urlsafe(24),
     )
 
 
@@ -77,6 +80,7 @@ def _make() -> State:
         kube_tokens=_tokens(list(accounts())),
         opa_tokens=_tokens([*OPA_ROLES, "host"]),
         decisions_token=secrets.token_urlsafe(24),
+        remediation_token=secrets.token_urlsafe(24),
     )
 
 
@@ -103,6 +107,7 @@ def hand_out_services(state: State) -> None:
             write_pair(home, "tls", state.pairs[name])
     for name in ("replicator", "remediator"):
         write_private(VOLUMES / name / "decisions.token", state.decisions_token)
+    write_private(VOLUMES / "remediator" / "remediation.token", state.remediation_token)
 
 
 def hand_out_prometheus(state: State) -> None:
@@ -121,6 +126,7 @@ def hand_out_host(state: State, port: str) -> None:
     write_file(HOST / "opa/ca.crt", state.authority.cert_pem)
     write_private(HOST / "opa/token", state.opa_tokens["host"])
     write_private(HOST / "decisions.token", state.decisions_token)
+    write_private(HOST / "remediation.token", state.remediation_token)
 
 
 def _tokens(names: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from tools.demo.components import TOLD, TRIED, start_components
+from tools.demo.components import REMEDIATION_TOKEN, TOLD, TRIED, start_components
 from tools.demo.narrator import Differs, Narrator
 from tools.demo.shell import write_shell
 from tools.demo.story import tell
@@ -93,7 +93,10 @@ def _started_processes() -> Path:
         {
             "opa": stack.opa_settings(),
             "decisions": stack.endpoint.client(),
-            "remediate": {"listen": remediate["listen"]},
+            "remediate": {
+                "listen": remediate["listen"],
+                "token_file": str(FOLDER / "components" / REMEDIATION_TOKEN),
+            },
         },
     )
 

@@ -6,6 +6,7 @@ other but the decision stream, over TLS and with a token.
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from kube_sync.certificates import issue, make_authority
-from tools.servers.files import LOOPBACK, write_file, write_pair
+from tools.servers.files import LOOPBACK, write_file, write_pair, write_private
 from tools.servers.processes import ProcessLauncher
 from tools.servers.running import RunningServer, ServerSpec, free_port
 from tools.servers.stack import RunningStack
@@ -35,6 +36,7 @@ UNBRAKED: Mapping[str, object] = {"guard": dict(GUARD_OFF)}
 TOLD: Mapping[str, object] = {"guard": {**GUARD_OFF, "shrink_share": 0.3}}
 # For whoever tries things by hand, the same, with placements that can be read with their reasons.
 TRIED: Mapping[str, object] = {**TOLD, "sinks": {"placement_decisions": {"enabled": True}}}
+REMEDIATION_TOKEN = "remediation.token"  # noqa: S105 - its file, in the folder of the components
 _PROGRAM = Path(sys.executable).with_name("kube-sync")
 
 
@@ -62,6 +64,7 @@ def start_components(
     authority = make_authority("kube-sync demo webhook")
     shared = folder / "shared"
     write_pair(shared, "tls", issue(authority, "kube-sync", LOOPBACK))
+    token_file = write_private(folder / REMEDIATION_TOKEN, secrets.token_urlsafe(24))
     webhook = free_port()
     tls = {"cert_file": str(shared / "tls.crt"), "key_file": str(shared / "tls.key")}
     opa, tokens = stack.opa_settings(), stack.opa_token_files
@@ -72,7 +75,11 @@ def start_components(
             {
                 "decisions": stack.endpoint.client(),
                 # Of its own, since several stacks may run on one machine.
-                "remediate": {"listen": f"127.0.0.1:{free_port()}", **remediate},
+                "remediate": {
+                    "listen": f"127.0.0.1:{free_port()}",
+                    "token_file": str(token_file),
+                    **remediate,
+                },
             },
         ),
         "admit": (

@@ -104,7 +104,10 @@ def client_settings() -> dict[str, object]:
     return {
         "opa": opa_settings(opa, HOST / "opa/ca.crt", HOST / "opa/token"),
         "decisions": {"url": stream, "ca_file": ca_file, "token_file": token_file},
-        "remediate": {"listen": f"127.0.0.1:{held}", "token_file": token_file},
+        "remediate": {
+            "listen": f"127.0.0.1:{held}",
+            "token_file": str(HOST / "remediation.token"),
+        },
     }
 
 

@@ -10,8 +10,10 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from kube_sync.app.context import tell_lease
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES, Lease
+from kube_sync.observability.readiness import Readiness
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, status
 from tests.fakes.clients import key, kube_of
 from tests.fakes.http import Proceed, answer, hang, lose_answer
@@ -305,11 +307,52 @@ async def test_lease_that_is_needed_and_cannot_be_had_is_not_held(world: World) 
     with capture_logs() as logs:
         await needed._try()
     assert not needed.held
-    assert needed.lacking == "404 no namespace"
+    helps = "kubectl create namespace system, or set coordination.namespace (system)"
+    assert needed.lacking == f"404 no namespace; {helps}"
     assert [line["event"] for line in logs] == ["no_lease_counts_as_not_held"]
     await needed._try()
     assert needed.held is True
     assert needed.lacking is None
+
+
+async def test_process_without_its_lease_is_unready_where_that_is_needed_and_says_so_elsewhere(
+    world: World,
+) -> None:
+    readiness, lease = Readiness(), world.a.lease
+    world.api.http.fault(lambda r: r.method == "POST", answer(404, b"no namespace"))
+    readiness.waiting("needed", "not asked for yet")
+    await world.a.turn()
+    async with running(
+        tell_lease(lease, "leader", readiness, "needed"),
+        tell_lease(lease, "leader", readiness, "shown", needed=False),
+    ):
+        await until(lambda: "shown" in readiness.conditions)
+        assert "kubectl create namespace system" in readiness.reasons["needed"]
+        assert readiness.conditions["shown"] == readiness.reasons["needed"]
+        assert list(readiness.reasons) == ["needed"]
+
+
+@pytest.mark.parametrize("holder", ["a", "b"])
+async def test_process_is_ready_whoever_holds_its_lease(world: World, holder: str) -> None:
+    readiness, candidate = Readiness(), world.a if holder == "a" else world.b
+    await candidate.turn()
+    await world.a.turn()
+    readiness.waiting("lease", "not asked for yet")
+    async with running(tell_lease(world.a.lease, "leader", readiness)):
+        await until(lambda: not readiness.reasons)
+        who = "this process" if holder == "a" else "b"
+        assert readiness.conditions == {"lease": f"{who} writes"}
+
+
+async def test_process_that_never_heard_of_its_lease_is_not_ready(world: World) -> None:
+    readiness, told = Readiness(), Readiness()
+    readiness.waiting("lease", "not asked for yet")
+    lease = world.a.lease
+    async with running(
+        tell_lease(lease, "leader", readiness), tell_lease(lease, "leader", told, "lease")
+    ):
+        await until(lambda: told.conditions == {"lease": "nobody writes"})
+        assert readiness.reasons == {"lease": "not asked for yet"}
 
 
 async def test_time_that_remains_ends_before_anybody_may_take_over(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -29,11 +30,12 @@ def foreseen(
     by: Tightening | None = None,
     not_before: dict[str, float] | None = None,
     clusters: int = 3,
+    numbers: dict[str, int] | None = None,
 ) -> Forecast:
     fleet = Fleet(0.0, clusters, 3, epoch_matches=True)
-    number = 1000
     by = by or Tightening()
-    return forecast(wanted, workloads or {}, number, fleet, limits, by, not_before or {}, NOW)
+    known = numbers or {"shop": 1000}
+    return forecast(wanted, workloads or {}, known, fleet, limits, by, not_before or {}, NOW)
 
 
 def moves(number: int) -> dict[str, tuple[Change, History]]:
@@ -113,3 +115,21 @@ def test_limits_that_cannot_be_read_are_not_no_limits() -> None:
     assert tightening(None) == Tightening()
     with pytest.raises(Undecided):
         tightening({"moves_per_minit": 3})
+
+
+def test_namespaces_over_their_share_are_told_each_and_others_wait_for_nothing() -> None:
+    wanted = {
+        f"r/{space}{number}": (replace(move(f"{number}"), namespace=space), ())
+        for space, many in (("shop", 45), ("bank", 45), ("mine", 1))
+        for number in range(many)
+    }
+    numbers = {"shop": 100, "bank": 100, "mine": 100}
+    found = foreseen(wanted, Limits(mass_share=0.2, mass_floor=10), numbers=numbers)
+    assert [(held.kind, held.namespace) for held in found.holds] == [("mass", None)]
+    numbers["mine"] = 1000
+    found = foreseen(wanted, Limits(mass_share=0.2, mass_floor=10), numbers=numbers)
+    assert [held.reason for held in found.holds] == [
+        "45 of 100 workloads of namespace bank would move",
+        "45 of 100 workloads of namespace shop would move",
+    ]
+    assert not found.held, "all go once they are approved"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -88,7 +89,8 @@ def asked(changes: dict[str, Change], limits: Limits) -> dict[str, float]:
     guard: Guard[str] = Guard(limits)
     guard.recall({}, NOW)
     wanted = {key: (change, ()) for key, change in changes.items()}
-    guard.consider(wanted, Fleet(0.0, 9, 9, epoch_matches=True), len(wanted), (), NOW)
+    numbers = Counter(change.namespace for change in changes.values())
+    guard.consider(wanted, Fleet(0.0, 9, 9, epoch_matches=True), numbers, (), NOW)
     due, found = [(NOW, key) for key in changes], dict[str, float]()
     while due:
         now, key = heapq.heappop(due)

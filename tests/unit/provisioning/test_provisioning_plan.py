@@ -16,7 +16,14 @@ from kube_sync.errors import Terminal
 from kube_sync.provisioning.authorization import ARCHIVE
 from kube_sync.provisioning.plan import names, planned
 from kube_sync.provisioning.secrets import TLS, Content
-from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, DECISIONS, Certificate, wanted
+from kube_sync.provisioning.wanted import (
+    ACCESS,
+    AUTHORITY,
+    DECISIONS,
+    REMEDIATION,
+    Certificate,
+    wanted,
+)
 from kube_sync.settings import Settings
 
 WANTED = wanted(Settings())
@@ -108,6 +115,14 @@ def test_opa_is_given_digests_of_tokens_and_no_token() -> None:
     for token in tokens:
         assert world.role(token) is not None or token not in b"".join(files)
         assert not any(token in file for file in files)
+
+
+def test_the_port_of_the_remediator_has_a_token_of_its_own_that_opa_does_not_know() -> None:
+    world = World()
+    world.run()
+    token = world.held[REMEDIATION].data["token"]
+    assert token != world.held[DECISIONS].data["token"]
+    assert world.role(token) is None
 
 
 def test_tokens_change_in_steps_and_whoever_is_late_is_still_known() -> None:

@@ -756,7 +756,7 @@ async def test_what_is_in_dry_run_holds_up_nobody_and_says_that_it_would_be_held
         waits = {key[1].name: wait for key, wait in world.reconciler.waiting}
         assert {name: wait.kind for name, wait in waits.items()} == dict.fromkeys(names, "dry-run")
         (reason,) = {wait.reason for wait in waits.values()}
-        assert reason == "it would wait (mass): 4 of 4 workloads would move"
+        assert reason == "it would wait (mass): 4 of 4 workloads of namespace dry would move"
         world.approved = frozenset(wait.approve or "" for wait in waits.values())
         world.reconciler.weigh()
         await world.idle()
@@ -774,7 +774,21 @@ async def test_objects_that_are_never_written_hide_no_mass_of_others(mode: Mode)
         await world.idle()
         assert (world.server.patched, world.waits()) == ([], {"a": "mass", "b": "mass"})
         (reason,) = {wait.reason for _, wait in world.reconciler.waiting}
-        assert reason == "2 of 2 workloads would move"
+        assert reason == "2 of 2 workloads of namespace ns would move"
+
+
+async def test_one_namespace_over_its_share_holds_nothing_of_another() -> None:
+    world = World(ApiServer(a="us", b="us", c="us"), limits=Limits(mass_share=0.5))
+    names = [f"o{number}" for number in range(4)]
+    async with world.running():
+        world.add("other", *names)
+        others = [_decision(name, "eu", namespace="other") for name in names]
+        world.stream(_decision("a", "eu"), *others)
+        await world.idle()
+        assert (world.server.patched, world.waits()) == (["a"], dict.fromkeys(names, "mass"))
+        assert {wait.reason for _, wait in world.reconciler.waiting} == {
+            "4 of 4 workloads of namespace other would move"
+        }
 
 
 async def test_a_rehearsed_approval_makes_no_smaller_fleet_normal_where_something_moves() -> None:

@@ -54,10 +54,10 @@ class Page:
         ):
             return response.status, await response.json() if response.status == 200 else None
 
-    async def post(self, body: str) -> int:
-        headers = {"Authorization": "Bearer secret"}
+    async def post(self, body: str, **headers: str) -> int:
+        sent = {"Authorization": "Bearer secret", "Content-Type": "application/json", **headers}
         async with (
-            aiohttp.ClientSession(headers=headers) as session,
+            aiohttp.ClientSession(headers=sent) as session,
             session.post(self.url + APPLY, data=body) as response,
         ):
             return response.status
@@ -112,6 +112,70 @@ async def test_what_is_not_understood_lets_nothing_through(
     assert world.waits() == {"a": "manual", "b": "manual"}
 
 
+@pytest.fixture
+async def open_page(world: World, tmp_path: Path) -> AsyncGenerator[Page]:
+    """The page of a remediator that asks for no token."""
+    app = status_app(world.reconciler, TokenFile(None))
+    async with serving(app, ("127.0.0.1", 0), grace=0.05) as port:
+        yield Page(port, tmp_path / "none")
+
+
+ALL = '{"all": true}'
+FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "")
+
+
+@pytest.mark.parametrize("kind", FORMS)
+async def test_body_that_a_form_can_send_moves_nothing(
+    page: Page, open_page: Page, world: World, kind: str
+) -> None:
+    for one in (page, open_page):
+        assert await one.post(ALL, **{"Content-Type": kind}) == 415
+    assert world.waits() == {"a": "manual", "b": "manual"}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Origin": "https://evil"},
+        {"Origin": "null"},
+        {"Origin": "https://evil", "Sec-Fetch-Mode": "navigate"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "evil.example", "Origin": "http://evil.example"},
+    ],
+)
+async def test_page_of_another_origin_moves_nothing(
+    open_page: Page, world: World, sent: dict[str, str]
+) -> None:
+    assert await open_page.post(ALL, **sent) == 403
+    assert world.waits() == {"a": "manual", "b": "manual"}
+
+
+async def test_page_of_another_origin_moves_nothing_with_a_token_either(
+    page: Page, world: World
+) -> None:
+    assert await page.post(ALL, Origin="https://evil") == 403
+    assert world.waits() == {"a": "manual", "b": "manual"}
+
+
+async def test_name_that_was_rebound_reads_nothing_without_a_token(open_page: Page) -> None:
+    headers = {"Host": "evil.example"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(open_page.url + STATUS) as response,
+    ):
+        assert response.status == 403
+        assert "remediate.token_file" in await response.text()
+    assert (await open_page.get())[0] == 200
+
+
+async def test_program_on_this_machine_may_apply_without_a_token(
+    open_page: Page, world: World
+) -> None:
+    assert await open_page.post(ALL, **{"Content-Type": "application/json; charset=utf-8"}) == 200
+    await world.idle()
+    assert world.waits() == {}
+
+
 async def test_one_that_is_named_is_let_through(page: Page, world: World) -> None:
     assert await page.ask("apply", "a", "-n", "ns") == "ns/a: let through"
     await world.idle()
@@ -149,7 +213,7 @@ async def test_a_remediator_that_is_not_there_is_said_to_be_away(page: Page) -> 
 async def test_a_refused_token_is_told(page: Page, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("another")
     page._settings = Settings(remediate=Remediate(listen=page.url.removeprefix("http://")))
-    with pytest.raises(SyncError, match="401 a bearer token is needed"):
+    with pytest.raises(SyncError, match=r"401 a bearer token is needed \(is remediate\.token_file"):
         await page.ask("status")
 
 

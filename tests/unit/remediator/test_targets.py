@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -164,3 +164,39 @@ def test_a_label_that_came_by_a_json_patch_is_the_remediators_own() -> None:
 def test_owners_that_cannot_be_read_own_nothing(fields: object) -> None:
     current = _read({"annotations": {"a": "1"}, "managedFields": fields})
     assert current == Current("u", {"a": "1"}, version=VERSION)
+
+
+@pytest.mark.parametrize(
+    ("spec", "idle"),
+    [
+        ('{"replicas":0,"template":{}}', True),
+        ('{"replicas": 0}', True),
+        ('{"replicas":1}', False),
+        ('{"replicas":"0"}', False),
+        ('{"replicas":null}', False),
+        ("{}", False),
+        ("[]", False),
+        ("null", False),
+    ],
+)
+def test_object_is_idle_only_where_it_surely_wants_no_replicas(spec: str, idle: bool) -> None:  # noqa: FBT001 - drawn
+    body = f'{{"metadata":{{}},"spec":{spec}}}'.encode()
+    found = Store(Item(_key("a"), "u", VERSION, body)).get(_key("a"))
+    assert found is not None
+    assert found.idle is idle
+
+
+def test_idle_objects_are_not_counted_while_they_are_idle() -> None:
+    def event(kind: Literal["MODIFIED", "DELETED"], replicas: int) -> Event:
+        body = json.dumps({"metadata": {}, "spec": {"replicas": replicas}}).encode()
+        return Event(kind, VERSION, Item(_key("a"), "u", VERSION, body))
+
+    store = Store(_item("b"))
+    for kind, replicas, counted in (
+        ("MODIFIED", 0, 1),
+        ("MODIFIED", 3, 2),
+        ("MODIFIED", 0, 1),
+        ("DELETED", 0, 1),
+    ):
+        store.apply(event(kind, replicas))  # type: ignore[arg-type]
+        assert store.namespaces == {"ns": counted}

@@ -125,7 +125,7 @@ def test_a_move_that_is_held_by_the_configuration_is_held_whatever_is_told(
     for budget in budgets:
         brakes.tighten(budget)
         brakes.want(key, current, step, evict=False)
-        brakes.weigh(1)
+        brakes.weigh({"ns": 1})
         assert not isinstance(brakes.take(key, current, step, evict=False), Write)
 
 
@@ -313,16 +313,16 @@ def test_what_is_wanted_already_is_asked_for_again_by_other_limits() -> None:
     assert isinstance(step, Write)
     brakes.tighten(None)
     brakes.want(key, current, step, evict=False)
-    assert brakes.weigh(1)
-    assert not brakes.weigh(1)
+    assert brakes.weigh({"ns": 1})
+    assert not brakes.weigh({"ns": 1})
     brakes.tighten(Budget({"not_before": {"ns/a": 9}}))
-    assert brakes.weigh(1)
+    assert brakes.weigh({"ns": 1})
     held = brakes.take(key, current, step, evict=False)
     assert isinstance(held, Held)
     assert held.kind == "not_before"
     brakes.tighten(None)
-    assert brakes.weigh(1)
-    assert not brakes.weigh(1)
+    assert brakes.weigh({"ns": 1})
+    assert not brakes.weigh({"ns": 1})
     now[0] += STEADY_SECONDS
-    assert brakes.weigh(1)
+    assert brakes.weigh({"ns": 1})
     assert isinstance(brakes.take(key, current, step, evict=False), Write)

@@ -40,7 +40,7 @@ class Bench:
     def __init__(self, limits: Limits | None = None) -> None:
         self.guard: Guard[str] = Guard(limits or Limits(mass_floor=9))
         self.histories: dict[str, History] = {}
-        self.workloads = 100
+        self.workloads: int | dict[str, int] = 100  # by namespace, or all of one
 
     def consider(
         self,
@@ -50,7 +50,9 @@ class Bench:
         now: float = NOW,
     ) -> Assessment:
         both = {key: (change, self.histories.get(key, ())) for key, change in wanted.items()}
-        return self.guard.consider(both, fleet, self.workloads, approved, now)
+        number = self.workloads
+        numbers = {"n": number} if isinstance(number, int) else number
+        return self.guard.consider(both, fleet, numbers, approved, now)
 
     def take(self, key: str, change: Change, now: float = NOW) -> Go | Held:
         return self.guard.take(key, change, self.histories.get(key, ()), now)
@@ -246,7 +248,7 @@ def test_a_mass_of_moves_is_held_until_it_is_approved() -> None:
     assert not bench.consider(_masses(20)).holds
     wanted = _masses(21)
     (held,) = bench.consider(wanted).holds
-    assert (held.kind, held.reason) == ("mass", "21 of 100 workloads would move")
+    assert (held.kind, held.reason) == ("mass", "21 of 100 workloads of namespace n would move")
     assert bench.held("o3", wanted["o3"]) == held
     assert held.approve is not None
     assert not bench.consider(wanted, approved=[held.approve]).holds
@@ -311,7 +313,7 @@ def test_what_is_asked_for_stays_the_same_while_little_changes() -> None:
     assert not bench.consider(wanted, approved=[first.approve]).holds
     wanted["new10"] = move()
     (third,) = bench.consider(wanted, approved=[first.approve]).holds
-    assert third.reason == "10 of 100 workloads would move"
+    assert third.reason == "10 of 100 workloads of namespace n would move"
 
 
 def test_an_approval_holds_while_its_moves_go_one_by_one_and_across_a_restart() -> None:
@@ -344,7 +346,7 @@ def test_what_is_approved_goes_although_others_wait() -> None:
     wanted = _masses(3)
     name = _approve(bench, wanted)
     (held,) = bench.consider({**wanted, "new": move()}, approved=[name]).holds
-    assert held.reason == "1 of 100 workloads would move"
+    assert held.reason == "1 of 100 workloads of namespace n would move"
     assert bench.held("new", move()) == held
     assert all(isinstance(bench.take(key, change), Go) for key, change in wanted.items())
 
@@ -467,7 +469,7 @@ def test_what_waits_for_its_time_is_no_part_of_a_mass_before() -> None:
     assert bench.held("o1", move(), NOW + 5).kind == "unseen", "it is weighed before it goes"
     (held,) = bench.consider(wanted, now=NOW + 5).holds
     assert bench.held("o1", move(), NOW + 5) == held
-    assert held.reason == "51 of 100 workloads would move"
+    assert held.reason == "51 of 100 workloads of namespace n would move"
 
 
 def test_a_policy_can_lower_a_budget_while_moves_are_under_way() -> None:

@@ -106,7 +106,7 @@ class Fleetwide(RuleBasedStateMachine):
             name: (change, read_history(self.objects[name].annotations, self.now))
             for name, (change, _) in self.wanted.items()
         }
-        seen = [guard.consider(both, WELL, 5, (), self.now) for guard in self.guards]
+        seen = [guard.consider(both, WELL, {"n": 3, "m": 2}, (), self.now) for guard in self.guards]
         assert seen[0] == seen[1]
         for name in order:
             if name in self.wanted:
@@ -175,7 +175,7 @@ def test_what_a_tightened_guard_lets_go_the_other_would_have_too(
         change = Change("n", f"{number}", f"{number + 1}", frozenset("x"))
         verdicts = []
         for guard in (loose, tight):
-            guard.consider({key: (change, ())}, WELL, 1, (), now)
+            guard.consider({key: (change, ())}, WELL, {"n": 1}, (), now)
             verdicts.append(guard.take(key, change, (), now))
         free, held = verdicts
         assert isinstance(free, Go) or not isinstance(held, Go)
