@@ -132,7 +132,9 @@ def copy(name: str, **metadata: object) -> Manifest:
     }
     target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "g"}
     heading = {"apiVersion": "examples.kube-sync.io/v1alpha1", "kind": "ColorPolicy"}
-    return heading | named(name, **(marks | metadata)) | {"spec": {"targetRef": target, "rules": {}}}
+    return (
+        heading | named(name, **(marks | metadata)) | {"spec": {"targetRef": target, "rules": {}}}
+    )
 
 
 def work(name: str, *manifests: Manifest, executor: bool = True, ours: bool = True) -> Manifest:
@@ -141,7 +143,11 @@ def work(name: str, *manifests: Manifest, executor: bool = True, ours: bool = Tr
     spec: Manifest = {"workload": {"manifests": list(manifests)}}
     labels = {"labels": {"kube-sync.io/policy-synced": "true"}} if ours else {}
     heading = {"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork"}
-    return heading | named(name, **labels) | {"spec": spec | ({"executor": subject} if executor else {})}
+    return (
+        heading
+        | named(name, **labels)
+        | {"spec": spec | ({"executor": subject} if executor else {})}
+    )
 
 
 def lease(name: str) -> Manifest:
@@ -158,9 +164,7 @@ def secret(name: str, of_type: str = "Opaque", **annotations: str) -> Manifest:
     return named(name, annotations=marked) | {"type": of_type}
 
 
-def patched(
-    account: str, what: str, path: str, body: object, says: str | None = None
-) -> Write:
+def patched(account: str, what: str, path: str, body: object, says: str | None = None) -> Write:
     return Write(account, what, "PATCH", path, body, says)
 
 
@@ -184,15 +188,23 @@ def _remediator() -> Iterator[Write]:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
     yield patched(who, "an owner", web, {"metadata": {"ownerReferences": [owner]}}, body)
     yield patched(who, "another annotation", web, annotated("team", "x"), "decide.*: team")
-    yield patched(who, "the end of another annotation", web, annotated("team", None), "decide.*: team")
+    yield patched(
+        who, "the end of another annotation", web, annotated("team", None), "decide.*: team"
+    )
     longer = annotated("kube-sync.io/moves-not", "1")
-    yield patched(who, "a name like one of its own", web, longer, "decide.*: kube-sync.io/moves-not")
+    yield patched(
+        who, "a name like one of its own", web, longer, "decide.*: kube-sync.io/moves-not"
+    )
     yield patched(who, "a label", web, {"metadata": {"labels": {"app": "x"}}}, "decide.*: app")
     yield created(who, "another's Lease", LEASES, lease("kube-sync-topology"), "its own Lease")
     yield created(who, "an Event of another", EVENTS, event("kubelet"), "Events of its own")
     counted = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}}
     yield patched(who, "a foreign Event", f"{EVENTS}/there", counted, "Events of its own")
-    foreign = {"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "PlacementDecision", "decisions": []}
+    foreign = {
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+        "kind": "PlacementDecision",
+        "decisions": [],
+    }
     yield created(who, "a foreign PlacementDecision", DECISIONS, foreign | named("d"), "has made")
     yield Write(who, "its end", "DELETE", f"{DECISIONS}/there", None, "has made")
 
@@ -214,7 +226,9 @@ def _replicator() -> Iterator[Write]:
     yield patched(who, "an approval", f"{maps}/policy", approved, annotation)
     staged = {"metadata": {"labels": {"kube-sync.io/stage": "candidate"}}}
     yield patched(who, "a label", f"{maps}/policy", staged, annotation)
-    yield patched(who, "a foreign ConfigMap", f"{CONFIGMAPS.format(SHOP)}/theirs", edited, annotation)
+    yield patched(
+        who, "a foreign ConfigMap", f"{CONFIGMAPS.format(SHOP)}/theirs", edited, annotation
+    )
     yield created(who, "a ConfigMap", CONFIGMAPS.format(OWN), named("other"), annotation)
     yield created(who, "another's Lease", LEASES, lease("kube-sync-remediator"), "its own Leases")
     default = "the default ones, and no others"
@@ -294,7 +308,9 @@ def _policy_sync() -> Iterator[Write]:
     foreign = {"status": {"conditions": [condition("Ready")]}}
     path = f"{GATEWAYS}/gatewayclasses/c/status"
     yield patched(who, "another condition", path, foreign, "own conditions")
-    yield created(who, "no executor", WORKS, work("w", copy("c"), executor=False), "names the account")
+    yield created(
+        who, "no executor", WORKS, work("w", copy("c"), executor=False), "names the account"
+    )
     namespace = {"apiVersion": "v1", "kind": "Namespace"} | named("x")
     yield created(who, "no copy", WORKS, work("w", namespace), "copies of policies")
     yield created(who, "no label", WORKS, work("w", copy("c"), ours=False), "has made")
@@ -336,12 +352,18 @@ def _provision() -> Iterator[Write]:
 
 def _admission() -> Iterator[Write]:
     who, path = "admission", f"{REGISTRATION}/kube-sync-placement"
-    yield Write(who, "what follows the policies", "PUT", path, {
-        "failurePolicy": "Ignore",
-        "clientConfig": {"url": "https://127.0.0.1:1/admit", "caBundle": "TEFCRUw="},
-        "matchConditions": [{"name": "a", "expression": "true"}],
-        "namespaceSelector": {"matchLabels": {"a": "b"}},
-    })
+    yield Write(
+        who,
+        "what follows the policies",
+        "PUT",
+        path,
+        {
+            "failurePolicy": "Ignore",
+            "clientConfig": {"url": "https://127.0.0.1:1/admit", "caBundle": "TEFCRUw="},
+            "matchConditions": [{"name": "a", "expression": "true"}],
+            "namespaceSelector": {"matchLabels": {"a": "b"}},
+        },
+    )
     yield created(who, "its Lease", LEASES, lease("kube-sync-admission"))
     fields = "and nothing else of a registration"
     for what, webhook in {
@@ -389,7 +411,10 @@ def _there() -> list[Manifest]:
     }
     web = {"selector": {"matchLabels": {"app": "web"}}, "template": template, "replicas": 1}
     route = {"parentRefs": [{"name": "g"}]}
-    gate = {"gatewayClassName": "c", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}
+    gate = {
+        "gatewayClassName": "c",
+        "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+    }
     found = [
         ("v1", "Namespace", "", SHOP, {}),
         ("v1", "Namespace", "", SPOKE, {}),
@@ -402,11 +427,29 @@ def _there() -> list[Manifest]:
         ("multicluster.x-k8s.io/v1alpha1", "PlacementDecision", SHOP, "there", {"decisions": []}),
         ("rbac.authorization.k8s.io/v1", "ClusterRole", "", "sp:privileged", role("")),
         ("policy.kube-sync.io/v1alpha1", "SchedulingPolicy", "", "there", {"spec": {}}),
-        ("gateway.networking.k8s.io/v1", "GatewayClass", "", "c", {"spec": {"controllerName": "a.io/b"}}),
+        (
+            "gateway.networking.k8s.io/v1",
+            "GatewayClass",
+            "",
+            "c",
+            {"spec": {"controllerName": "a.io/b"}},
+        ),
         ("gateway.networking.k8s.io/v1", "Gateway", SHOP, "g", {"spec": gate}),
         ("gateway.networking.k8s.io/v1", "HTTPRoute", SHOP, "r", {"spec": route}),
-        ("examples.kube-sync.io/v1alpha1", "ColorPolicy", SHOP, "native", {"spec": copy("x")["spec"]}),
-        ("work.open-cluster-management.io/v1", "ManifestWork", SPOKE, "theirs", work("x", ours=False)),
+        (
+            "examples.kube-sync.io/v1alpha1",
+            "ColorPolicy",
+            SHOP,
+            "native",
+            {"spec": copy("x")["spec"]},
+        ),
+        (
+            "work.open-cluster-management.io/v1",
+            "ManifestWork",
+            SPOKE,
+            "theirs",
+            work("x", ours=False),
+        ),
         (
             "admissionregistration.k8s.io/v1",
             "MutatingWebhookConfiguration",
@@ -491,8 +534,14 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
         found.apply(*(one for one in manifests if one["kind"] not in without))
         aggregate(admin)
         found.apply(*_there())
-        found.status("gateway", "g", {"conditions": [condition("Programmed")], "listeners": [
-            listener(1, condition("Programmed"))]})
+        found.status(
+            "gateway",
+            "g",
+            {
+                "conditions": [condition("Programmed")],
+                "listeners": [listener(1, condition("Programmed"))],
+            },
+        )
         parents = [{"parentRef": {"name": "g"}, "controllerName": "example.com/c"}]
         parents[0]["conditions"] = [condition("Programmed")]
         found.status("httproute", "r", {"parents": parents})
