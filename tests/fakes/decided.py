@@ -19,7 +19,7 @@ MADE_UP = (
     "federation.kubernetes.io/",
     "example.com/",
     "team.io/",
-    *("a", "mine", "new", "place", "seen", "tier", "version", "zone", "zones"),
+    *("a", "mine", "new", "other", "place", "seen", "tier", "version", "zone", "zones"),
 )
 _SECONDS = 30.0
 
