@@ -14,6 +14,7 @@ from tests.fakes.manifests import Manifest
 OWN, SHOP, POLICIES, SPOKE = "kube-sync", "shop", "kube-federation-scheduling-policy", "cluster-1"
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
 STATUS = "openpolicyagent.org/kube-mgmt-status"
+LARGE, BEFORE = "large", "from-before"
 AFFECTED = "kube-sync.io/ColorPolicyAffected"
 WHEN = "2026-01-01T00:00:00Z"
 
@@ -179,6 +180,8 @@ def _replicator() -> Iterator[Write]:
     told = {"status": {"conditions": [condition("Accepted")]}}
     yield patched(who, "conditions", f"{SCHEDULING}/there/status", told)
     annotation = "own annotation on a ConfigMap"
+    large = f"{maps}/{LARGE}"
+    yield patched(who, "a status of as much as fits", large, annotated(STATUS, "{}"))
     edited = {"data": {"p.rego": "package evil"}}
     yield patched(who, "modules", f"{maps}/policy", edited, annotation)
     binary = {"binaryData": {"more": "eA=="}}
@@ -263,6 +266,8 @@ def _policy_sync() -> Iterator[Write]:
     status = {"status": {"conditions": [condition("Accepted"), condition("kube-sync.io/Synced")]}}
     yield patched(who, "how it is", f"{GATEWAYS}/gatewayclasses/c/status", status)
     yield created(who, "a work", WORKS, work("work", copy("c")))
+    leaving = annotated("kuadrant.io/grace-timeout", "1")
+    yield patched(who, "a mark on a work from before executors", f"{WORKS}/{BEFORE}", leaving)
     yield created(who, "its Lease", LEASES, lease("kube-sync-policy-sync"))
     own = "own annotations on a policy, and nothing else"
     yield patched(who, "a spec", color, {"spec": {"targetRef": {"name": "other"}}}, own)

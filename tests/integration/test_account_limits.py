@@ -21,6 +21,8 @@ from kube_sync.settings import Kubernetes
 from tests.fakes.manifests import Manifest, build, of_kind
 from tests.integration.account_writes import (
     ALL,
+    BEFORE,
+    LARGE,
     OWN,
     POLICIES,
     SHOP,
@@ -86,6 +88,7 @@ def _there() -> list[Manifest]:
         ("v1", "Service", SHOP, "web", {"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}),
         ("v1", "ConfigMap", SHOP, "theirs", {"data": {"p.rego": "package p"}}),
         ("v1", "ConfigMap", POLICIES, "policy", {"data": {"p.rego": "package p"}}),
+        ("v1", "ConfigMap", POLICIES, LARGE, {"data": {"p.rego": "# " * 450_000}}),
         ("v1", "Secret", OWN, "kube-sync-authority", {}),
         ("events.k8s.io/v1", "Event", SHOP, "there", event("kubelet")),
         ("multicluster.x-k8s.io/v1alpha1", "PlacementDecision", SHOP, "there", {"decisions": []}),
@@ -115,6 +118,13 @@ def _there() -> list[Manifest]:
             work("x", ours=False),
         ),
         (
+            "work.open-cluster-management.io/v1",
+            "ManifestWork",
+            SPOKE,
+            BEFORE,
+            work("x", copy("c"), executor=False),
+        ),
+        (
             "admissionregistration.k8s.io/v1",
             "MutatingWebhookConfiguration",
             "",
@@ -126,6 +136,7 @@ def _there() -> list[Manifest]:
     for version, kind, space, name, rest in found:
         metadata: Manifest = {"name": name} | ({"namespace": space} if space else {})
         metadata |= {"annotations": {"team": "theirs"}} if kind == "ReplicaSet" else {}
+        metadata |= {"labels": rest["metadata"]["labels"]} if name == BEFORE else {}
         objects.append(rest | {"apiVersion": version, "kind": kind, "metadata": metadata})
     return objects
 

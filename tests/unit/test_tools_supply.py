@@ -6,9 +6,11 @@ import json
 import re
 import shutil
 import subprocess
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import docker.errors
 import pytest
@@ -17,6 +19,7 @@ from cyclonedx.model.bom import Bom
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.servers import dockerd_api
 from tools.servers.versions import pinned_images
 from tools.supply import images
 from tools.supply.audit import REQUIRE, NotDone, audited, judged
@@ -216,6 +219,40 @@ def test_image_without_a_digest_is_said_at_every_check(
     for name, pin in pinned_images().items():
         said = f"images: NOT PINNED: {name}: " in printed.out + printed.err
         assert said == (pin["digest"] is None)
+
+
+@pytest.mark.parametrize(
+    ("image", "asked"),
+    [
+        (
+            "registry.k8s.io/etcd:3.6.8-0",
+            [
+                "/images/create?fromImage=registry.k8s.io%2Fetcd&tag=DIGEST",
+                "/images/registry.k8s.io/etcd@DIGEST/tag?repo=registry.k8s.io%2Fetcd&tag=3.6.8-0",
+            ],
+        ),
+        ("example.com/it:1", ["/images/create?fromImage=example.com%2Fit&tag=1"]),
+    ],
+)
+def test_image_with_a_digest_is_pulled_by_it_and_named_by_its_tag(
+    monkeypatch: pytest.MonkeyPatch, image: str, asked: list[str]
+) -> None:
+    seen = []
+
+    @contextmanager
+    def request(_method: str, path: str, **_: object) -> Iterator[object]:
+        seen.append(unquote(path.partition("?")[0]) + "?" + path.partition("?")[2])
+        created = "/tag" in path.partition("?")[0]
+        yield SimpleNamespace(status=201) if created else Pulled()
+
+    class Pulled(list[bytes]):
+        status = 200
+
+    monkeypatch.setattr(dockerd_api, "_request", request)
+    assert dockerd_api.pull(image) is None
+    digest = pinned_images().get(image, {}).get("digest") or ""
+    expected = [one.replace("DIGEST", digest) for one in asked]
+    assert seen == [one.replace("tag=sha256:", "tag=sha256%3A") for one in expected]
 
 
 def test_digests_that_registries_tell_are_written_wherever_an_image_is_named(
