@@ -1,7 +1,7 @@
 # The project's own image. `python -m tools.servers project-image` prepares what is copied here
 # (build/: wheels after requirements.lock, the project's wheel, the pinned OPA) and builds it, so
 # the build itself needs no network and gives the same image everywhere.
-ARG BASE_IMAGE=python:3.11-slim-bookworm
+ARG BASE_IMAGE=python:3.11-slim-bookworm@sha256:528257d48c1da0dcecc2e725d1ae34498d60c965f1241e39cd6a85a8859bdf84
 
 FROM ${BASE_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INDEX=1 PIP_ROOT_USER_ACTION=ignore \

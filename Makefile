@@ -14,7 +14,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up test check sbom fuzz bench soak clean
+.PHONY: help setup demo demo-policy-sync down up test check audit sbom fuzz bench soak clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -75,6 +75,9 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 	$(BIN)/python -m tools.supply check
 	$(BIN)/python -m tools.supply audit
 	echo "make check: all good"
+
+audit: setup ## Ask what is known against what is shipped, and against the servers built here
+	@$(BIN)/python -m tools.supply audit
 
 sbom: setup ## Write what the image holds to build/sbom.cdx.json (CycloneDX)
 	@$(BIN)/python -m tools.supply sbom

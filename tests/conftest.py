@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.browser import browser
+from tests.fakes.decided import MADE_UP, let_decide
 from tools.servers.binaries import ensure_binary
 from tools.servers.browser import ensure_browser
 from tools.servers.console import say
@@ -185,6 +186,7 @@ def stack(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """One etcd, kube-apiserver and OPA for the session, with our kinds, roles and accounts."""
     end_recorded(tmp_path_factory.getbasetemp().parent, orphans_only=True)
     with furnished_stack(launcher, tmp_path_factory.mktemp("stack"), audit=True) as running:
+        let_decide(running, *MADE_UP)
         yield running
 
 

@@ -171,7 +171,11 @@ class _Parts:
 
     def _add(self, name: str) -> None:
         if name == "ocm":
-            self.ocm = OcmPlacer(self._context.kube, self._heard)
+            self.ocm = OcmPlacer(
+                self._context.kube,
+                self._heard,
+                executor=self._context.settings.policy_sync.executor,
+            )
             self.placers.add(Way(self.ocm, self._is_managed))
         else:
             self.direct = DirectPlacer(self._heard, self._came)

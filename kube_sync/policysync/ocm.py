@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import structlog
 
@@ -28,10 +29,18 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 class OcmPlacer:
     """A Placer by way of the hub's ManifestWorks; feed `store` with those that carry our label."""
 
-    def __init__(self, client: KubeClient, news: News, manager: str = MANAGER) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        news: News,
+        manager: str = MANAGER,
+        executor: str | None = None,
+    ) -> None:
+        """`executor`: see `work_of`."""
         self._client = client
         self._manager = manager
-        self._held = HeldCopies(placed_of, news)
+        self._executor = executor
+        self._held = HeldCopies(partial(placed_of, executor=executor), news)
 
     @property
     def store(self) -> Store:
@@ -53,7 +62,7 @@ class OcmPlacer:
 
     async def apply(self, copy: Copy) -> None:
         """Make a work as wanted, and let it stay. Raises SyncError; Conflict: it is another's."""
-        where, body = work_key(copy), work_of(copy)
+        where, body = work_key(copy), work_of(copy, self._executor)
         found = self._held.at(where)
         if found is not None and found.placed.key.origin != copy.key.origin:
             msg = f"ManifestWork {where} brings another policy, and is left as it is"

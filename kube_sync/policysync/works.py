@@ -58,8 +58,11 @@ def work_key(copy: Copy) -> ObjectKey:
     return ObjectKey(copy.key.cluster, name)
 
 
-def work_of(copy: Copy) -> Json:
-    """Return the work that brings a copy. Raises Terminal for one that OCM would refuse."""
+def work_of(copy: Copy, executor: str | None = None) -> Json:
+    """Return the work that brings a copy. Raises Terminal for one that OCM would refuse.
+
+    `executor`: the ServiceAccount on the spoke, `namespace/name`, whose rights bound the agent's.
+    """
     check([copy.body])
     key, policy = work_key(copy), copy.key.policy
     metadata = mapping(copy.body, "metadata")
@@ -81,8 +84,17 @@ def work_of(copy: Copy) -> Json:
             "deleteOption": {"propagationPolicy": "Foreground"},
             "workload": {"manifests": [copy.body]},
             "manifestConfigs": [_config(copy, metadata)],
+            **_executor(executor),
         },
     }
+
+
+def _executor(account: str | None) -> Json:
+    if account is None:
+        return {}
+    namespace, _, name = account.partition("/")
+    subject = {"type": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": name}}
+    return {"executor": {"subject": subject}}
 
 
 def _config(copy: Copy, metadata: Mapping[str, Any]) -> Json:
@@ -139,8 +151,11 @@ def _identity(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     return found
 
 
-def placed_of(work: Mapping[str, Any]) -> Placed | None:
-    """Return what a work places, None for one that is not ours or says not of which policy."""
+def placed_of(work: Mapping[str, Any], executor: str | None = None) -> Placed | None:
+    """Return what a work places, None for one that is not ours or says not of which policy.
+
+    A work with another executor than this one does not count as right.
+    """
     try:
         cluster = text(work, "metadata", "namespace")
         if text(work, "metadata", "labels", MANAGED) != "true" or not is_label(cluster):
@@ -148,7 +163,7 @@ def placed_of(work: Mapping[str, Any]) -> Placed | None:
     except UNREADABLE:
         return None
     outside, inside = _notes(work), _notes(_manifest(work))
-    found = _carried(work, inside)
+    found = _carried(work, inside, executor)
     policy = (inside.policy if found else outside.policy) or inside.policy
     if policy is None:
         return None
@@ -190,7 +205,7 @@ def _manifest(work: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
 
 
-def _carried(work: Mapping[str, Any], inside: _Notes) -> str:
+def _carried(work: Mapping[str, Any], inside: _Notes, executor: str | None) -> str:
     """Return the digest of what is in a work; "", which no copy has, where that is no copy."""
     try:
         (manifest,) = items(work, "spec", "workload", "manifests")
@@ -198,6 +213,8 @@ def _carried(work: Mapping[str, Any], inside: _Notes) -> str:
         strategy = mapping(config, "updateStrategy")
         managed = text(strategy, "serverSideApply", "fieldManager") == SPOKE_MANAGER
         if not managed or text(strategy, "type") != "ServerSideApply":
+            return ""
+        if mapping(work, "spec", "executor") != _executor(executor).get("executor", {}):
             return ""
         found = digest(manifest, _rules(config))
     except (*UNREADABLE, ValueError, RecursionError):

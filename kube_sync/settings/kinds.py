@@ -35,6 +35,13 @@ NamespacePrefix = Annotated[
         description="beginning of a namespace's name, at most 40 characters",
     ),
 ]
+ServiceAccount = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
+        description="`namespace/name` of a ServiceAccount",
+    ),
+]
 DataPath = Annotated[
     str,
     msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$", description="path in OPA with `/` between"),

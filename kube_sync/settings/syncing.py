@@ -14,6 +14,7 @@ from kube_sync.settings.kinds import (
     NamespacePrefix,
     NotNegative,
     Section,
+    ServiceAccount,
     Share,
 )
 
@@ -62,6 +63,9 @@ class PolicySync(Section, frozen=True):
     """Seconds that a cluster keeps its copy after it left the placement."""
     parameters_namespace: Namespace | None = None
     """Namespace of the ConfigMaps with the parameters of GatewayClasses; null: any."""
+    executor: ServiceAccount | None = "kube-sync/kube-sync-policy-sync-spoke"
+    """ServiceAccount on spokes whose rights bound what Open Cluster Management's work agent applies
+    for us (`spec.executor` of ManifestWorks); null: the agent's own rights."""
     spokes: Spokes = Spokes()
     brakes: SyncBrakes = SyncBrakes()
 

@@ -37,6 +37,7 @@ from kube_sync.remediator.waits import changes_of
 from kube_sync.safety import HISTORY
 from kube_sync.settings import Decisions, Settings, load_settings
 from kube_sync.survey.progress import Progress
+from tests.fakes.decided import MADE_UP, let_decide
 from tests.faults.world import until
 from tests.integration.planning_edits import NOTHING, TURNS, State, profile, start, workload
 from tools.demo.components import UNBRAKED, start_replicator, start_service
@@ -86,6 +87,7 @@ class Servers:
 def planning_servers(launcher: Launcher, folder: Path) -> Iterator[Servers]:
     """Run all servers, and the services that carry out what is decided."""
     with furnished_stack(launcher, folder / "stack") as stack:
+        let_decide(stack, *MADE_UP)
         configuration = {
             "kubernetes": {"kubeconfig": str(stack.kubeconfigs["replicator"])},
             "opa": stack.opa_settings(),

@@ -132,7 +132,8 @@ async def policies_are_synced(
         return sorted(entry["cluster"] for note in notes for entry in json.loads(note))
 
     admin = stack.kubeconfigs["admin"]
-    async with work_agents(admin, {BY_WORKS: admin}, interval=0.1, jitter=lambda: 0.0):
+    works = {BY_WORKS: admin}
+    async with work_agents(admin, works, interval=0.1, jitter=lambda: 0.0, executors=True):
         await eventually(on, [BY_ITSELF, BY_WORKS], 60)
         # While one class cannot say which kinds it lists, none is taken off.
         await until(TOLD)

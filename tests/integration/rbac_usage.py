@@ -81,6 +81,13 @@ def refused(audit_log: Path) -> dict[Grant, Mapping[str, Any]]:
     return {_grant(event): event for event in _ours(audit_log) if _decision(event) == "forbid"}
 
 
+def held(audit_log: Path) -> list[str]:
+    """Return what our accounts had the right to, and a ValidatingAdmissionPolicy refused."""
+    answers = ((event, event.get("responseStatus", {})) for event in _ours(audit_log))
+    said = ((_grant(event), str(answer.get("message", ""))) for event, answer in answers)
+    return [f"{grant}: {message}" for grant, message in said if "AdmissionPolicy" in message]
+
+
 def _ours(audit_log: Path) -> Iterator[Mapping[str, Any]]:
     for line in audit_log.read_text(encoding="utf-8").splitlines():
         try:

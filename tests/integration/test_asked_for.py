@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kube_sync.decisions.decision import REQUESTED
+from tests.fakes.decided import MADE_UP, let_decide
 from tests.integration.test_pair import Pair, eventually, fresh
 from tools.demo.components import start_components
 from tools.demo.fleet import FLEET, PREFERENCES, cluster, namespace, replica_set
@@ -35,6 +36,7 @@ def pair(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """One stack with all three services, and a policy that narrows what is asked for."""
     folder = tmp_path_factory.mktemp("asked")
     with furnished_stack(launcher, folder / "stack") as stack:
+        let_decide(stack, *MADE_UP)
         components = start_components(stack, folder / "components")
         try:
             register_webhook(stack, components.webhook_url, components.webhook_ca)

@@ -31,7 +31,7 @@ from tests.fakes.topologies import (
     target,
 )
 from tests.integration.rbac_syncing import SETTINGS, policies_are_synced
-from tests.integration.rbac_usage import Grant, asked, granted, refused, rules_of
+from tests.integration.rbac_usage import Grant, asked, granted, held, refused, rules_of
 from tests.integration.test_pair import eventually
 from tools.demo.components import start_service
 from tools.demo.fleet import FLEET, POLICIES, cluster, namespace, replica_set
@@ -60,7 +60,16 @@ FOLDERS = (
     "policy-sync-direct-rbac",
     "policy-sync-spoke-rbac",
 )
-RBAC = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+RBAC = (
+    "Namespace",
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
 ROUTES = ("httproutes", "grpcroutes", "tcproutes", "tlsroutes", "udproutes")
 GATEWAY = "gateway.networking.k8s.io"
 KINDS = ("gatewayclasses", "gateways", *ROUTES, "backendtlspolicies")
@@ -71,6 +80,10 @@ _RBAC = "rbac.authorization.k8s.io"
 EXPLAINED: dict[str, set[Grant]] = {
     "nobody asks with this verb: who gives it to others has to hold it": {
         Grant("replicator", "policy.kube-sync.io", "schedulingpolicies", "use"),
+    },
+    "Open Cluster Management asks whether the account may": {
+        Grant("policy-sync", "work.open-cluster-management.io", "manifestworks", "execute-as"),
+        Grant("policy-sync-spoke", "examples.kube-sync.io", "colorpolicies", "update"),
     },
     "an apply to what is not there needs it, and is logged as the patch that it is": {
         Grant("topology", "", "configmaps", "create"),
@@ -412,5 +425,6 @@ async def test_parts_need_no_more_than_their_roles_grant_and_use_what_they_grant
     expected = granted(everything.manifests) - set().union(*EXPLAINED.values())
     await eventually(lambda: {str(grant) for grant in expected - everything.used()}, set(), 120)
     assert everything.stack.audit_log is not None
+    assert held(everything.stack.audit_log) == []
     tried = set(refused(everything.stack.audit_log))
     assert {str(grant) for grant in tried - set().union(*REFUSED.values())} == set()

@@ -231,6 +231,22 @@ async def test_what_has_no_owner_is_taken_back_too(world: World) -> None:
     assert world.writes() == {("web", 200): 1}
 
 
+async def test_a_key_that_policies_are_not_known_to_decide_is_refused_and_told(
+    world: World,
+) -> None:
+    """By the ValidatingAdmissionPolicy beside the remediator's role, which lists the keys."""
+    world.create("web")
+    world.create("other")
+    where = ("events", f"--namespace={world.namespace}", "--output=json")
+    async with world.remediator():
+        await world.decide("web", Decision({"not-on-the-list": "1"}))
+        await world.decide("other", Decision({"a": "1"}))
+        await eventually(lambda: world.annotations("other"), {"a": "1"})
+        told = "ValidatingAdmissionPolicy kube-sync-remediator): not-on-the-list"
+        await eventually(lambda: told in world.stack.kubectl("get", *where), expected=True)
+    assert world.annotations("web") == {}
+
+
 async def test_an_object_that_was_recreated_is_not_taken_for_the_one_before(world: World) -> None:
     old = world.create("web")
     world.stack.kubectl("delete", "replicaset", "web", f"--namespace={world.namespace}")

@@ -138,6 +138,7 @@ def test_none_may_do_what_it_does_not(cluster: RunningStack) -> None:
                     "list",
                     "watch",
                     "create",
+                    "update",
                     "patch",
                     "delete",
                 }

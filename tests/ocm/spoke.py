@@ -19,6 +19,10 @@ class NoSuchKind(Exception):
     """The cluster has no such kind."""
 
 
+class NotAllowed(Exception):
+    """The executor of a work may not write what it brings."""
+
+
 class Spoke:
     """One managed cluster, as its work agent sees it."""
 
@@ -55,6 +59,27 @@ class Spoke:
             return None
         found: Body = msgspec.json.decode(answer)
         return found
+
+    async def check(self, executor: Body | None, meta: Body) -> None:
+        """Ask what OCM's agent asks of an executor, as of what goes with the work.
+
+        Raises NotAllowed, SyncError.
+        """
+        if executor is None:
+            return
+        account = executor["subject"]["serviceAccount"]
+        user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+        about = {name: meta.get(name, "") for name in ("group", "resource", "namespace", "name")}
+        for verb in ("create", "update", "patch", "get", "delete"):
+            spec = {"user": user, "resourceAttributes": about | {"verb": verb}}
+            answer = await self._client.request(
+                "POST",
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                body=msgspec.json.encode({"spec": spec}),
+            )
+            if not msgspec.json.decode(answer)["status"]["allowed"]:
+                msg = f"the executor {user} may not {verb} {about['resource']}"
+                raise NotAllowed(msg)
 
     async def apply(self, meta: Body, manifest: Body, strategy: Mapping[str, Any]) -> None:
         """Make an object what its manifest says. Raises NoSuchKind, SyncError."""

@@ -28,7 +28,7 @@ from kube_sync.kube.collection import Event, Item, KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.runtime.backoff import Backoff
 from tests.ocm.feedback import feedback
-from tests.ocm.spoke import NoSuchKind, Spoke
+from tests.ocm.spoke import NoSuchKind, NotAllowed, Spoke
 from tests.ocm.statuses import (
     NOT_THERE,
     THERE,
@@ -101,15 +101,20 @@ class WorkAgent:
         interval: float = 30.0,
         resync: float = 300.0,
         raw: bool = False,
+        executors: bool = False,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`interval` and `resync` are in seconds; `raw` is the gate RawFeedbackJsonString."""
+        """`interval` and `resync` are in seconds; `raw` is the gate RawFeedbackJsonString.
+
+        `executors`: heed the executor of a work, for which its account has to be there.
+        """
         self._hub = hub
         self._spoke = Spoke(spoke)
         self._cluster = cluster
         self._interval = interval
         self._resync = resync
         self._raw = raw
+        self._executors = executors
         self._jitter = jitter
         self._works = _Works(self._now_due)
         self._due: dict[str, float] = {}  # when to look at a work again
@@ -227,11 +232,13 @@ class WorkAgent:
     ) -> tuple[Exception | None, bool]:
         strategy = config_of(work, meta).get("updateStrategy", {})
         try:
+            if self._executors:
+                await self._spoke.check(work["spec"].get("executor"), meta)
             await self._spoke.apply(meta, manifest, strategy)
         except Conflict as error:
             # Of server-side apply, trying again soon would not resolve it.
             return error, strategy.get("type") == "ServerSideApply"
-        except (NoSuchKind, SyncError) as error:
+        except (NoSuchKind, NotAllowed, SyncError) as error:
             return error, False
         return None, True
 

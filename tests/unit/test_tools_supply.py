@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote
 
+import docker.errors
 import pytest
 import yaml
 from cyclonedx.model.bom import Bom
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.supply.__main__ import judged
+from tools.servers import dockerd_api
+from tools.servers.versions import pinned_images
+from tools.supply import images
+from tools.supply.audit import REQUIRE, NotDone, audited, judged
 from tools.supply.licences import classified, page, told
 from tools.supply.parts import Part, go_modules, locked
 from tools.supply.sbom import bom
@@ -109,27 +119,169 @@ def test_licence_is_told_by_its_words(text: str, licence: str | None) -> None:
     assert classified(text) == licence
 
 
+def answer(status: int, output: str, complaint: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess([], status, output, complaint)
+
+
 @pytest.mark.parametrize(
-    ("status", "output", "complaint", "expected", "said"),
+    ("found", "given", "expected", "said"),
     [
-        (0, "No known vulnerabilities found", "", 0, "nothing known"),
-        (0, "a: could not be audited", "", 0, "1 parts are NOT AUDITED"),
-        (1, "six 1.17.0 GHSA-1", "", 1, "GHSA-1"),
-        (1, "", "requests.exceptions.ConnectionError: x", 0, "NOT AUDITED"),
-        (1, "", "Traceback: no such option", 1, "no such option"),
+        (1, answer(0, "No known vulnerabilities found"), 0, "it: nothing known"),
+        (1, answer(1, "six 1.17.0 GHSA-1"), 1, "GHSA-1"),
+        (1, answer(2, "", "Traceback: no such option"), 1, "no such option"),
+        (3, answer(3, "Vulnerability #1: GO-2026-1"), 1, "GO-2026-1"),
     ],
 )
-def test_audit_fails_on_what_is_known_and_not_on_a_registry_that_is_away(
+def test_audit_fails_on_what_is_known(
     capsys: pytest.CaptureFixture[str],
-    status: int,
-    output: str,
-    complaint: str,
+    found: int,
+    given: subprocess.CompletedProcess[str],
     expected: int,
     said: str,
 ) -> None:
-    assert judged(status, output, complaint) == expected
+    assert judged("it", found, given) == expected
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
+
+
+AWAY = "govulncheck: fetching vulnerabilities: dial tcp: lookup vuln.go.dev: no such host"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (answer(1, "", "requests.exceptions.ConnectionError: x"), "the registry does not answer"),
+        (answer(1, "", AWAY), "no such host"),
+        (answer(0, "a: could not be audited"), "does not know 1 of the parts"),
+    ],
+)
+def test_registry_that_does_not_answer_is_said_and_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    given: subprocess.CompletedProcess[str],
+    said: str,
+) -> None:
+    monkeypatch.delenv(REQUIRE, raising=False)
+    assert audited("it", lambda: judged("it", 1, given)) == 0
+    printed = capsys.readouterr()
+    assert "audit: NOT DONE: it: " in printed.out + printed.err
+    assert said in printed.out + printed.err
+
+
+def test_audit_that_is_required_and_not_done_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> int:
+        raise NotDone
+
+    monkeypatch.setenv(REQUIRE, "1")
+    assert audited("it", away) == 1
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Return a copy of every file that names an image."""
+    for name in ("Dockerfile", "docker-compose.yml", "tools/images.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    return tmp_path
+
+
+def test_every_image_is_named_with_the_digest_of_the_list(tree: Path) -> None:
+    assert list(images.wrong(tree)) == []
+    named = {image.partition("@")[0] for _, image in images.named(tree)}
+    assert {"openpolicyagent/opa:1.22.0-static", "python:3.11-slim-bookworm"} <= named
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("Dockerfile", "slim-bookworm@sha256:5", "slim-bookworm@sha256:6", "with another digest"),
+        ("docker-compose.yml", "-@sha256:3", "-@sha256:4", "with another digest"),
+        ("manifests/opa/deployment.yaml", "opa:1.22.0-static", "opa:latest", "lacks"),
+        ("manifests/opa/deployment.yaml", "-static", "-static@sha256:00", "with another digest"),
+        ("manifests/topology/deployment.yaml", "kube-sync:dev", "example.com/it", "lacks"),
+    ],
+)
+def test_image_without_its_digest_or_out_of_the_list_is_told(
+    tree: Path, file: str, old: str, new: str, said: str
+) -> None:
+    text = (tree / file).read_text(encoding="utf-8")
+    assert old in text
+    (tree / file).write_text(text.replace(old, new), encoding="utf-8")
+    assert any(said in one for one in images.wrong(tree))
+
+
+def test_image_without_a_digest_is_said_at_every_check(
+    capsys: pytest.CaptureFixture[str], tree: Path
+) -> None:
+    assert images.check(tree) == 0
+    printed = capsys.readouterr()
+    for name, pin in pinned_images().items():
+        said = f"images: NOT PINNED: {name}: " in printed.out + printed.err
+        assert said == (pin["digest"] is None)
+
+
+@pytest.mark.parametrize(
+    ("image", "asked"),
+    [
+        (
+            "registry.k8s.io/etcd:3.6.8-0",
+            [
+                "/images/create?fromImage=registry.k8s.io%2Fetcd&tag=DIGEST",
+                "/images/registry.k8s.io/etcd@DIGEST/tag?repo=registry.k8s.io%2Fetcd&tag=3.6.8-0",
+            ],
+        ),
+        ("example.com/it:1", ["/images/create?fromImage=example.com%2Fit&tag=1"]),
+    ],
+)
+def test_image_with_a_digest_is_pulled_by_it_and_named_by_its_tag(
+    monkeypatch: pytest.MonkeyPatch, image: str, asked: list[str]
+) -> None:
+    seen = []
+
+    @contextmanager
+    def request(_method: str, path: str, **_: object) -> Iterator[object]:
+        seen.append(unquote(path.partition("?")[0]) + "?" + path.partition("?")[2])
+        created = "/tag" in path.partition("?")[0]
+        yield SimpleNamespace(status=201) if created else Pulled()
+
+    class Pulled(list[bytes]):
+        status = 200
+
+    monkeypatch.setattr(dockerd_api, "_request", request)
+    assert dockerd_api.pull(image) is None
+    digest = pinned_images().get(image, {}).get("digest") or ""
+    expected = [one.replace("DIGEST", digest) for one in asked]
+    assert seen == [one.replace("tag=sha256:", "tag=sha256%3A") for one in expected]
+
+
+def test_digests_that_registries_tell_are_written_wherever_an_image_is_named(
+    monkeypatch: pytest.MonkeyPatch, tree: Path
+) -> None:
+    class Client:
+        """An engine whose registries answer, but for one."""
+
+        def __init__(self) -> None:
+            self.images = self
+
+        def get_registry_data(self, name: str) -> SimpleNamespace:
+            if name.startswith("grafana"):
+                msg = "no such host"
+                raise docker.errors.APIError(msg)
+            return SimpleNamespace(id=f"sha256:{SHA}")
+
+    monkeypatch.setattr(images, "engine", lambda: nullcontext(Client()))
+    before = pinned_images()["grafana/grafana:11.6.0"]
+    assert images.pin(tree) == 1
+    pins = json.loads((tree / "tools/images.json").read_text(encoding="utf-8"))
+    assert pins["grafana/grafana:11.6.0"] == before
+    assert {pin["digest"] for pin in pins.values() if pin["from"] == "the registry"} == {
+        f"sha256:{SHA}"
+    }
+    monkeypatch.setattr(images, "pinned_images", lambda: pins)
+    assert list(images.wrong(tree)) == []
+    compose = (tree / "docker-compose.yml").read_text(encoding="utf-8")
+    assert f"opa:1.22.0-static${{KUBE_SYNC_IMAGE_DIGEST-@sha256:{SHA}}}\n" in compose
 
 
 def test_workflow_uses_actions_by_commit_and_runs_make() -> None:

@@ -20,6 +20,8 @@ def compose(root: Path, *arguments: str) -> None:
     command = [*compose_command(), "--project-name", PROJECT, *arguments]
     with subprocess.Popen(
         command,
+        # What is held by its tag was pulled by its digest, or made here and has none.
+        env=dict(os.environ) | {"KUBE_SYNC_IMAGE_DIGEST": ""},
         cwd=root,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

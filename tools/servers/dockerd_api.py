@@ -1,6 +1,7 @@
 """The three things asked of an engine before there is a virtual environment: ping, pull, copy out.
 
-Standard library only (HTTP over the engine's Unix socket). Knows nothing of which images exist.
+Standard library only (HTTP over the engine's Unix socket). An image whose digest is pinned is
+pulled by that, whatever its tag leads to by now.
 A pull that makes no progress for `PATIENCE` seconds is given up: some networks answer no registry.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tools.servers.console import say
+from tools.servers.versions import pinned_images
 
 PATIENCE = 20.0
 _SOCKET = "/var/run/docker.sock"
@@ -52,10 +54,12 @@ def try_pull(image: str) -> bool:
 def pull(image: str) -> str | None:
     """Pull an image; return None when it is there, else the reason why not, in one line."""
     name, _, tag = image.rpartition(":")
-    path = f"/images/create?fromImage={quote(name, safe='')}&tag={quote(tag)}"
+    digest = pinned_images().get(image, {}).get("digest")
+    path = f"/images/create?fromImage={quote(name, safe='')}&tag={quote(digest or tag)}"
     try:
         with _request("POST", path, timeout=PATIENCE) as answer:
-            return _pull_outcome(answer)
+            failure = _pull_outcome(answer)
+        return failure if failure or digest is None else _tag(f"{name}@{digest}", name, tag)
     except TimeoutError:
         return f"the registry did not answer within {PATIENCE:.0f} s"
     except (OSError, http.client.HTTPException) as error:
@@ -69,6 +73,13 @@ def _pull_outcome(answer: http.client.HTTPResponse) -> str | None:
         if line.strip() and (failure := json.loads(line).get("error")):
             return str(failure)
     return None
+
+
+def _tag(image: str, name: str, tag: str) -> str | None:
+    """Give an image that is held a name; return None when it has it, else the reason why not."""
+    path = f"/images/{quote(image)}/tag?repo={quote(name, safe='')}&tag={quote(tag)}"
+    with _request("POST", path) as answer:
+        return None if answer.status == http.HTTPStatus.CREATED else answer.read().decode()
 
 
 def copy_out(image: str, path: str, target: Path) -> None:

@@ -1,5 +1,8 @@
 """The pinned versions, read from `tools/go.mod`: the single place where one is written down.
 
+The digests of images of these versions, and of the others that are pulled, are in
+`tools/images.json`.
+
 Keeps true: a binary, an image tag and a Go build of the same name are of the same version.
 Standard library only, so that it runs before there is a virtual environment.
 """
@@ -7,6 +10,7 @@ Standard library only, so that it runs before there is a virtual environment.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 GO_MODULE = Path(__file__).resolve().parent.parent
+IMAGES = GO_MODULE / "images.json"
 _REQUIREMENT = re.compile(r"^\s*(?:require\s+)?(\S+)\s+(v\d\S*)", re.MULTILINE)
 _REPLACEMENTS = re.compile(r"^replace\s*\(.*?^\)|^replace [^\n]*$", re.MULTILINE | re.DOTALL)
 
@@ -58,6 +63,12 @@ def go_directive(go_mod: str) -> tuple[int, int]:
 def read_go_mod() -> str:
     """Return the text of the project's own tools/go.mod."""
     return (GO_MODULE / "go.mod").read_text(encoding="utf-8")
+
+
+def pinned_images() -> Mapping[str, dict[str, str | None]]:
+    """Return, by `name:tag`, the `digest` of each image (None: not known), and its source."""
+    found: dict[str, dict[str, str | None]] = json.loads(IMAGES.read_text(encoding="utf-8"))
+    return MappingProxyType(found)
 
 
 @functools.cache

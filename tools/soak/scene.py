@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.bare import Bare, bare_client
 from kube_sync.certificates import issue, make_authority
+from tests.fakes.decided import let_decide
 from tests.faults.proxy import FaultProxy
 from tools.demo.components import UNBRAKED, start_service
 from tools.demo.webhook import register_webhook
@@ -27,6 +28,7 @@ from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.processes import recorded
 from tools.servers.running import RunningServer, free_port
 from tools.servers.stack import RunningStack
+from tools.soak.wishes import EDITION
 
 REPLICATE, REMEDIATE, ADMIT = "replicate", "remediate", "admit"
 _ROLES = {REPLICATE: "replicator", REMEDIATE: "remediator", ADMIT: "admission"}
@@ -118,6 +120,7 @@ async def soak_scene(stack: RunningStack, folder: Path) -> AsyncGenerator[Scene]
             await way(stack.endpoint.port),
         )
         bare = await opened.enter_async_context(bare_client(stack))
+        await asyncio.to_thread(let_decide, stack, "federation.kubernetes.io/", EDITION)
         scene = Scene(stack, bare, ways)
         try:
             yield scene

@@ -1,29 +1,22 @@
-"""`python -m tools.supply sbom|licences|check|audit`: see the Makefile."""
+"""`python -m tools.supply sbom|licences|check|audit|pin`: see the Makefile."""
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
 from kube_sync import __version__
 from tools.servers.binaries import ensure_binary
 from tools.servers.console import say
+from tools.supply import images
+from tools.supply.audit import audit
 from tools.supply.licences import PAGE, licence_of, page, told
 from tools.supply.parts import Part, go_modules, locked
 from tools.supply.sbom import bom
 
 ROOT = Path(__file__).resolve().parents[2]
 _LOCK = ROOT / "requirements.lock"
-_AUDIT_SECONDS = 60.0
-_NOT_ANSWERED = (
-    "ConnectionError",
-    "Connection refused",
-    "Max retries",
-    "timed out",
-    "ServiceError",
-)
 
 
 def parts() -> list[Part]:
@@ -55,48 +48,20 @@ def write_licences() -> int:
 
 
 def check() -> int:
-    """Tell where the page does not name exactly what is shipped."""
+    """Tell where the page does not name exactly what is shipped, or an image lacks its digest."""
     shipped = {(part.name, part.version) for part in parts()}
     named = set(told(_page()))
     for what, names in (("lacks", shipped - named), ("names too much:", named - shipped)):
         if names:
             said = ", ".join(f"{name} {version}" for name, version in sorted(names))
             say(f"{PAGE} {what} {said}; run python -m tools.supply licences")
-    return int(shipped != named)
-
-
-def audit() -> int:
-    """Ask whether anything is known against what is pinned; a registry that is away is no fault."""
-    command = [sys.executable, "-m", "pip_audit", "--requirement", str(_LOCK), "--disable-pip"]
-    command += ["--require-hashes", "--progress-spinner=off", "--timeout=10"]
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_AUDIT_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        say("pip-audit: NOT AUDITED, the registry did not answer in time")
-        return 0
-    return judged(answer.returncode, answer.stdout, answer.stderr)
-
-
-def judged(status: int, output: str, complaint: str) -> int:
-    """Say how an audit went; return 1 where something is known against a part."""
-    skipped = output.count("could not be audited")
-    if status == 0:
-        note = f"; {skipped} parts are NOT AUDITED, the registry does not know them" * bool(skipped)
-        say(f"pip-audit: nothing known{note}")
-        return 0
-    if any(sign in complaint for sign in _NOT_ANSWERED):
-        say("pip-audit: NOT AUDITED, the registry does not answer")
-        return 0
-    say(f"pip-audit: {output.strip() or complaint.strip()[-500:]}")
-    return 1
+    return max(int(shipped != named), images.check(ROOT))
 
 
 def main() -> int:
     """Do one of these."""
     parser = argparse.ArgumentParser("python -m tools.supply", description=__doc__)
-    parser.add_argument("what", choices=["sbom", "licences", "check", "audit"])
+    parser.add_argument("what", choices=["sbom", "licences", "check", "audit", "pin"])
     parser.add_argument("--out", type=Path, default=ROOT / "build/sbom.cdx.json")
     arguments = parser.parse_args()
     if arguments.what == "sbom":
@@ -104,6 +69,8 @@ def main() -> int:
         arguments.out.write_text(bom(__version__, parts(), licences()), encoding="utf-8")
         say(f"{arguments.out}: {len(parts())} parts")
         return 0
+    if arguments.what == "pin":
+        return images.pin(ROOT)
     return {"licences": write_licences, "check": check, "audit": audit}[arguments.what]()
 
 

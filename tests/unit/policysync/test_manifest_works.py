@@ -64,6 +64,34 @@ def test_a_work_brings_one_copy_and_asks_back_one_scalar_a_path() -> None:
     assert rule["jsonPaths"] == [field._asdict() for field in one.feedback]
 
 
+EXECUTOR = "kube-sync/kube-sync-policy-sync-spoke"
+
+
+def test_a_work_names_the_account_that_it_is_carried_out_with() -> None:
+    account = {"namespace": "kube-sync", "name": "kube-sync-policy-sync-spoke"}
+    subject = {"type": "ServiceAccount", "serviceAccount": account}
+    assert work_of(copy(), EXECUTOR)["spec"]["executor"] == {"subject": subject}
+    assert "executor" not in work_of(copy())["spec"]
+
+
+@pytest.mark.parametrize(
+    ("made_with", "wanted"),
+    [
+        (EXECUTOR, EXECUTOR),
+        (None, None),
+        (None, EXECUTOR),
+        (EXECUTOR, None),
+        (EXECUTOR, "other/one"),
+    ],
+)
+def test_a_work_with_another_executor_is_put_right(
+    made_with: str | None, wanted: str | None
+) -> None:
+    found = placed_of(work_of(copy(), made_with), wanted)
+    assert found is not None
+    assert found.digest == (copy().digest if made_with == wanted else "")
+
+
 def test_a_copy_of_no_namespace_is_identified_without_one() -> None:
     body = {**copy().body, "metadata": {"name": "p"}}
     made = work_of(replace(copy(), body=body))

@@ -87,6 +87,7 @@ policy_sync:
   namespace_prefix: kuadrant-
   grace_seconds: 600
   parameters_namespace: null             # of the ConfigMaps of GatewayClasses; null: any
+  executor: kube-sync/kube-sync-policy-sync-spoke
   spokes: {namespace: kube-sync-spokes, label: kube-sync.io/spoke=true}
   brakes: {window_seconds: 3600, stale_seconds: 60, shrink_share: 0.3, mass_share: 0.2,
     mass_floor: 10}
@@ -559,6 +560,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "policy_sync.namespace_prefix": ("0123", "0123"),
     "policy_sync.grace_seconds": ("0", 0.0),
     "policy_sync.parameters_namespace": ("0123", "0123"),
+    "policy_sync.executor": ("0123/45", "0123/45"),
     "policy_sync.spokes.namespace": ("0123", "0123"),
     "policy_sync.spokes.label": ("1=2", "1=2"),
     "policy_sync.brakes.window_seconds": ("60", 60.0),
