@@ -33,9 +33,10 @@ import structlog
 
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.ahead import Ahead
+from kube_sync.ledger.database import Torn
 from kube_sync.ledger.entries import Entry, Text
 from kube_sync.ledger.outage import Outage
-from kube_sync.ledger.store import Store, Taken, Torn
+from kube_sync.ledger.store import Store, Taken
 from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -46,6 +47,7 @@ BURST: Final = 1_000_000  # for one that can: a class of all objects is said in 
 _GROUP = 500  # entries in one transaction
 _AGAIN_SECONDS = 1.0
 _PRUNE_SECONDS = 10.0
+_NAMED = 5  # of what was not as the rows say, in the log
 _PATIENCE_SECONDS = 0.25
 _ENDING_SECONDS = 5.0
 _LEISURE_SECONDS = 0.05  # that nothing is said before what is written ahead is written,
@@ -111,6 +113,7 @@ class Journal:
         self._roused = False
         self._lock = threading.Lock()
         self._store: Store | None = None
+        self._is_mended = False
         self._pruned_at = -_PRUNE_SECONDS
         self._ahead = None if recall is None else Ahead(path.with_name(f"{path.name}.ahead"))
         self._generation = 0 if self._ahead is None else self._ahead.generation  # of the queue
@@ -335,16 +338,43 @@ class Journal:
     def _opened(self) -> Store:
         if self._store is None:
             try:
-                store = Store(self._path)
+                store = self._mended(Store(self._path))
             except Torn as error:
                 self._put_aside(str(error))
-                store = Store(self._path)
+                store = self._mended(Store(self._path))
             had = store.ahead()
             self._had = self._had or had
             if had.generation == self._generation:  # it never goes back
                 self._taken = max(self._taken, had.number)
             self._store = store
         return self._store
+
+    def _mended(self, store: Store) -> Store:
+        """Compare what is derived from the rows with them, once for a process."""
+        if self._is_mended:
+            return store
+        try:
+            found = store.mend()
+        except (Torn, sqlite3.Error):
+            store.close()
+            raise
+        self._is_mended = True
+        if found.differences:
+            many = len(found.differences)
+            log.error("ledger_mended", differences=many, first=found.differences[:_NAMED])
+            more = f" and {many - 1} more" if many > 1 else ""
+            reason = f"the file was changed, and is repaired: {found.differences[0]}{more}"
+            now = self._clock()
+            self._begin_with(GapNote(0, now if found.since is None else found.since, now, reason))
+        return store
+
+    def _begin_with(self, note: GapNote) -> None:
+        """Write a gap before all that is to be written."""
+        metrics.ledger_gaps.inc()
+        with self._lock:
+            self._said += 1
+            self._queue.appendleft((_gap(note), 0))
+            self._alone = max(self._alone, self._settled) + 1
 
     def _put_aside(self, reason: str) -> None:
         """Keep what is no ledger under another name, and say so in the new one."""
@@ -355,12 +385,8 @@ class Journal:
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         log.error("ledger_put_aside", path=str(aside), reason=reason)
-        metrics.ledger_gaps.inc()
-        note = GapNote(0, 0, now, f"the ledger was unreadable and is kept as {aside}: {reason}")
-        with self._lock:
-            self._said += 1
-            self._queue.appendleft((_gap(note), 0))
-            self._alone = max(self._alone, self._settled) + 1
+        reason = f"the ledger was unreadable and is kept as {aside}: {reason}"
+        self._begin_with(GapNote(0, 0, now, reason))
 
     def _succeed(self, group: Sequence[object]) -> None:
         lost = None

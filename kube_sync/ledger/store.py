@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kube_sync.ledger.bases import parts_of
+from kube_sync.ledger.database import Torn, opened, restore
 from kube_sync.ledger.entries import (
     COLUMNS,
     STANDING,
@@ -34,9 +35,7 @@ from kube_sync.ledger.entries import (
     modules_of,
     standing_since,
 )
-
-SCHEMA: Final = 2
-BUSY_SECONDS: Final = 5.0
+from kube_sync.ledger.standing import Mended, mend, prepare
 
 _CHUNK = 5_000  # rows that go at once
 _NOTED = 100_000  # texts of which this process knows how long they are needed
@@ -44,41 +43,9 @@ _STANDING = 10_000  # objects of which this process knows what stands
 _AT_ONCE = (64, 16, 4, 1)  # rows in one statement
 _UNFILED = 2_000  # rows
 _FEW = 16  # rows: with what stands and a checkpoint fewer would not become less
-_WINDOW = 5_000  # rows for which a text is said to be needed, beyond the next boundary
+WINDOW: Final = 5_000  # rows for which a text is said to be needed, beyond the next boundary
 ROW = ", ".join(("seq", "time", *COLUMNS, "hash"))
 _INSERT = f"INSERT INTO records ({ROW})"
-
-_TABLES = f"""
-CREATE TABLE IF NOT EXISTS records (
-    seq INTEGER PRIMARY KEY, time INTEGER NOT NULL,
-    {", ".join(f"{name} TEXT NOT NULL" for name in COLUMNS)},
-    hash BLOB NOT NULL, filed INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE INDEX IF NOT EXISTS by_object ON records (namespace, name, collection, time)
-    WHERE filed = 1;
-CREATE INDEX IF NOT EXISTS unfiled ON records (seq) WHERE filed = 0;
-CREATE UNIQUE INDEX IF NOT EXISTS by_ref ON records (ref, kind) WHERE ref != '';
-CREATE INDEX IF NOT EXISTS policies ON records (seq) WHERE kind = 'policy';
-CREATE INDEX IF NOT EXISTS gaps ON records (seq) WHERE kind = 'gap';
-CREATE TABLE IF NOT EXISTS texts (
-    digest TEXT PRIMARY KEY, body BLOB NOT NULL, keep INTEGER NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS by_keep ON texts (keep);
-CREATE TABLE IF NOT EXISTS objects (
-    collection TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-    uid TEXT NOT NULL, decided TEXT NOT NULL, status TEXT NOT NULL, note TEXT NOT NULL,
-    seq INTEGER NOT NULL, PRIMARY KEY (collection, namespace, name)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_seq ON objects (seq);
-CREATE TABLE IF NOT EXISTS ahead (
-    one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL, number INTEGER NOT NULL,
-    seq INTEGER NOT NULL
-) STRICT;
-"""
-
-
-class Torn(Exception):
-    """The file is no ledger, or torn: it is of no use to write to."""
 
 
 class Taken(NamedTuple):
@@ -95,7 +62,7 @@ class Taken(NamedTuple):
 class Store:
     """One ledger that is open for writing."""
 
-    def __init__(self, path: Path, *, chunk: int = _CHUNK, window: int = _WINDOW) -> None:
+    def __init__(self, path: Path, *, chunk: int = _CHUNK, window: int = WINDOW) -> None:
         """Open it, or begin it. Raises Torn, or sqlite3.Error where it cannot be written."""
         self._chunk = chunk
         self._window = window
@@ -106,7 +73,7 @@ class Store:
         self._stands: _Known = {}  # what stands of objects, as the file says
         self._stood_at = b""  # at a head of that hash, and no other one
         self._ahead: tuple[int, int] | None = None
-        self._db = _opened(path)
+        self._db = opened(path)
 
     def ahead(self) -> Taken:
         """Return up to where the file has what was written ahead of it. Raises sqlite3.Error."""
@@ -119,6 +86,19 @@ class Store:
         taken = Taken(generation, number, others=seq != self._head()[0])
         self._ahead = None if taken.others else (generation, number)
         return taken
+
+    def mend(self) -> Mended:
+        """Make what is derived from the rows what they say; return what was not.
+
+        Raises Torn where a table is not as it was created, or sqlite3.Error.
+        """
+        definitions = restore(self._db)
+        prepare(self._db)
+        self._forget()
+        with self._transaction():
+            found = mend(self._db)
+        self._unfiled = 0
+        return found._replace(differences=(*definitions, *found.differences))
 
     def close(self) -> None:
         """Close the file."""
@@ -571,30 +551,3 @@ def _again(row: Row) -> Entry:
 def _checkpoint(upto: int, last: bytes) -> Entry:
     note = msgspec.json.encode(Checkpoint(upto, last.hex())).decode()
     return Entry(kind="checkpoint", note=note)
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        # Before there is any table: later it would take a file written anew.
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        with closing(db.execute("PRAGMA journal_mode = WAL")) as answer:
-            answer.fetchall()
-        db.execute("PRAGMA synchronous = NORMAL")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        _check_version(version)
-        db.executescript(_TABLES)
-        db.execute(f"PRAGMA user_version = {SCHEMA}")
-    except sqlite3.OperationalError:
-        db.close()
-        raise
-    except (sqlite3.DatabaseError, Torn) as error:
-        db.close()
-        raise Torn(str(error)) from error
-    return db
-
-
-def _check_version(version: int) -> None:
-    if version not in (0, SCHEMA):
-        msg = f"it is of version {version}, which is not known here"
-        raise Torn(msg)

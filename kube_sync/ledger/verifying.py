@@ -1,9 +1,10 @@
-"""Whether a ledger is what was written: each row, the chain, and every text that a row names.
+"""Whether a ledger is what was written: each row, the chain, every text, and what is derived.
 
 Keeps true: a row is named whose content is not that of its hash, whichever column differs, and so
-is the first one after rows that are missing. What nobody can see from inside is a chain that was
-made anew from some row on, or whose end was cut off: for that, compare the head with one that was
-noted elsewhere (`head`). Reads only.
+is the first one after rows that are missing. The table of objects is rebuilt from the rows, and the
+definitions of tables, indexes and triggers are compared with ours. What nobody can see from inside
+is a chain that was made anew from some row on, or whose end was cut off: for that, compare the head
+with one that was noted elsewhere (`heads`). Reads only.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Final
 import msgspec
 
 from kube_sync.ledger.bases import parts_of
+from kube_sync.ledger.database import described, strange
 from kube_sync.ledger.entries import START, Checkpoint, Row, link, modules_of
-from kube_sync.ledger.store import ROW, row_of
+from kube_sync.ledger.standing import differences, prepare, rebuilt
+from kube_sync.ledger.store import ROW, WINDOW, row_of
 
 _MOST: Final = 20  # faults that are told
 
@@ -45,6 +48,7 @@ def verify(db: sqlite3.Connection, anchor: tuple[int, str] | None = None) -> Ver
 
     Raises sqlite3.Error where the file cannot be read.
     """
+    prepare(db)
     db.execute("BEGIN")  # one state of it, whatever is added and taken away meanwhile
     try:
         return _verified(db, anchor)
@@ -73,7 +77,7 @@ def _verified(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> Verifie
     if begun is not None:
         found.first = begun.seq
         found.faults += _beginning(begun, checkpoint, faulty=bool(found.faults))
-    found.faults += [*_index(db), *_texts(db), *_parts(db)]
+    found.faults += [*_derived(db), *_index(db), *_texts(db), *_parts(db)]
     found.faults += _anchored(db, anchor)
     del found.faults[_MOST:]
     return found
@@ -117,6 +121,16 @@ def _beginning(first: Row, checkpoint: Row | None, *, faulty: bool) -> list[str]
     return []
 
 
+def _derived(db: sqlite3.Connection) -> Iterator[str]:
+    """Yield what differs of the tables' definitions, of their indexes and of what stands."""
+    yield from (described(*one) for one in strange(db))
+    for (text,) in db.execute(f"PRAGMA integrity_check({_MOST})"):
+        if text != "ok":
+            yield f"the database: {text}"
+    with rebuilt(db):
+        yield from (one.text for one in differences(db))
+
+
 def _index(db: sqlite3.Connection) -> Iterator[str]:
     """Yield a row that would not be found: those beyond the index of objects are the newest."""
     first = db.execute("SELECT min(seq) FROM records WHERE filed != 1").fetchone()[0]
@@ -131,24 +145,34 @@ def _texts(db: sqlite3.Connection) -> Iterator[str]:
             yield f"text {digest}: it is not what was written"
     for column in ("old", "new", "data", "input"):
         asked = (
-            f"SELECT seq, {column} FROM records WHERE {column} != ''"  # noqa: S608 - our own names
-            f" AND NOT EXISTS (SELECT 1 FROM texts WHERE digest = {column})"
+            f"SELECT seq, {column}, (SELECT keep FROM texts WHERE digest = {column}) AS kept"  # noqa: S608 - our own names
+            f" FROM records WHERE {column} != '' AND coalesce(kept, -1) < seq"
         )
-        for seq, digest in db.execute(asked):
-            yield f"row {seq}: the text {digest} that it names is missing"
+        for seq, digest, kept in db.execute(asked):
+            if kept is None:
+                yield f"row {seq}: the text {digest} that it names is missing"
+            else:
+                yield f"text {digest}: it would be taken away before row {seq}, which names it"
+    asked = "SELECT digest FROM texts WHERE keep > (SELECT max(seq) / ?1 + 2 FROM records) * ?1"
+    for (digest,) in db.execute(asked, (WINDOW,)):
+        yield f"text {digest}: it would be kept for longer than any row that names it"
 
 
 def _parts(db: sqlite3.Connection) -> Iterator[str]:
-    for which, named in (
-        ("SELECT data FROM records WHERE data != ''", parts_of),
-        ("SELECT new FROM records WHERE kind = 'policy'", modules_of),
-    ):
-        asked = f"SELECT digest, body FROM texts WHERE digest IN ({which})"  # noqa: S608 - ours
-        for digest, body in db.execute(asked).fetchall():
+    states = "SELECT digest, body, keep FROM texts WHERE digest IN (SELECT data FROM records)"
+    policies = (
+        "SELECT digest, body, max(seq) FROM records JOIN texts ON digest = new"
+        " WHERE kind = 'policy' GROUP BY digest"
+    )
+    for which, named in ((states, parts_of), (policies, modules_of)):
+        for digest, body, needed in db.execute(which).fetchall():
             for part in named(body) if isinstance(body, bytes) else ():
-                found = db.execute("SELECT 1 FROM texts WHERE digest = ?", (part,)).fetchone()
+                asked = "SELECT keep FROM texts WHERE digest = ?"
+                found = db.execute(asked, (part,)).fetchone()
                 if found is None:
                     yield f"text {digest}: the text {part} that it names is missing"
+                elif found[0] < needed:
+                    yield f"text {part}: it would be taken away before {digest}, which names it"
 
 
 def _anchored(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> list[str]:
