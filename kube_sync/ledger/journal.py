@@ -114,6 +114,7 @@ class Journal:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._is_mended = False
+        self._head: tuple[int, str] | None = None
         self._pruned_at = -_PRUNE_SECONDS
         self._ahead = None if recall is None else Ahead(path.with_name(f"{path.name}.ahead"))
         self._generation = 0 if self._ahead is None else self._ahead.generation  # of the queue
@@ -131,7 +132,7 @@ class Journal:
             self._ahead.left = ()
         self._outage = Outage(path.with_name(f"{path.name}.outage"))
         if self._outage.since is not None:
-            self._queue.append((_gap(_ended_in(self._outage.since, clock())), 0))
+            self._queue.append((gap(_ended_in(self._outage.since, clock())), 0))
         self._said = len(self._queue)
         self._alone = self._said  # the last entry that was taken in and is not written ahead
         metrics.ledger_unwritable.set(0)
@@ -140,6 +141,11 @@ class Journal:
     def failing(self) -> str | None:
         """Why the file cannot be written now, None: it can."""
         return self._failing
+
+    @property
+    def head(self) -> tuple[int, str] | None:
+        """Number and hash of the last row that is in the file, None: not known yet."""
+        return self._head
 
     @property
     def losing(self) -> bool:
@@ -316,6 +322,7 @@ class Journal:
             others = self._had is not None and self._had.others and not recalled
             ahead = None if others or not self._generation else (self._generation, taken)
             added = store.append([one for late, _ in group for one in late(store)], now, ahead)
+            self._head = store.head
             self._taken, self._recalled = taken, recalled
             for kind, count in Counter(entry.kind for entry in added).items():
                 metrics.ledger_records.labels(kind).inc(count)
@@ -326,6 +333,7 @@ class Journal:
                     pass
             except Torn as error:  # what is added is none the worse for it
                 log.warning("ledger_not_pruned", path=str(self._path), error=str(error))
+            self._head = store.head
             metrics.ledger_bytes.set(store.used())
 
     def _tidy(self) -> None:
@@ -373,7 +381,7 @@ class Journal:
         metrics.ledger_gaps.inc()
         with self._lock:
             self._said += 1
-            self._queue.appendleft((_gap(note), 0))
+            self._queue.appendleft((gap(note), 0))
             self._alone = max(self._alone, self._settled) + 1
 
     def _put_aside(self, reason: str) -> None:
@@ -398,7 +406,7 @@ class Journal:
             if not self._queue and self._lost is not None:
                 lost, self._lost = self._lost, None
                 self._said += 1
-                self._queue.append((_gap(lost), 0))
+                self._queue.append((gap(lost), 0))
                 self._alone = self._said
             missing = self._lost is not None or (self._outage.on and bool(self._queue))
         self._outage.note(on=missing)
@@ -473,7 +481,7 @@ class Journal:
         log.error("ledger_gap", entries=len(self._stale), reason=reason)
         metrics.ledger_gaps.inc()
         note = GapNote(len(self._stale), 0, self._clock(), reason)
-        return _gap(note)(_store)
+        return gap(note)(_store)
 
 
 def _failed(ended: asyncio.Future[None], error: BaseException) -> None:
@@ -488,6 +496,7 @@ def _ended_in(since: float, now: float) -> GapNote:
     return GapNote(0, since, now, reason)
 
 
-def _gap(note: GapNote) -> Late:
+def gap(note: GapNote) -> Late:
+    """Return what says that something is missing."""
     said: Sequence[Said] = ((Entry(kind="gap", note=msgspec.json.encode(note).decode()), ()),)
     return lambda _store: said

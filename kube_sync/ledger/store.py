@@ -74,6 +74,8 @@ class Store:
         self._stood_at = b""  # at a head of that hash, and no other one
         self._ahead: tuple[int, int] | None = None
         self._db = opened(path)
+        seq, _, last = self._head()
+        self.head = (seq, last.hex()) if seq else None  # number and hash of the last row
 
     def ahead(self) -> Taken:
         """Return up to where the file has what was written ahead of it. Raises sqlite3.Error."""
@@ -142,6 +144,7 @@ class Store:
             self._flush_texts()
             self._note(ahead, group.seq)
         self._unfiled += len(added)
+        self.head = group.head
         self._stands.update(group.stood())
         self._stood_at = group.before
         return added
@@ -150,6 +153,12 @@ class Store:
         """Return the namespace and name of each object of which something is known to stand."""
         asked = "SELECT namespace, name FROM objects WHERE collection = ?"
         return self._db.execute(asked, (collection,)).fetchall()
+
+    def has(self, row: tuple[int, str, object] | None) -> bool:
+        """Tell whether there is a row of that number and with that hash."""
+        asked = "SELECT hash FROM records WHERE seq = ?"
+        found = row and self._db.execute(asked, row[:1]).fetchone()
+        return bool(row and found and found[0].hex() == row[1])
 
     def used(self) -> int:
         """Return how many bytes of the file are in use."""
@@ -194,7 +203,7 @@ class Store:
             self._db.execute("DELETE FROM texts WHERE keep <= ?", (upto,))
             self._kept = {digest: keep for digest, keep in self._kept.items() if keep > upto}
             self._note(self._ahead, group.seq)
-        self._stood_at = b""
+        self.head, self._stood_at = group.head, b""
         return 0 if full and gone <= len(again) + 1 else gone  # it would not get smaller
 
     def _hash(self, seq: int) -> bytes:
@@ -410,6 +419,11 @@ class _Group:
         self._standing: dict[_Where, tuple[_Stands, int] | None] = {}  # and which row says so
         self._refs: set[tuple[str, str]] = set()
         self._policy: tuple[str, str] | None = None
+
+    @property
+    def head(self) -> tuple[int, str] | None:
+        """Number and hash of the last row, None where there is none."""
+        return (self.seq, self.before.hex()) if self.seq else None
 
     def add(self, entry: Entry) -> None:
         """Add an entry after all others."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,7 @@ import msgspec
 from kube_sync.ledger.bases import parts_of
 from kube_sync.ledger.database import described, strange
 from kube_sync.ledger.entries import START, Checkpoint, Row, link, modules_of
+from kube_sync.ledger.heads import Head
 from kube_sync.ledger.standing import differences, prepare, rebuilt
 from kube_sync.ledger.store import ROW, WINDOW, row_of
 
@@ -43,20 +44,20 @@ class Verified:
         return f"{self.last}:{self.hash}"
 
 
-def verify(db: sqlite3.Connection, anchor: tuple[int, str] | None = None) -> Verified:
-    """Check a ledger; `anchor` is a row's number and hash that were noted before.
+def verify(db: sqlite3.Connection, heads: Iterable[Head] = ()) -> Verified:
+    """Check a ledger; `heads` were noted before, elsewhere.
 
     Raises sqlite3.Error where the file cannot be read.
     """
     prepare(db)
     db.execute("BEGIN")  # one state of it, whatever is added and taken away meanwhile
     try:
-        return _verified(db, anchor)
+        return _verified(db, heads)
     finally:
         db.execute("ROLLBACK")
 
 
-def _verified(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> Verified:
+def _verified(db: sqlite3.Connection, heads: Iterable[Head]) -> Verified:
     found, checkpoint, begun = Verified(), None, None
     before: tuple[int, int, bytes] | None = None
     for number, row in _rows(db):
@@ -78,7 +79,8 @@ def _verified(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> Verifie
         found.first = begun.seq
         found.faults += _beginning(begun, checkpoint, faulty=bool(found.faults))
     found.faults += [*_derived(db), *_index(db), *_texts(db), *_parts(db)]
-    found.faults += _anchored(db, anchor)
+    # First: who has made a chain anew has made all else fit.
+    found.faults[:0] = [fault for head in heads for fault in _anchored(db, head)]
     del found.faults[_MOST:]
     return found
 
@@ -175,12 +177,10 @@ def _parts(db: sqlite3.Connection) -> Iterator[str]:
                     yield f"text {part}: it would be taken away before {digest}, which names it"
 
 
-def _anchored(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> list[str]:
-    if anchor is None:
-        return []
-    asked = "SELECT hash FROM records WHERE seq = ?"
-    found = db.execute(asked, (anchor[0],)).fetchone()
+def _anchored(db: sqlite3.Connection, head: Head) -> Iterator[str]:
+    found = db.execute("SELECT hash FROM records WHERE seq = ?", (head.row,)).fetchone()
+    where = f" ({head.where})" if head.where else ""
     if found is None:
-        return [f"row {anchor[0]}: it is missing, or was taken away with the oldest"]
-    same = isinstance(found[0], bytes) and found[0].hex() == anchor[1]
-    return [] if same else [f"row {anchor[0]}: its hash is not the one that was noted"]
+        yield f"row {head.row}: it is missing, or was taken away with the oldest{where}"
+    elif not isinstance(found[0], bytes) or found[0].hex() != head.hash:
+        yield f"row {head.row}: its hash is not the one that was noted{where}"

@@ -263,6 +263,12 @@ remediation_events = Counter(
     "Events of what is held, by what became of them: as kube_sync_admission_events_total",
     ["outcome"],
 )
+replicator_events = Counter(
+    "kube_sync_replicator_events_total",
+    "Events of canaries that were halted, by what became of them: as"
+    " kube_sync_admission_events_total",
+    ["outcome"],
+)
 placement_decisions = Gauge(
     "kube_sync_placement_decisions", "PlacementDecisions of ours that the API server holds"
 )

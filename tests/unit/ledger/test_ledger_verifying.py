@@ -7,6 +7,7 @@ import pytest
 
 from kube_sync.errors import Terminal
 from kube_sync.ledger.entries import COLUMNS, Entry, text_of
+from kube_sync.ledger.heads import Head
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START, decided, filled, gone, verified
@@ -76,7 +77,7 @@ def test_a_module_of_a_policy_that_is_missing_is_named_and_the_rest_is_no_policy
 def test_an_end_that_was_cut_off_is_missed_by_whoever_noted_the_head(path: Path) -> None:
     filled(path, 10)
     head = verified(path)
-    anchor = (head.last, head.hash)
+    anchor = Head(head.last, head.hash)
     assert verified(path, anchor).faults == []
     _tamper(path, "DELETE FROM records WHERE seq > 8")
     (fault,) = verified(path).faults
@@ -97,7 +98,7 @@ def test_a_chain_that_was_made_anew_is_not_the_one_whose_head_was_noted(
     store = Store(tmp_path / "other.db")
     for number in range(5):
         store.append([decided(f"other-{number}")], START + 20)
-    assert verified(tmp_path / "other.db", (head.last, head.hash)).faults == [
+    assert verified(tmp_path / "other.db", Head(head.last, head.hash)).faults == [
         "row 10: its hash is not the one that was noted"
     ]
 
