@@ -51,6 +51,7 @@ def check(file: str, noted: Compared, say: Say, complain: Say, *, required: bool
     if found.faults or lacking:
         return False
     gaps = f", {found.gaps} gaps" if found.gaps else ""
+    gaps += f", {found.summaries} summaries" if found.summaries else ""
     say(f"{found.rows} rows, {found.first} to {found.last}{gaps}: each is what was written")
     for head in noted.heads:
         say(f"row {head.row} is the one that was noted{f' ({head.where})' if head.where else ''}")

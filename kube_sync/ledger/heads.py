@@ -22,7 +22,8 @@ from kube_sync.errors import NO_JSON, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
-from kube_sync.ledger.journal import GapNote, Journal, Said, gap
+from kube_sync.ledger.entries import GapNote
+from kube_sync.ledger.journal import Journal, Said, gap
 from kube_sync.ledger.store import Store
 from kube_sync.observability import metrics
 

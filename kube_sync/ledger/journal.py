@@ -34,8 +34,9 @@ import structlog
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.database import Torn
-from kube_sync.ledger.entries import Entry, Text
+from kube_sync.ledger.entries import Entry, GapNote, Text
 from kube_sync.ledger.outage import Outage
+from kube_sync.ledger.shares import Shares
 from kube_sync.ledger.store import Store, Taken
 from kube_sync.observability import metrics
 
@@ -58,15 +59,6 @@ Said = tuple[Entry, Sequence[Text]]
 Late = Callable[[Store], Sequence[Said]]
 # What reads what an earlier process wrote ahead (MessagePack): all of it in order, from the first.
 Recall = Callable[[msgspec.Raw], Sequence[Said]]
-
-
-class GapNote(msgspec.Struct, frozen=True):
-    """The note of a gap: how many entries are missing, from when to when (Unix seconds), why."""
-
-    entries: int
-    begin: float
-    end: float
-    reason: str
 
 
 class Journal:
@@ -114,6 +106,7 @@ class Journal:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._is_mended = False
+        self._shares = Shares(max_size, max_age)
         self._head: tuple[int, str] | None = None
         self._pruned_at = -_PRUNE_SECONDS
         self._ahead = None if recall is None else Ahead(path.with_name(f"{path.name}.ahead"))
@@ -289,6 +282,8 @@ class Journal:
             elif not ended:
                 self._wake.wait(self._again)
         if self._store is not None:
+            with suppress(sqlite3.Error):
+                _count(self._store.summarise(self._clock(), every=0.0))
             self._store.close()
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -324,8 +319,9 @@ class Journal:
             added = store.append([one for late, _ in group for one in late(store)], now, ahead)
             self._head = store.head
             self._taken, self._recalled = taken, recalled
-            for kind, count in Counter(entry.kind for entry in added).items():
-                metrics.ledger_records.labels(kind).inc(count)
+            _count(added)
+        elif self._shares.is_due(now):
+            _count(store.summarise(now))
         if now - self._pruned_at >= _PRUNE_SECONDS:
             self._pruned_at = now
             try:
@@ -346,10 +342,10 @@ class Journal:
     def _opened(self) -> Store:
         if self._store is None:
             try:
-                store = self._mended(Store(self._path))
+                store = self._mended(Store(self._path, self._shares))
             except Torn as error:
                 self._put_aside(str(error))
-                store = self._mended(Store(self._path))
+                store = self._mended(Store(self._path, self._shares))
             had = store.ahead()
             self._had = self._had or had
             if had.generation == self._generation:  # it never goes back
@@ -390,6 +386,7 @@ class Journal:
         aside = self._path.with_name(f"{self._path.name}.unreadable-{now:.0f}")
         if self._path.exists():
             self._path.rename(aside)
+        self._is_mended = False  # nor is what namespaces hold known
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         log.error("ledger_put_aside", path=str(aside), reason=reason)
@@ -482,6 +479,11 @@ class Journal:
         metrics.ledger_gaps.inc()
         note = GapNote(len(self._stale), 0, self._clock(), reason)
         return gap(note)(_store)
+
+
+def _count(added: Sequence[Entry]) -> None:
+    for kind, count in Counter(entry.kind for entry in added).items():
+        metrics.ledger_records.labels(kind).inc(count)
 
 
 def _failed(ended: asyncio.Future[None], error: BaseException) -> None:

@@ -12,6 +12,7 @@ It belongs to one thread, and blocks it.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -35,6 +36,7 @@ from kube_sync.ledger.entries import (
     modules_of,
     standing_since,
 )
+from kube_sync.ledger.shares import EVERY_SECONDS, Shares
 from kube_sync.ledger.standing import Mended, mend, prepare
 
 _CHUNK = 5_000  # rows that go at once
@@ -62,8 +64,19 @@ class Taken(NamedTuple):
 class Store:
     """One ledger that is open for writing."""
 
-    def __init__(self, path: Path, *, chunk: int = _CHUNK, window: int = WINDOW) -> None:
-        """Open it, or begin it. Raises Torn, or sqlite3.Error where it cannot be written."""
+    def __init__(
+        self,
+        path: Path,
+        shares: Shares | None = None,
+        *,
+        chunk: int = _CHUNK,
+        window: int = WINDOW,
+    ) -> None:
+        """Open it, or begin it. Raises Torn, or sqlite3.Error where it cannot be written.
+
+        Without `shares` nothing is summarised.
+        """
+        self._shares = shares or Shares(math.inf, math.inf)
         self._chunk = chunk
         self._window = window
         self._kept: dict[str, int] = {}  # up to which row texts are needed, as the file says
@@ -99,6 +112,7 @@ class Store:
         self._forget()
         with self._transaction():
             found = mend(self._db)
+            self._shares.load(self._db)
         self._unfiled = 0
         return found._replace(differences=(*definitions, *found.differences))
 
@@ -123,9 +137,11 @@ class Store:
         entries: Iterable[tuple[Entry, Sequence[Text]]],
         now: float,
         ahead: tuple[int, int] | None = None,
+        every: float = EVERY_SECONDS,
     ) -> list[Entry]:
         """Add entries with their texts in one transaction; return those that were news.
 
+        What a namespace has beyond its share is added as summaries, once `every` so many seconds.
         A decision that stands already is none, nor is a `ref` that was recorded; `old` of a
         decision is what the ledger knows. `now` is Unix seconds; `ahead` is up to which frame
         (generation and number) the file then has what was written ahead of it. Raises
@@ -133,13 +149,16 @@ class Store:
         """
         with self._transaction():
             group = self._group(now)
-            added = []
+            added: list[Entry] = []
+            for said, texts in self._shares.due(now, every):
+                if (entry := self._news(group, said)) is not None:  # not as it was recorded by then
+                    added.append(self._add(group, entry, texts))
             for said, texts in entries:
                 if (entry := self._news(group, said)) is None:
+                    self._shares.stands(said)
                     continue
-                group.add(entry)
-                self._keep(group.seq, entry, texts)
-                added.append(entry)
+                for one, its in self._shares.take(entry, texts, now):
+                    added.append(self._add(group, one, its))
             group.flush()
             self._flush_texts()
             self._note(ahead, group.seq)
@@ -148,6 +167,16 @@ class Store:
         self._stands.update(group.stood())
         self._stood_at = group.before
         return added
+
+    def summarise(self, now: float, every: float = EVERY_SECONDS) -> list[Entry]:
+        """Add the summaries of namespaces that are due; return what was added."""
+        return self.append((), now, self._ahead, every)
+
+    def _add(self, group: _Group, entry: Entry, texts: Sequence[Text]) -> Entry:
+        group.add(entry)
+        self._keep(group.seq, entry, texts)
+        self._shares.added(entry, texts)
+        return entry
 
     def standing(self, collection: str) -> list[tuple[str, str]]:
         """Return the namespace and name of each object of which something is known to stand."""
@@ -193,9 +222,9 @@ class Store:
             group = self._group(now)
             again = self._still_standing(upto, full=full)
             for entry in (*again, _checkpoint(upto, self._hash(upto))):
-                group.add(entry)
-                self._keep(group.seq, entry, ())
+                self._add(group, entry, ())
             group.flush()
+            self._shares.removing(self._db, upto)
             gone = self._db.execute("DELETE FROM records WHERE seq <= ?", (upto,)).rowcount
             self._db.execute("DELETE FROM objects WHERE seq <= ?", (upto,))
             self._keep_policies(group.seq)
@@ -250,7 +279,12 @@ class Store:
         self._unfiled = 0
 
     def _transaction(self) -> _Transaction:
-        return _Transaction(self._db, self._forget)
+        self._shares.begin()
+        return _Transaction(self._db, self._undone)
+
+    def _undone(self) -> None:
+        self._forget()
+        self._shares.undo()
 
     def _forget(self) -> None:
         """Know nothing of the file but what it says."""

@@ -36,6 +36,7 @@ class Verified:
     last: int = 0
     hash: str = ""  # of the last row
     gaps: int = 0
+    summaries: int = 0
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -72,6 +73,7 @@ def _verified(db: sqlite3.Connection, heads: Iterable[Head]) -> Verified:
         elif row.entry.kind == "checkpoint":
             checkpoint = row
         found.gaps += row.entry.kind == "gap"
+        found.summaries += row.entry.kind == "summary"
         begun = begun or row
         before = (row.seq, row.time, row.hash)
         found.last, found.hash = row.seq, row.hash.hex()

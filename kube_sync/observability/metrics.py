@@ -181,6 +181,11 @@ ledger_gaps = Counter(
 ledger_lost_records = Counter(
     "kube_sync_ledger_lost_records_total", "Records that the ledger does not have"
 )
+ledger_summarised = Counter(
+    "kube_sync_ledger_summarised_total",
+    "Records that are in summaries alone, since their namespace had more than its share, by kind",
+    ["kind"],
+)
 ledger_bytes = Gauge("kube_sync_ledger_bytes", "Bytes of the ledger's file that are in use")
 ledger_reports = Counter(
     "kube_sync_ledger_reports_total",
@@ -359,8 +364,10 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         ("intent",),
         ("outcome",),
         ("gap",),
+        ("summary",),
         ("checkpoint",),
     ),
+    ledger_summarised: (("decision",), ("gone",), ("held",)),
     ledger_reports: (("taken",), ("lost",), ("late",)),
     admission_engine_attempts: (("answered",),),
     admission_registration_writes: (("written",), ("conflict",), ("failed",)),

@@ -309,7 +309,7 @@ async def test_a_ledger_whose_chain_was_made_anew_is_found_by_the_head_on_the_le
         await asyncio.to_thread(replicate.stop)
 
 
-async def test_the_event_about_atell_halt_canary_has_the_head_and_verify_compares_with_it(
+async def test_the_event_about_a_halted_canary_has_the_head_and_verify_compares_with_it(
     stack: RunningStack, namespace: str, tmp_path: Path
 ) -> None:
     path, kubeconfig = tmp_path / "ledger.db", str(stack.kubeconfigs["admin"])

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from kube_sync.ledger.entries import Entry
-from kube_sync.ledger.journal import GapNote, Journal
+from kube_sync.ledger.entries import Entry, GapNote
+from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.outage import Outage
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.store import Store

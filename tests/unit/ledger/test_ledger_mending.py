@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from kube_sync.ledger.entries import Entry, Text
-from kube_sync.ledger.journal import GapNote, Journal
+from kube_sync.ledger.entries import Entry, GapNote, Text
+from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.recording import Recall
 from kube_sync.ledger.store import Store
