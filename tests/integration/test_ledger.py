@@ -367,15 +367,8 @@ def _make_anew(path: Path) -> None:
         file.unlink()
     store = Store(path)
     for row in rows:
-        store.append(
-            [
-                (
-                    msgspec.structs.replace(
-                        row.entry, cause="forged", new="", old="", input="", data=""
-                    ),
-                    [],
-                )
-            ],
-            row.seconds,
-        )
+        forged = {"cause": "forged", "note": row.entry.note or f"forged {row.seq}"}
+        no_texts = dict.fromkeys(("new", "old", "input", "data"), "")
+        entry = msgspec.structs.replace(row.entry, **forged, **no_texts)
+        store.append([(entry, [])], row.seconds)
     store.close()
