@@ -10,6 +10,7 @@ summarised. It belongs to the thread that writes.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,6 +62,7 @@ class Shares:
         self._held: Counter[str] = Counter()
         self._summaries: dict[str, _Summary] = {}
         self._saved: tuple[Counter[str], dict[str, _Summary]] = Counter(), {}
+        self._share = math.inf  # of each namespace, bytes
 
     def load(self, db: sqlite3.Connection) -> None:
         """Count what a file holds, by SQLite alone."""
@@ -79,6 +81,9 @@ class Shares:
         """Take note of all of it, for `undo`."""
         summaries = {name: one.copied() for name, one in self._summaries.items()}
         self._saved = self._held.copy(), summaries
+        many = len(self._held.keys() - {""})
+        # One that is alone has all.
+        self._share = self._max_size * max(1 / many, _LEAST) if many > 1 else math.inf
 
     def undo(self) -> None:
         """Make it what it was at `begin`: what was added since was not written."""
@@ -86,8 +91,10 @@ class Shares:
 
     def added(self, entry: Entry, texts: Iterable[Text]) -> None:
         """Count a row that is added."""
-        size = sum(len(one.body) for one in texts if one.digest == entry.input)
-        self._held[entry.namespace] += _ROW + len(entry.note) + size
+        size = _ROW + len(entry.note)
+        if entry.input:
+            size += sum(len(one.body) for one in texts if one.digest == entry.input)
+        self._held[entry.namespace] = self._held.get(entry.namespace, 0) + size
 
     def removing(self, db: sqlite3.Connection, upto: int) -> None:
         """Count the rows up to one, which are about to be taken away, no more."""
@@ -99,20 +106,18 @@ class Shares:
     def take(self, entry: Entry, texts: Sequence[Text], now: float) -> list[_Said]:
         """Return what to write where this is news: itself, or what begins a summary, or nothing."""
         found = self._summaries.get(entry.namespace)
-        where = entry.collection, entry.name
-        if entry.kind not in _SUMMARISED:
+        is_over = found is not None or self._is_over(entry.namespace)
+        if not is_over or entry.kind not in _SUMMARISED:
             return [(entry, texts)]
+        begun: list[_Said] = []
         if found is None:
-            if self._held[entry.namespace] <= self._share(entry.namespace):
-                return [(entry, texts)]
             found = self._summaries[entry.namespace] = _Summary(now)
             log.warning("ledger_namespace_summarised", namespace=entry.namespace)
             begun = [_summary(entry.namespace, found, now)]
-        else:
-            begun = []
         found.counts[entry.kind] += 1
         metrics.ledger_summarised.labels(entry.kind).inc()
         if entry.kind != "held":
+            where = entry.collection, entry.name
             found.pending.pop(where, None)
             if len(found.pending) < _PENDING:
                 found.pending[where] = _without_inputs(entry, texts)
@@ -139,8 +144,7 @@ class Shares:
                 said.append(_summary(namespace, found, now))
             said += self._latest(namespace, found, now, many)
             found.begin, found.counts = now, Counter()
-            over = self._held[namespace] > self._share(namespace)
-            if not over and not found.pending:
+            if not found.pending and not self._is_over(namespace):
                 del self._summaries[namespace]
                 log.info("ledger_namespace_in_full", namespace=namespace)
         return said
@@ -148,19 +152,15 @@ class Shares:
     def _latest(self, namespace: str, found: _Summary, now: float, many: int) -> Iterator[_Said]:
         """Yield what stands of objects, the longest first, as far as there is room for it."""
         others = self._held.total() - self._held[namespace]
-        left = max(_ROOM * self._max_size - others, _FLOOR * self._share(namespace))
+        left = max(_ROOM * self._max_size - others, _FLOOR * self._share)
         room = left / many / self._max_age * (now - found.begin)
         while found.pending and room > 0:
             where = next(iter(found.pending))
             room -= _ROW
             yield found.pending.pop(where)
 
-    def _share(self, namespace: str) -> float:
-        """Return how many bytes a namespace may hold; one that is alone has all."""
-        many = len(self._held.keys() - {""})
-        if not namespace or many <= 1:
-            return float("inf")
-        return self._max_size * max(1 / many, _LEAST)
+    def _is_over(self, namespace: str) -> bool:
+        return namespace != "" and self._held.get(namespace, 0) > self._share
 
 
 def _without_inputs(entry: Entry, texts: Sequence[Text]) -> _Said:
