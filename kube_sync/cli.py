@@ -459,11 +459,16 @@ def _history(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config, os.environ)
-    file, anchor = ledger.file_of(arguments, settings), ledger.anchor_of(arguments)
+    file, anchors = ledger.file_of(arguments, settings), ledger.anchors_of(arguments)
+    configure_logs("warning")
+    from kube_sync.app.ledger import noted_elsewhere  # noqa: PLC0415 - slow, as `app` is
     from kube_sync.ledger import command  # noqa: PLC0415 - only here
 
     try:
-        return 0 if command.check(file, anchor, _say, _complain) else 1
+        # Before the file is read: what is noted meanwhile may be newer than that.
+        noted = asyncio.run(noted_elsewhere(settings, anchors, offline=arguments.offline))
+        required = arguments.require_head
+        return 0 if command.check(file, noted, _say, _complain, required=required) else 1
     except SyncError as error:
         _complain(str(error))
         return 1

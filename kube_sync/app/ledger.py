@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
 
+from kube_sync.errors import Misconfigured
+from kube_sync.kube.client import kube_client
+from kube_sync.ledger.heads import Compared, Head, HeadNotes, noted_heads
 from kube_sync.ledger.intake import report_routes
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.recording import Recall, Recorder
 from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.agent import LEASE
 from kube_sync.runtime.services import Service
-from kube_sync.settings import Ledger
+from kube_sync.settings import Ledger, Settings
 
 
 async def _nothing() -> None:
@@ -24,6 +28,11 @@ def _nobody(_digest: str, _modules: Mapping[str, str]) -> None:
     """Tell nobody."""
 
 
+def _no_notes(_seen: Mapping[str, str]) -> Mapping[str, str]:
+    """Note nothing."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """What the parts of a replicator say to the ledger, and when they were heard."""
@@ -31,6 +40,8 @@ class Opened:
     recorder: Recorder | None = None
     recorded: Callable[[], Awaitable[object]] = _nothing
     in_force: Callable[[str, Mapping[str, str]], None] = _nobody
+    notes: Callable[[Mapping[str, str]], Mapping[str, str]] = _no_notes  # on the Lease
+    head: Callable[[], str] = str  # as an Event has it
     services: list[Service] = field(default_factory=list)
     routes: list[web.RouteDef] = field(default_factory=lambda: report_routes(None))
 
@@ -52,6 +63,30 @@ def open_ledger(settings: Ledger, instance: str, readiness: Readiness) -> Opened
         told=told,
         recall=Recall(),
     )
-    recorder = Recorder(journal, instance)
-    routes = report_routes(journal)
-    return Opened(recorder, journal.recorded, recorder.policies, [journal.run], routes)
+    recorder, heads = Recorder(journal, instance), HeadNotes(journal, settings.name)
+    return Opened(
+        recorder,
+        journal.recorded,
+        recorder.policies,
+        heads.notes,
+        lambda: heads.shown,
+        [journal.run],
+        report_routes(journal),
+    )
+
+
+async def noted_elsewhere(
+    settings: Settings, known: Sequence[tuple[int, str]], *, offline: bool
+) -> Compared:
+    """Return the heads that are `known`, and those that the API server of the settings has."""
+    heads = tuple(Head(*one) for one in known)
+    if offline:
+        return Compared(heads)
+    try:
+        async with kube_client(settings.kubernetes) as kube:
+            lease = settings.coordination.namespace, LEASE
+            namespaces, name = settings.policies.namespaces, settings.ledger.name
+            found = await noted_heads(kube, lease, namespaces, name)
+    except Misconfigured as error:
+        return Compared(heads, (str(error),))
+    return Compared((*heads, *found.heads), found.unknown)

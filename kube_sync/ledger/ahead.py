@@ -85,6 +85,8 @@ class Ahead:
     def _open(self, path: Path) -> None:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            with suppress(PermissionError):  # the file of another account
+                os.fchmod(file, 0o600)  # one that an older version left
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = [*_frames(path.read_bytes())]
             if found and found[0][1] == _MAGIC:

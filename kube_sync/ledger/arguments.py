@@ -39,11 +39,13 @@ exit status: 0; 1 if there is no ledger, or nothing in it of what was named, or 
 
 _VERIFYING = """\
 Checks every row of the ledger against its hash and the row before it, and every text that a row
-names. It cannot see rows that were cut off at the end, nor a chain that was made anew: note the
-head that it prints, somewhere else, and give it to --head next time.
+names, and what stands of each object against the rows. Rows that were cut off at the end, and a
+chain that was made anew, show by a head that was noted elsewhere: it compares with the one on the
+replicator's Lease and with those in Events about halted canaries, where the API server of the
+configuration answers, and says so where it does not; and with one that an earlier run printed.
 
-exit status: 0; 1 if a row is not what was written, which is named; 2 if the command line or the
-configuration is wrong.
+exit status: 0; 1 if a row is not what was written, which is named, or --require-head is not met;
+2 if the command line or the configuration is wrong.
 """
 
 _AGO = re.compile(r"([0-9]{1,9})([smhd])")
@@ -89,6 +91,10 @@ def declare_verify(parser: argparse.ArgumentParser) -> None:
     parser.description = _VERIFYING
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--head", metavar="ROW:HASH", help="as an earlier run printed it")
+    parser.add_argument(
+        "--require-head", action="store_true", help="fail where no head could be compared with"
+    )
+    parser.add_argument("--offline", action="store_true", help="ask no API server for heads")
     _file(parser)
 
 
@@ -121,14 +127,14 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     )
 
 
-def anchor_of(arguments: argparse.Namespace) -> tuple[int, str] | None:
-    """Return the head that was noted, None: none was. Raises Misconfigured."""
+def anchors_of(arguments: argparse.Namespace) -> list[tuple[int, str]]:
+    """Return the heads that whoever asks has noted. Raises Misconfigured."""
     if arguments.head is None:
-        return None
+        return []
     if (found := _HEAD.fullmatch(arguments.head)) is None:
         msg = f'--head: "{arguments.head}" is not ROW:HASH as `kube-sync verify` prints it'
         raise Misconfigured(msg)
-    return int(found[1]), found[2]
+    return [(int(found[1]), found[2])]
 
 
 def file_of(arguments: argparse.Namespace, settings: Settings) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from kube_sync.errors import Terminal
 from kube_sync.ledger.arguments import Request
+from kube_sync.ledger.heads import Compared
 from kube_sync.ledger.printing import document, line, moment, standing
 from kube_sync.ledger.reading import Reading, reading
 from kube_sync.ledger.verifying import verify
@@ -33,16 +34,27 @@ def history(request: Request, say: Say, complain: Say) -> None:
             complain(f"the newest {request.limit} only: --limit for more")
 
 
-def check(file: str, anchor: tuple[int, str] | None, say: Say, complain: Say) -> bool:
-    """Print whether a ledger is whole; returns whether it is. Raises NotFound, Terminal."""
+def check(file: str, noted: Compared, say: Say, complain: Say, *, required: bool = False) -> bool:
+    """Print whether a ledger is whole; returns whether it is. Raises NotFound, Terminal.
+
+    Where it is `required` it is not without a head to compare with.
+    """
     with reading(Path(file)) as ledger:
-        found = verify(ledger.db, anchor)
+        found = verify(ledger.db, noted.heads)
     for fault in found.faults:
         complain(fault)
-    if found.faults:
+    for reason in noted.unknown:
+        complain(f"not compared with what may be noted elsewhere: {reason}")
+    lacking = required and not noted.heads
+    if lacking:
+        complain("--require-head: there was no head to compare with")
+    if found.faults or lacking:
         return False
     gaps = f", {found.gaps} gaps" if found.gaps else ""
+    gaps += f", {found.summaries} summaries" if found.summaries else ""
     say(f"{found.rows} rows, {found.first} to {found.last}{gaps}: each is what was written")
+    for head in noted.heads:
+        say(f"row {head.row} is the one that was noted{f' ({head.where})' if head.where else ''}")
     say(f"head {found.head}")
     return True
 

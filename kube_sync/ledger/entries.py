@@ -20,6 +20,7 @@ Kind = Literal[
     "intent",  # a write that is about to be sent
     "outcome",  # what became of it
     "gap",  # what happened here was not recorded
+    "summary",  # what happened in a namespace that has more than its share, in `note`
     "checkpoint",  # the rows up to one in `note` were taken away, and with which hash
 ]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
@@ -77,6 +78,15 @@ class Text(msgspec.Struct, frozen=True, gc=False):
     digest: str
     body: bytes
     parts: tuple[Text, ...] = ()
+
+
+class GapNote(msgspec.Struct, frozen=True):
+    """The note of a gap or a summary: how many entries, from when to when (Unix seconds), why."""
+
+    entries: int
+    begin: float
+    end: float
+    reason: str
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -33,9 +33,11 @@ import structlog
 
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.ahead import Ahead
-from kube_sync.ledger.entries import Entry, Text
+from kube_sync.ledger.database import Torn
+from kube_sync.ledger.entries import Entry, GapNote, Text
 from kube_sync.ledger.outage import Outage
-from kube_sync.ledger.store import Store, Taken, Torn
+from kube_sync.ledger.shares import Shares
+from kube_sync.ledger.store import Store, Taken
 from kube_sync.observability import metrics
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -46,6 +48,7 @@ BURST: Final = 1_000_000  # for one that can: a class of all objects is said in 
 _GROUP = 500  # entries in one transaction
 _AGAIN_SECONDS = 1.0
 _PRUNE_SECONDS = 10.0
+_NAMED = 5  # of what was not as the rows say, in the log
 _PATIENCE_SECONDS = 0.25
 _ENDING_SECONDS = 5.0
 _LEISURE_SECONDS = 0.05  # that nothing is said before what is written ahead is written,
@@ -56,15 +59,6 @@ Said = tuple[Entry, Sequence[Text]]
 Late = Callable[[Store], Sequence[Said]]
 # What reads what an earlier process wrote ahead (MessagePack): all of it in order, from the first.
 Recall = Callable[[msgspec.Raw], Sequence[Said]]
-
-
-class GapNote(msgspec.Struct, frozen=True):
-    """The note of a gap: how many entries are missing, from when to when (Unix seconds), why."""
-
-    entries: int
-    begin: float
-    end: float
-    reason: str
 
 
 class Journal:
@@ -111,6 +105,9 @@ class Journal:
         self._roused = False
         self._lock = threading.Lock()
         self._store: Store | None = None
+        self._is_mended = False
+        self._shares = Shares(max_size, max_age)
+        self._head: tuple[int, str] | None = None
         self._pruned_at = -_PRUNE_SECONDS
         self._ahead = None if recall is None else Ahead(path.with_name(f"{path.name}.ahead"))
         self._generation = 0 if self._ahead is None else self._ahead.generation  # of the queue
@@ -128,7 +125,7 @@ class Journal:
             self._ahead.left = ()
         self._outage = Outage(path.with_name(f"{path.name}.outage"))
         if self._outage.since is not None:
-            self._queue.append((_gap(_ended_in(self._outage.since, clock())), 0))
+            self._queue.append((gap(_ended_in(self._outage.since, clock())), 0))
         self._said = len(self._queue)
         self._alone = self._said  # the last entry that was taken in and is not written ahead
         metrics.ledger_unwritable.set(0)
@@ -137,6 +134,11 @@ class Journal:
     def failing(self) -> str | None:
         """Why the file cannot be written now, None: it can."""
         return self._failing
+
+    @property
+    def head(self) -> tuple[int, str] | None:
+        """Number and hash of the last row that is in the file, None: not known yet."""
+        return self._head
 
     @property
     def losing(self) -> bool:
@@ -280,6 +282,8 @@ class Journal:
             elif not ended:
                 self._wake.wait(self._again)
         if self._store is not None:
+            with suppress(sqlite3.Error):
+                _count(self._store.summarise(self._clock(), every=0.0))
             self._store.close()
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -313,9 +317,11 @@ class Journal:
             others = self._had is not None and self._had.others and not recalled
             ahead = None if others or not self._generation else (self._generation, taken)
             added = store.append([one for late, _ in group for one in late(store)], now, ahead)
+            self._head = store.head
             self._taken, self._recalled = taken, recalled
-            for kind, count in Counter(entry.kind for entry in added).items():
-                metrics.ledger_records.labels(kind).inc(count)
+            _count(added)
+        elif self._shares.is_due(now):
+            _count(store.summarise(now))
         if now - self._pruned_at >= _PRUNE_SECONDS:
             self._pruned_at = now
             try:
@@ -323,6 +329,7 @@ class Journal:
                     pass
             except Torn as error:  # what is added is none the worse for it
                 log.warning("ledger_not_pruned", path=str(self._path), error=str(error))
+            self._head = store.head
             metrics.ledger_bytes.set(store.used())
 
     def _tidy(self) -> None:
@@ -335,10 +342,10 @@ class Journal:
     def _opened(self) -> Store:
         if self._store is None:
             try:
-                store = Store(self._path)
+                store = self._mended(Store(self._path, self._shares))
             except Torn as error:
                 self._put_aside(str(error))
-                store = Store(self._path)
+                store = self._mended(Store(self._path, self._shares))
             had = store.ahead()
             self._had = self._had or had
             if had.generation == self._generation:  # it never goes back
@@ -346,21 +353,45 @@ class Journal:
             self._store = store
         return self._store
 
+    def _mended(self, store: Store) -> Store:
+        """Compare what is derived from the rows with them, once for a process."""
+        if self._is_mended:
+            return store
+        try:
+            found = store.mend()
+        except (Torn, sqlite3.Error):
+            store.close()
+            raise
+        self._is_mended = True
+        if found.differences:
+            many = len(found.differences)
+            log.error("ledger_mended", differences=many, first=found.differences[:_NAMED])
+            more = f" and {many - 1} more" if many > 1 else ""
+            reason = f"the file was changed, and is repaired: {found.differences[0]}{more}"
+            now = self._clock()
+            self._begin_with(GapNote(0, now if found.since is None else found.since, now, reason))
+        return store
+
+    def _begin_with(self, note: GapNote) -> None:
+        """Write a gap before all that is to be written."""
+        metrics.ledger_gaps.inc()
+        with self._lock:
+            self._said += 1
+            self._queue.appendleft((gap(note), 0))
+            self._alone = max(self._alone, self._settled) + 1
+
     def _put_aside(self, reason: str) -> None:
         """Keep what is no ledger under another name, and say so in the new one."""
         now = self._clock()
         aside = self._path.with_name(f"{self._path.name}.unreadable-{now:.0f}")
         if self._path.exists():
             self._path.rename(aside)
+        self._is_mended = False  # nor is what namespaces hold known
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         log.error("ledger_put_aside", path=str(aside), reason=reason)
-        metrics.ledger_gaps.inc()
-        note = GapNote(0, 0, now, f"the ledger was unreadable and is kept as {aside}: {reason}")
-        with self._lock:
-            self._said += 1
-            self._queue.appendleft((_gap(note), 0))
-            self._alone = max(self._alone, self._settled) + 1
+        reason = f"the ledger was unreadable and is kept as {aside}: {reason}"
+        self._begin_with(GapNote(0, 0, now, reason))
 
     def _succeed(self, group: Sequence[object]) -> None:
         lost = None
@@ -372,7 +403,7 @@ class Journal:
             if not self._queue and self._lost is not None:
                 lost, self._lost = self._lost, None
                 self._said += 1
-                self._queue.append((_gap(lost), 0))
+                self._queue.append((gap(lost), 0))
                 self._alone = self._said
             missing = self._lost is not None or (self._outage.on and bool(self._queue))
         self._outage.note(on=missing)
@@ -447,7 +478,12 @@ class Journal:
         log.error("ledger_gap", entries=len(self._stale), reason=reason)
         metrics.ledger_gaps.inc()
         note = GapNote(len(self._stale), 0, self._clock(), reason)
-        return _gap(note)(_store)
+        return gap(note)(_store)
+
+
+def _count(added: Sequence[Entry]) -> None:
+    for kind, count in Counter(entry.kind for entry in added).items():
+        metrics.ledger_records.labels(kind).inc(count)
 
 
 def _failed(ended: asyncio.Future[None], error: BaseException) -> None:
@@ -462,6 +498,7 @@ def _ended_in(since: float, now: float) -> GapNote:
     return GapNote(0, since, now, reason)
 
 
-def _gap(note: GapNote) -> Late:
+def gap(note: GapNote) -> Late:
+    """Return what says that something is missing."""
     said: Sequence[Said] = ((Entry(kind="gap", note=msgspec.json.encode(note).decode()), ()),)
     return lambda _store: said

@@ -7,6 +7,7 @@ next process knows: it is on from the first failure until all that was kept is i
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ class Outage:
         with suppress(OSError):
             if path.read_bytes()[:1] == _ON:
                 self.since, self._on = path.stat().st_mtime, True
+            path.chmod(0o600)  # one that an older version left
 
     @property
     def on(self) -> bool:
@@ -37,6 +39,9 @@ class Outage:
         if self._on is on:
             return
         with suppress(OSError):
-            with self._path.open("r+b" if self._path.exists() else "xb") as file:
-                file.write(_ON if on else _OFF)
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(file, _ON if on else _OFF)
+            finally:
+                os.close(file)
             self._on = on

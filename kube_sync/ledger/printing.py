@@ -95,6 +95,8 @@ def _said(entry: Entry, texts: Texts) -> str:
         case "intent" | "outcome" | "held":
             parts = [entry.status, printable(entry.note), _approved(entry)]
             return f"{printable(where)}  " + "; ".join(part for part in parts if part)
+        case "summary":
+            return f"{printable(entry.namespace)}  {printable(entry.note)}"
         case _:
             return printable(entry.note)
 

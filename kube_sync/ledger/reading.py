@@ -17,8 +17,9 @@ from urllib.parse import quote
 import msgspec
 
 from kube_sync.errors import NotFound, Terminal
+from kube_sync.ledger.database import BUSY_SECONDS, SCHEMA
 from kube_sync.ledger.entries import Row, standing_since
-from kube_sync.ledger.store import BUSY_SECONDS, ROW, SCHEMA, row_of
+from kube_sync.ledger.store import ROW, row_of
 
 _OF = "namespace = ? AND name = ? AND collection = ?"
 _DECIDED = "kind IN ('decision', 'gone')"
@@ -114,7 +115,7 @@ class Reading:
         row = self._one(of, _DECIDED, time)
         after = None if row is not None else self._next(of, time)
         written = self._one(of, _WRITES, time)
-        gaps = self._gaps(row.seq if row is not None else 0, time)
+        gaps = self._gaps(of.namespace, row.seq if row is not None else 0, time)
         return Standing(row, after, written, tuple(gaps))
 
     def following(self, of: Object, time: float) -> Row | None:
@@ -153,14 +154,17 @@ class Reading:
             found[module] = body.decode()
         return found
 
-    def _gaps(self, since: int, time: float) -> Iterator[Row]:
-        """Yield the gaps after row `since` that were told until `time`, or began until then.
+    def _gaps(self, namespace: str, since: int, time: float) -> Iterator[Row]:
+        """Yield what is missing after row `since` that was told until `time`, or began until then.
 
-        A gap is recorded once the file can be written again, so one that covers a time is told
-        after it.
+        A gap is recorded once the file can be written again, and a summary at its end, so one that
+        covers a time is told after it. A summary is about one namespace.
         """
-        asked = f"SELECT {ROW} FROM records WHERE kind = 'gap' AND seq > ? AND time"  # noqa: S608 - our own names
-        values = (since, _micros(time))
+        asked = (
+            f"SELECT {ROW} FROM records WHERE kind IN ('gap', 'summary')"  # noqa: S608 - our own names
+            " AND namespace IN ('', ?) AND seq > ? AND time"
+        )
+        values = (namespace, since, _micros(time))
         yield from map(row_of, self.db.execute(f"{asked} <= ? ORDER BY seq", values))
         later = self.db.execute(f"{asked} > ? ORDER BY seq LIMIT {_LATER}", values)
         yield from (row for row in map(row_of, later) if _began(row) <= time)

@@ -12,9 +12,10 @@ It belongs to one thread, and blocks it.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,6 +23,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kube_sync.ledger.bases import parts_of
+from kube_sync.ledger.database import Torn, opened, restore
 from kube_sync.ledger.entries import (
     COLUMNS,
     STANDING,
@@ -34,9 +36,8 @@ from kube_sync.ledger.entries import (
     modules_of,
     standing_since,
 )
-
-SCHEMA: Final = 2
-BUSY_SECONDS: Final = 5.0
+from kube_sync.ledger.shares import EVERY_SECONDS, Shares
+from kube_sync.ledger.standing import Mended, mend, prepare
 
 _CHUNK = 5_000  # rows that go at once
 _NOTED = 100_000  # texts of which this process knows how long they are needed
@@ -44,41 +45,9 @@ _STANDING = 10_000  # objects of which this process knows what stands
 _AT_ONCE = (64, 16, 4, 1)  # rows in one statement
 _UNFILED = 2_000  # rows
 _FEW = 16  # rows: with what stands and a checkpoint fewer would not become less
-_WINDOW = 5_000  # rows for which a text is said to be needed, beyond the next boundary
+WINDOW: Final = 5_000  # rows for which a text is said to be needed, beyond the next boundary
 ROW = ", ".join(("seq", "time", *COLUMNS, "hash"))
 _INSERT = f"INSERT INTO records ({ROW})"
-
-_TABLES = f"""
-CREATE TABLE IF NOT EXISTS records (
-    seq INTEGER PRIMARY KEY, time INTEGER NOT NULL,
-    {", ".join(f"{name} TEXT NOT NULL" for name in COLUMNS)},
-    hash BLOB NOT NULL, filed INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE INDEX IF NOT EXISTS by_object ON records (namespace, name, collection, time)
-    WHERE filed = 1;
-CREATE INDEX IF NOT EXISTS unfiled ON records (seq) WHERE filed = 0;
-CREATE UNIQUE INDEX IF NOT EXISTS by_ref ON records (ref, kind) WHERE ref != '';
-CREATE INDEX IF NOT EXISTS policies ON records (seq) WHERE kind = 'policy';
-CREATE INDEX IF NOT EXISTS gaps ON records (seq) WHERE kind = 'gap';
-CREATE TABLE IF NOT EXISTS texts (
-    digest TEXT PRIMARY KEY, body BLOB NOT NULL, keep INTEGER NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS by_keep ON texts (keep);
-CREATE TABLE IF NOT EXISTS objects (
-    collection TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-    uid TEXT NOT NULL, decided TEXT NOT NULL, status TEXT NOT NULL, note TEXT NOT NULL,
-    seq INTEGER NOT NULL, PRIMARY KEY (collection, namespace, name)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_seq ON objects (seq);
-CREATE TABLE IF NOT EXISTS ahead (
-    one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL, number INTEGER NOT NULL,
-    seq INTEGER NOT NULL
-) STRICT;
-"""
-
-
-class Torn(Exception):
-    """The file is no ledger, or torn: it is of no use to write to."""
 
 
 class Taken(NamedTuple):
@@ -95,8 +64,19 @@ class Taken(NamedTuple):
 class Store:
     """One ledger that is open for writing."""
 
-    def __init__(self, path: Path, *, chunk: int = _CHUNK, window: int = _WINDOW) -> None:
-        """Open it, or begin it. Raises Torn, or sqlite3.Error where it cannot be written."""
+    def __init__(
+        self,
+        path: Path,
+        shares: Shares | None = None,
+        *,
+        chunk: int = _CHUNK,
+        window: int = WINDOW,
+    ) -> None:
+        """Open it, or begin it. Raises Torn, or sqlite3.Error where it cannot be written.
+
+        Without `shares` nothing is summarised.
+        """
+        self._shares = shares or Shares(math.inf, math.inf)
         self._chunk = chunk
         self._window = window
         self._kept: dict[str, int] = {}  # up to which row texts are needed, as the file says
@@ -106,7 +86,9 @@ class Store:
         self._stands: _Known = {}  # what stands of objects, as the file says
         self._stood_at = b""  # at a head of that hash, and no other one
         self._ahead: tuple[int, int] | None = None
-        self._db = _opened(path)
+        self._db = opened(path)
+        seq, _, last = self._head()
+        self.head = (seq, last.hex()) if seq else None  # number and hash of the last row
 
     def ahead(self) -> Taken:
         """Return up to where the file has what was written ahead of it. Raises sqlite3.Error."""
@@ -119,6 +101,20 @@ class Store:
         taken = Taken(generation, number, others=seq != self._head()[0])
         self._ahead = None if taken.others else (generation, number)
         return taken
+
+    def mend(self) -> Mended:
+        """Make what is derived from the rows what they say; return what was not.
+
+        Raises Torn where a table is not as it was created, or sqlite3.Error.
+        """
+        definitions = restore(self._db)
+        prepare(self._db)
+        self._forget()
+        with self._transaction():
+            found = mend(self._db)
+            self._shares.load(self._db)
+        self._unfiled = 0
+        return found._replace(differences=(*definitions, *found.differences))
 
     def close(self) -> None:
         """Close the file."""
@@ -141,9 +137,11 @@ class Store:
         entries: Iterable[tuple[Entry, Sequence[Text]]],
         now: float,
         ahead: tuple[int, int] | None = None,
+        every: float = EVERY_SECONDS,
     ) -> list[Entry]:
         """Add entries with their texts in one transaction; return those that were news.
 
+        What a namespace has beyond its share is added as summaries, once `every` so many seconds.
         A decision that stands already is none, nor is a `ref` that was recorded; `old` of a
         decision is what the ledger knows. `now` is Unix seconds; `ahead` is up to which frame
         (generation and number) the file then has what was written ahead of it. Raises
@@ -151,25 +149,45 @@ class Store:
         """
         with self._transaction():
             group = self._group(now)
-            added = []
+            added: list[Entry] = []
+            for said, texts in self._shares.due(now, every):
+                if (entry := self._news(group, said)) is not None:  # not as it was recorded by then
+                    added.append(self._add(group, entry, texts))
             for said, texts in entries:
                 if (entry := self._news(group, said)) is None:
+                    self._shares.stands(said)
                     continue
-                group.add(entry)
-                self._keep(group.seq, entry, texts)
-                added.append(entry)
+                for one, its in self._shares.take(entry, texts, now):
+                    added.append(self._add(group, one, its))
             group.flush()
             self._flush_texts()
             self._note(ahead, group.seq)
         self._unfiled += len(added)
+        self.head = group.head
         self._stands.update(group.stood())
         self._stood_at = group.before
         return added
+
+    def summarise(self, now: float, every: float = EVERY_SECONDS) -> list[Entry]:
+        """Add the summaries of namespaces that are due; return what was added."""
+        return self.append((), now, self._ahead, every)
+
+    def _add(self, group: _Group, entry: Entry, texts: Sequence[Text]) -> Entry:
+        group.add(entry)
+        self._keep(group.seq, entry, texts)
+        self._shares.added(entry, texts)
+        return entry
 
     def standing(self, collection: str) -> list[tuple[str, str]]:
         """Return the namespace and name of each object of which something is known to stand."""
         asked = "SELECT namespace, name FROM objects WHERE collection = ?"
         return self._db.execute(asked, (collection,)).fetchall()
+
+    def has(self, row: tuple[int, str, object] | None) -> bool:
+        """Tell whether there is a row of that number and with that hash."""
+        asked = "SELECT hash FROM records WHERE seq = ?"
+        found = row and self._db.execute(asked, row[:1]).fetchone()
+        return bool(row and found and found[0].hex() == row[1])
 
     def used(self) -> int:
         """Return how many bytes of the file are in use."""
@@ -204,9 +222,9 @@ class Store:
             group = self._group(now)
             again = self._still_standing(upto, full=full)
             for entry in (*again, _checkpoint(upto, self._hash(upto))):
-                group.add(entry)
-                self._keep(group.seq, entry, ())
+                self._add(group, entry, ())
             group.flush()
+            self._shares.removing(self._db, upto)
             gone = self._db.execute("DELETE FROM records WHERE seq <= ?", (upto,)).rowcount
             self._db.execute("DELETE FROM objects WHERE seq <= ?", (upto,))
             self._keep_policies(group.seq)
@@ -214,7 +232,7 @@ class Store:
             self._db.execute("DELETE FROM texts WHERE keep <= ?", (upto,))
             self._kept = {digest: keep for digest, keep in self._kept.items() if keep > upto}
             self._note(self._ahead, group.seq)
-        self._stood_at = b""
+        self.head, self._stood_at = group.head, b""
         return 0 if full and gone <= len(again) + 1 else gone  # it would not get smaller
 
     def _hash(self, seq: int) -> bytes:
@@ -261,7 +279,12 @@ class Store:
         self._unfiled = 0
 
     def _transaction(self) -> _Transaction:
-        return _Transaction(self._db, self._forget)
+        self._shares.begin()
+        return _Transaction(self._db, self._undone)
+
+    def _undone(self) -> None:
+        self._forget()
+        self._shares.undo()
 
     def _forget(self) -> None:
         """Know nothing of the file but what it says."""
@@ -431,6 +454,11 @@ class _Group:
         self._refs: set[tuple[str, str]] = set()
         self._policy: tuple[str, str] | None = None
 
+    @property
+    def head(self) -> tuple[int, str] | None:
+        """Number and hash of the last row, None where there is none."""
+        return (self.seq, self.before.hex()) if self.seq else None
+
     def add(self, entry: Entry) -> None:
         """Add an entry after all others."""
         self.seq += 1
@@ -571,30 +599,3 @@ def _again(row: Row) -> Entry:
 def _checkpoint(upto: int, last: bytes) -> Entry:
     note = msgspec.json.encode(Checkpoint(upto, last.hex())).decode()
     return Entry(kind="checkpoint", note=note)
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        # Before there is any table: later it would take a file written anew.
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        with closing(db.execute("PRAGMA journal_mode = WAL")) as answer:
-            answer.fetchall()
-        db.execute("PRAGMA synchronous = NORMAL")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        _check_version(version)
-        db.executescript(_TABLES)
-        db.execute(f"PRAGMA user_version = {SCHEMA}")
-    except sqlite3.OperationalError:
-        db.close()
-        raise
-    except (sqlite3.DatabaseError, Torn) as error:
-        db.close()
-        raise Torn(str(error)) from error
-    return db
-
-
-def _check_version(version: int) -> None:
-    if version not in (0, SCHEMA):
-        msg = f"it is of version {version}, which is not known here"
-        raise Torn(msg)

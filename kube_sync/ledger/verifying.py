@@ -1,24 +1,28 @@
-"""Whether a ledger is what was written: each row, the chain, and every text that a row names.
+"""Whether a ledger is what was written: each row, the chain, every text, and what is derived.
 
 Keeps true: a row is named whose content is not that of its hash, whichever column differs, and so
-is the first one after rows that are missing. What nobody can see from inside is a chain that was
-made anew from some row on, or whose end was cut off: for that, compare the head with one that was
-noted elsewhere (`head`). Reads only.
+is the first one after rows that are missing. The table of objects is rebuilt from the rows, and the
+definitions of tables, indexes and triggers are compared with ours. What nobody can see from inside
+is a chain that was made anew from some row on, or whose end was cut off: for that, compare the head
+with one that was noted elsewhere (`heads`). Reads only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from kube_sync.ledger.bases import parts_of
+from kube_sync.ledger.database import described, strange
 from kube_sync.ledger.entries import START, Checkpoint, Row, link, modules_of
-from kube_sync.ledger.store import ROW, row_of
+from kube_sync.ledger.heads import Head
+from kube_sync.ledger.standing import differences, prepare, rebuilt
+from kube_sync.ledger.store import ROW, WINDOW, row_of
 
 _MOST: Final = 20  # faults that are told
 
@@ -32,6 +36,7 @@ class Verified:
     last: int = 0
     hash: str = ""  # of the last row
     gaps: int = 0
+    summaries: int = 0
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -40,19 +45,20 @@ class Verified:
         return f"{self.last}:{self.hash}"
 
 
-def verify(db: sqlite3.Connection, anchor: tuple[int, str] | None = None) -> Verified:
-    """Check a ledger; `anchor` is a row's number and hash that were noted before.
+def verify(db: sqlite3.Connection, heads: Iterable[Head] = ()) -> Verified:
+    """Check a ledger; `heads` were noted before, elsewhere.
 
     Raises sqlite3.Error where the file cannot be read.
     """
+    prepare(db)
     db.execute("BEGIN")  # one state of it, whatever is added and taken away meanwhile
     try:
-        return _verified(db, anchor)
+        return _verified(db, heads)
     finally:
         db.execute("ROLLBACK")
 
 
-def _verified(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> Verified:
+def _verified(db: sqlite3.Connection, heads: Iterable[Head]) -> Verified:
     found, checkpoint, begun = Verified(), None, None
     before: tuple[int, int, bytes] | None = None
     for number, row in _rows(db):
@@ -67,14 +73,16 @@ def _verified(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> Verifie
         elif row.entry.kind == "checkpoint":
             checkpoint = row
         found.gaps += row.entry.kind == "gap"
+        found.summaries += row.entry.kind == "summary"
         begun = begun or row
         before = (row.seq, row.time, row.hash)
         found.last, found.hash = row.seq, row.hash.hex()
     if begun is not None:
         found.first = begun.seq
         found.faults += _beginning(begun, checkpoint, faulty=bool(found.faults))
-    found.faults += [*_index(db), *_texts(db), *_parts(db)]
-    found.faults += _anchored(db, anchor)
+    found.faults += [*_derived(db), *_index(db), *_texts(db), *_parts(db)]
+    # First: who has made a chain anew has made all else fit.
+    found.faults[:0] = [fault for head in heads for fault in _anchored(db, head)]
     del found.faults[_MOST:]
     return found
 
@@ -117,6 +125,16 @@ def _beginning(first: Row, checkpoint: Row | None, *, faulty: bool) -> list[str]
     return []
 
 
+def _derived(db: sqlite3.Connection) -> Iterator[str]:
+    """Yield what differs of the tables' definitions, of their indexes and of what stands."""
+    yield from (described(*one) for one in strange(db))
+    for (text,) in db.execute(f"PRAGMA integrity_check({_MOST})"):
+        if text != "ok":
+            yield f"the database: {text}"
+    with rebuilt(db):
+        yield from (one.text for one in differences(db))
+
+
 def _index(db: sqlite3.Connection) -> Iterator[str]:
     """Yield a row that would not be found: those beyond the index of objects are the newest."""
     first = db.execute("SELECT min(seq) FROM records WHERE filed != 1").fetchone()[0]
@@ -131,32 +149,40 @@ def _texts(db: sqlite3.Connection) -> Iterator[str]:
             yield f"text {digest}: it is not what was written"
     for column in ("old", "new", "data", "input"):
         asked = (
-            f"SELECT seq, {column} FROM records WHERE {column} != ''"  # noqa: S608 - our own names
-            f" AND NOT EXISTS (SELECT 1 FROM texts WHERE digest = {column})"
+            f"SELECT seq, {column}, (SELECT keep FROM texts WHERE digest = {column}) AS kept"  # noqa: S608 - our own names
+            f" FROM records WHERE {column} != '' AND coalesce(kept, -1) < seq"
         )
-        for seq, digest in db.execute(asked):
-            yield f"row {seq}: the text {digest} that it names is missing"
+        for seq, digest, kept in db.execute(asked):
+            if kept is None:
+                yield f"row {seq}: the text {digest} that it names is missing"
+            else:
+                yield f"text {digest}: it would be taken away before row {seq}, which names it"
+    asked = "SELECT digest FROM texts WHERE keep > (SELECT max(seq) / ?1 + 2 FROM records) * ?1"
+    for (digest,) in db.execute(asked, (WINDOW,)):
+        yield f"text {digest}: it would be kept for longer than any row that names it"
 
 
 def _parts(db: sqlite3.Connection) -> Iterator[str]:
-    for which, named in (
-        ("SELECT data FROM records WHERE data != ''", parts_of),
-        ("SELECT new FROM records WHERE kind = 'policy'", modules_of),
-    ):
-        asked = f"SELECT digest, body FROM texts WHERE digest IN ({which})"  # noqa: S608 - ours
-        for digest, body in db.execute(asked).fetchall():
+    states = "SELECT digest, body, keep FROM texts WHERE digest IN (SELECT data FROM records)"
+    policies = (
+        "SELECT digest, body, max(seq) FROM records JOIN texts ON digest = new"
+        " WHERE kind = 'policy' GROUP BY digest"
+    )
+    for which, named in ((states, parts_of), (policies, modules_of)):
+        for digest, body, needed in db.execute(which).fetchall():
             for part in named(body) if isinstance(body, bytes) else ():
-                found = db.execute("SELECT 1 FROM texts WHERE digest = ?", (part,)).fetchone()
+                asked = "SELECT keep FROM texts WHERE digest = ?"
+                found = db.execute(asked, (part,)).fetchone()
                 if found is None:
                     yield f"text {digest}: the text {part} that it names is missing"
+                elif found[0] < needed:
+                    yield f"text {part}: it would be taken away before {digest}, which names it"
 
 
-def _anchored(db: sqlite3.Connection, anchor: tuple[int, str] | None) -> list[str]:
-    if anchor is None:
-        return []
-    asked = "SELECT hash FROM records WHERE seq = ?"
-    found = db.execute(asked, (anchor[0],)).fetchone()
+def _anchored(db: sqlite3.Connection, head: Head) -> Iterator[str]:
+    found = db.execute("SELECT hash FROM records WHERE seq = ?", (head.row,)).fetchone()
+    where = f" ({head.where})" if head.where else ""
     if found is None:
-        return [f"row {anchor[0]}: it is missing, or was taken away with the oldest"]
-    same = isinstance(found[0], bytes) and found[0].hex() == anchor[1]
-    return [] if same else [f"row {anchor[0]}: its hash is not the one that was noted"]
+        yield f"row {head.row}: it is missing, or was taken away with the oldest{where}"
+    elif not isinstance(found[0], bytes) or found[0].hex() != head.hash:
+        yield f"row {head.row}: its hash is not the one that was noted{where}"

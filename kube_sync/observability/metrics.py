@@ -181,6 +181,11 @@ ledger_gaps = Counter(
 ledger_lost_records = Counter(
     "kube_sync_ledger_lost_records_total", "Records that the ledger does not have"
 )
+ledger_summarised = Counter(
+    "kube_sync_ledger_summarised_total",
+    "Records that are in summaries alone, since their namespace had more than its share, by kind",
+    ["kind"],
+)
 ledger_bytes = Gauge("kube_sync_ledger_bytes", "Bytes of the ledger's file that are in use")
 ledger_reports = Counter(
     "kube_sync_ledger_reports_total",
@@ -261,6 +266,12 @@ remediation_rivals = Counter(
 remediation_events = Counter(
     "kube_sync_remediation_events_total",
     "Events of what is held, by what became of them: as kube_sync_admission_events_total",
+    ["outcome"],
+)
+replicator_events = Counter(
+    "kube_sync_replicator_events_total",
+    "Events of canaries that were halted, by what became of them: as"
+    " kube_sync_admission_events_total",
     ["outcome"],
 )
 placement_decisions = Gauge(
@@ -353,8 +364,10 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         ("intent",),
         ("outcome",),
         ("gap",),
+        ("summary",),
         ("checkpoint",),
     ),
+    ledger_summarised: (("decision",), ("gone",), ("held",)),
     ledger_reports: (("taken",), ("lost",), ("late",)),
     admission_engine_attempts: (("answered",),),
     admission_registration_writes: (("written",), ("conflict",), ("failed",)),

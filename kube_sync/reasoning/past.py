@@ -14,8 +14,7 @@ import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.errors import NO_JSON, NotFound, Terminal
-from kube_sync.ledger.entries import Row, standing_since
-from kube_sync.ledger.journal import GapNote
+from kube_sync.ledger.entries import GapNote, Row, standing_since
 from kube_sync.ledger.printing import moment
 from kube_sync.ledger.reading import Object, Reading, Standing
 from kube_sync.reasoning.pastdata import Ground, ground

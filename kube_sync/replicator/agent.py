@@ -65,6 +65,7 @@ from kube_sync.replicator.holdings import Holdings
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.canaries import Canaries, Counting
+from kube_sync.replicator.policies.canary import Halt
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Lanes
@@ -107,10 +108,14 @@ class Replicator:
         in_force: Callable[[str, Mapping[str, str]], None] = lambda _digest, _modules: None,
         *,
         plan: Make | None = None,
+        notes: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _seen: {},
+        halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
     ) -> None:
         """`in_force` is told the digest and the modules of the policies, whenever they differ.
 
         It is told those that a canary decides by, too. Without `plan` nobody plans with candidates.
+        `notes` returns the annotations to keep on the Lease, from those that it has; `halted` is
+        called when a canary is halted while this process holds it.
         """
         settings = with_builtin(settings)
         self._in_force = in_force
@@ -123,7 +128,14 @@ class Replicator:
         namespace, allow = settings.coordination.namespace, settings.policies.allow
         builtin = built_in(settings)
         generated = {**_generated(settings), **builtin}
-        self._lease = Lease(kube, namespace, LEASE, _identity(), news=self._held)
+        self._lease = Lease(
+            kube,
+            namespace,
+            LEASE,
+            _identity(),
+            news=self._held,
+            notes=lambda: notes(self._lease.annotations),
+        )
         self._statuses = StatusWriter(kube, self._lease)
         self._good = datamaps.LastGood()
         self._policies = PolicyLoader(
@@ -147,6 +159,7 @@ class Replicator:
                 _lanes(settings, compiler, generated, "canary"),
                 settings.placement.path,
                 everywhere=settings.asks_opa(),
+                halted=partial(self._canary_halted, halted),
             ),
             tell=Outcomes(self._statuses.want_status, planned=self._planned).tell,
         )
@@ -215,6 +228,12 @@ class Replicator:
         """Write what is due, now that this is the replica that writes it."""
         self._statuses.wake()
         self._staged_news()
+
+    def _canary_halted(
+        self, told: Callable[[Policy, Halt], None], policy: Policy, halt: Halt
+    ) -> None:
+        if self._lease.held:  # each replica finds out by itself
+            told(policy, halt)
 
     def _staged_news(self) -> None:
         self._policies.wake()

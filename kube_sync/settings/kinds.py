@@ -60,6 +60,15 @@ NotNegative = Annotated[
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, description="whole number, 1 or more")]
 Count = Annotated[int, msgspec.Meta(ge=0, description="whole number, 0 or more")]
 Bytes = Annotated[int, msgspec.Meta(ge=1024, description="whole number of bytes, 1024 or more")]
+# A part of the name of an annotation.
+LedgerName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+        max_length=40,
+        description="lower-case letters, digits and `-`, at most 40 characters",
+    ),
+]
 # Beneath it what stands and the texts of the newest rows alone would not fit.
 LedgerSize = Annotated[
     int, msgspec.Meta(ge=1 << 26, description="whole number of bytes, 67108864 (64 MiB) or more")

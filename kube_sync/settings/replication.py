@@ -15,6 +15,7 @@ from kube_sync.settings.kinds import (
     DataPath,
     File,
     Label,
+    LedgerName,
     LedgerSize,
     Listen,
     Namespace,
@@ -216,6 +217,9 @@ class Ledger(Section, frozen=True):
     path: File | None = None
     """File of the ledger (SQLite), on a disk that outlives the process; null: nothing is
     recorded."""
+    name: LedgerName = ""
+    """What tells this ledger from those of other replicators of the same Lease, on which its head
+    is noted."""
     inputs: bool = True
     """Whether the object that is decided on, and the clusters and other small collections that
     policies read, are recorded too, so that `kube-sync replay` can decide again; never a

@@ -66,6 +66,7 @@ class World:
         self.replicator: agent.Replicator  # once one runs
         self.workloads = settled()[1]
         self.sets: dict[str, Mapping[str, str]] = {}  # by digest, as they are recorded
+        self.halts: list[list[str]] = []  # why, as Events are told
         url = "http://opa/v1/data/"
         target = Target(url + DECISION, DIALECTS["v1"], entry=url + ENTRY_PATH)
         self._session = aiohttp.ClientSession(
@@ -79,7 +80,11 @@ class World:
         self.hub = DecisionHub("test")
         scratch = ScratchOpa(BINARY)
         parts = SETTINGS, self._kube, self.opa, self.hub, Readiness(), scratch, Shelf()
-        self.replicator = replicator = agent.Replicator(*parts, in_force=self.sets.__setitem__)
+        self.replicator = replicator = agent.Replicator(
+            *parts,
+            in_force=self.sets.__setitem__,
+            halted=lambda _policy, halt: self.halts.append(halt.why),
+        )
         task = asyncio.create_task(replicator.run())
         try:
             await until(lambda: len(self.hub.records) == len(self.workloads) and not self.hub.held)
@@ -272,11 +277,13 @@ async def test_canary_halts_at_each_limit_and_all_is_as_it_was(world: World) -> 
             assert world.status["effect"] is None
             assert world.status[effect]
             await world.until_lanes(lambda found: not found)
+            assert world.halts.pop() == world.status["halted"]["why"]
         # They were counted first: nothing was ever decided by them.
         assert (world.told, world.hub.seq) == (former, before)
     async with world.running():
         assert (world.told, world.status["status"]) == (former, "halted")
         assert await world.lanes() == set()
+    assert world.halts == [], "each is told once"
 
 
 async def test_canary_that_passes_a_limit_by_a_change_of_the_fleet_is_taken_out(

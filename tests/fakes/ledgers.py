@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.ledger.entries import Entry, Text, text_of
+from kube_sync.ledger.heads import Head
 from kube_sync.ledger.reading import Object, reading
 from kube_sync.ledger.store import Store
 from kube_sync.ledger.verifying import Verified, verify
@@ -38,6 +39,6 @@ def filled(path: Path, count: int, **options: int) -> Store:
     return store
 
 
-def verified(path: Path, anchor: tuple[int, str] | None = None) -> Verified:
+def verified(path: Path, *heads: Head) -> Verified:
     with reading(path) as found:
-        return verify(found.db, anchor)
+        return verify(found.db, heads)

@@ -17,16 +17,27 @@ from typing import Any
 
 import msgspec
 
+from kube_sync.app.ledger import noted_elsewhere
+from kube_sync.app.replicating import tell_halt
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import Event, Item, KubeCollection
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.events import Reporter
+from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.reflector import Reflector
+from kube_sync.ledger.command import check
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.reading import Reading, reading
+from kube_sync.ledger.store import Store
 from kube_sync.ledger.verifying import verify
+from kube_sync.objects import ObjectKey
+from kube_sync.observability import metrics
 from kube_sync.replaying.arguments import Request
 from kube_sync.replaying.command import run
-from kube_sync.settings import Kubernetes, Opa, Settings
+from kube_sync.replicator.policies.canary import Halt
+from kube_sync.settings import Coordination, Kubernetes, Opa, Policies, Settings
 from tests.fakes.clients import REPLICASETS
+from tests.fakes.ledgers import filled, verified
 from tests.integration.test_pair import eventually
 from tools.demo.components import UNBRAKED, start_service
 from tools.demo.fleet import cluster, replica_set
@@ -87,7 +98,7 @@ class World:
             "coordination": {"namespace": namespace},
             "replicate": {"namespaces": [namespace]},
         }
-        self._configurations: dict[str, dict[str, object]] = {
+        self.configurations: dict[str, dict[str, object]] = {
             "replicate": {
                 **common,
                 "opa": opa.settings(),
@@ -103,8 +114,12 @@ class World:
         self.services: dict[str, RunningServer] = {}
 
     def start(self) -> None:
-        for name, configuration in self._configurations.items():
-            self.services[name] = start_service(name, self.folder / name, configuration)
+        for name in self.configurations:
+            self.begin(name)
+
+    def begin(self, name: str) -> RunningServer:
+        self.services[name] = start_service(name, self.folder / name, self.configurations[name])
+        return self.services[name]
 
     def stop(self) -> None:
         for service in self.services.values():
@@ -258,3 +273,102 @@ def _place(ledger: Reading, row: Row) -> str:
 def _decided(ledger: Reading, row: Row) -> str:
     found = json.loads(ledger.text(row.entry.new) or b"{}")
     return str(found.get("annotations", {}).get("place"))
+
+
+async def test_a_ledger_whose_chain_was_made_anew_is_found_by_the_head_on_the_lease(
+    stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path
+) -> None:
+    world = World(stack, opa, namespace, tmp_path)
+    world.apply(
+        cluster("east", "region-0", "2"),
+        replica_set("web"),
+        _policy(_POLICY.format(namespace=namespace)),
+    )
+    world.move("region-0")
+    settings = msgspec.convert(world.configurations["replicate"], Settings)
+    replicate = world.begin("replicate")
+    try:
+        await eventually(lambda: _HEAD in _notes(stack, namespace), expected=True)
+        noted = _notes(stack, namespace)[_HEAD]
+        assert await _verified(settings, world.ledger) == (True, [])
+        await asyncio.to_thread(replicate.stop)
+        await asyncio.to_thread(_make_anew, world.ledger)
+        with reading(world.ledger) as ledger:
+            assert verify(ledger.db).faults == [], "from inside it cannot be seen"
+        fault = f"row {noted.partition(':')[0]}: its hash is not the one that was noted"
+        where = f"Lease {namespace}/kube-sync-replicator"
+        assert await _verified(settings, world.ledger) == (False, [f"{fault} ({where}, {_HEAD})"])
+        await asyncio.to_thread(replicate.start)
+        await eventually(lambda: _notes(stack, namespace).get(_LOST), noted)
+        good, faults = await _verified(settings, world.ledger)
+        assert (good, faults[0]) == (False, f"{fault} ({where}, {_LOST})")
+        with reading(world.ledger) as ledger:
+            (gap,) = _of(ledger.history(), "gap")
+            assert noted in gap.entry.note
+    finally:
+        await asyncio.to_thread(replicate.stop)
+
+
+async def test_the_event_about_a_halted_canary_has_the_head_and_verify_compares_with_it(
+    stack: RunningStack, namespace: str, tmp_path: Path
+) -> None:
+    path, kubeconfig = tmp_path / "ledger.db", str(stack.kubeconfigs["admin"])
+    filled(path, 5).close()
+    head = verified(path).head
+    settings = Settings(
+        kubernetes=Kubernetes(kubeconfig),
+        coordination=Coordination(namespace),
+        policies=Policies((namespace,)),
+    )
+    policy = PolicyMap(ObjectKey(namespace, "next"), "1", {}, None)
+    async with kube_client(settings.kubernetes) as kube:
+        recorder = EventRecorder(kube, Reporter("replicator", "here"), metrics.replicator_events)
+        task = asyncio.create_task(recorder.run())
+        halt = Halt(["2 would be refused, at most 0 may"], {"refused": 2})
+        tell_halt(recorder, lambda: f"{_HEAD}={head}", policy, halt)
+        await eventually(lambda: _events(stack, namespace), 1)
+        task.cancel()
+    good, faults = await _verified(settings, path)
+    assert good
+    assert len(faults) == 1, "there is no Lease"
+    _make_anew(path)
+    good, faults = await _verified(settings, path)
+    assert not good
+    assert faults[0].startswith("row 5: its hash is not the one that was noted (Event ")
+
+
+_HEAD, _LOST = "kube-sync.io/ledger-head", "kube-sync.io/lost-ledger-head"
+
+
+def _notes(stack: RunningStack, namespace: str) -> dict[str, str]:
+    where = ("lease", "kube-sync-replicator", "--ignore-not-found", f"--namespace={namespace}")
+    found = stack.kubectl("get", *where, "--output=json")
+    return dict(json.loads(found or "{}").get("metadata", {}).get("annotations") or {})
+
+
+def _events(stack: RunningStack, namespace: str) -> int:
+    found = stack.kubectl("get", "events", f"--namespace={namespace}", "--output=json")
+    return len(json.loads(found)["items"])
+
+
+async def _verified(settings: Settings, path: Path) -> tuple[bool, list[str]]:
+    """Verify as the command does; return whether it is whole and what was complained about."""
+    complaints: list[str] = []
+    noted = await noted_elsewhere(settings, (), offline=False)
+    good = check(str(path), noted, lambda _: None, complaints.append)
+    return good, complaints
+
+
+def _make_anew(path: Path) -> None:
+    """Write as many rows as there are, and say something else in them."""
+    with reading(path) as ledger:
+        rows = ledger.history()
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    store = Store(path)
+    for row in rows:
+        forged = {"cause": "forged", "note": row.entry.note or f"forged {row.seq}"}
+        no_texts = dict.fromkeys(("new", "old", "input", "data"), "")
+        entry = msgspec.structs.replace(row.entry, **forged, **no_texts)
+        store.append([(entry, [])], row.seconds)
+    store.close()

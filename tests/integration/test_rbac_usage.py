@@ -99,6 +99,11 @@ EXPLAINED: dict[str, set[Grant]] = {
         Grant("remediator", "events.k8s.io", "events", "patch"),
         Grant("policy-sync", "events.k8s.io", "events", "patch"),
     },
+    "a canary that is halted, and `kube-sync verify`: see test_ledger": {
+        Grant("replicator", "events.k8s.io", "events", "create"),
+        Grant("replicator", "events.k8s.io", "events", "patch"),
+        Grant("replicator", "events.k8s.io", "events", "list"),
+    },
     "a default of an older version: see test_scheduling_bootstrap": {
         Grant("replicator", "policy.kube-sync.io", "schedulingpolicies", "update"),
         Grant("replicator", _RBAC, "rolebindings", "delete"),

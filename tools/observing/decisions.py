@@ -102,6 +102,10 @@ _MOVING = Row(
                     ),
                     "{{outcome}}",
                 ),
+                (
+                    f"sum by (outcome) (increase(kube_sync_replicator_events_total{_RATE}))",
+                    "canaries: {{outcome}}",
+                ),
             ),
         ),
     ),
@@ -118,10 +122,12 @@ _REMEMBERING = Row(
         ),
         Panel(
             "What is missing",
-            "Records that the ledger does not have, gaps, and 1 while its file cannot be written.",
+            "Records that the ledger does not have, gaps, those that are in summaries alone since"
+            " their namespace has more than its share, and 1 while its file cannot be written.",
             (
                 (f"sum(increase(kube_sync_ledger_lost_records_total{_RATE}))", "records"),
                 (f"sum(increase(kube_sync_ledger_gaps_total{_RATE}))", "gaps"),
+                (f"sum(increase(kube_sync_ledger_summarised_total{_RATE}))", "summarised"),
                 ("max(kube_sync_ledger_unwritable)", "unwritable"),
             ),
         ),

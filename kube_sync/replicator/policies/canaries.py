@@ -21,7 +21,7 @@ from kube_sync.opa.sides import Side
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.account import STAGE, account, not_put
 from kube_sync.replicator.policies.bundle import digest
-from kube_sync.replicator.policies.canary import CanaryKeeper, halted_before
+from kube_sync.replicator.policies.canary import CanaryKeeper, Halt, halted_before
 from kube_sync.replicator.policies.lanemaking import Beside, Staged
 from kube_sync.replicator.policies.lanes import Counted, Lanes
 from kube_sync.replicator.policies.outcomes import Policy
@@ -78,11 +78,20 @@ class _Standing:
 class Canaries:
     """What there is of the canary, through the epochs of OPA's data."""
 
-    def __init__(self, lanes: Lanes, decision: str, *, everywhere: bool = True) -> None:
+    def __init__(
+        self,
+        lanes: Lanes,
+        decision: str,
+        *,
+        everywhere: bool = True,
+        halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
+    ) -> None:
         """Lead to the `decision`, a path, by `lanes` that are made for the canary.
 
-        Unless the webhook asks here `everywhere` that it decides, there is none.
+        Unless the webhook asks here `everywhere` that it decides, there is none. `halted` is called
+        when one passes a limit.
         """
+        self._tell_halted = halted
         self._everywhere = everywhere
         self._lanes = lanes
         self._decision = decision
@@ -164,6 +173,8 @@ class Canaries:
         of = digest(made.modules), digest(_together(beside)), side
         keeper.judge(of)
         if keeper.halted is not None:
+            if keeper.policy is not None:
+                self._tell_halted(keeper.policy, keeper.halted)
             return _NONE
         return self._deciding(made, need, Counting(of, side, need.reads))
 

@@ -140,15 +140,30 @@ def test_verify_tells_the_head_and_then_the_row_that_was_tampered_with(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     filled(path, 10)
-    said = Said(capsys, "verify", "--file", str(path))
+    verify = ("verify", "--offline", "--file", str(path))
+    said = Said(capsys, *verify)
     head = verified(path).head
     assert said.out == f"10 rows, 1 to 10: each is what was written\nhead {head}\n"
-    assert Said(capsys, "verify", "--file", str(path), "--head", head).status == 0
+    said = Said(capsys, *verify, "--require-head", "--head", head)
+    assert (said.status, "row 10 is the one that was noted" in said.out) == (0, True)
+    said = Said(capsys, *verify, "--require-head")
+    complaint = "kube-sync: --require-head: there was no head to compare with\n"
+    assert (said.status, said.err) == (1, complaint)
     with sqlite3.connect(path) as db:
         db.execute("UPDATE records SET approved = 'nobody' WHERE seq = 4")
-    said = Said(capsys, "verify", "--file", str(path))
+    said = Said(capsys, *verify)
     assert (said.status, said.out) == (1, "")
     assert said.err == "kube-sync: row 4: it is not what was written\n"
+
+
+def test_verify_says_that_no_api_server_could_be_asked_and_is_no_failure(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(path, 3)
+    monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(path.with_name("nowhere")))
+    said = Said(capsys, "verify", "--file", str(path))
+    assert said.status == 0
+    assert "not compared with what may be noted elsewhere: kubernetes.kubeconfig: " in said.err
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kube_sync.ledger.database import Torn
 from kube_sync.ledger.entries import Entry, Text, text_of
 from kube_sync.ledger.reading import Object, reading
-from kube_sync.ledger.store import Store, Torn
+from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START, WEB, decided, filled, gone, verified
 
 

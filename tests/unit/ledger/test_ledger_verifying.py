@@ -7,9 +7,12 @@ import pytest
 
 from kube_sync.errors import Terminal
 from kube_sync.ledger.entries import COLUMNS, Entry, text_of
+from kube_sync.ledger.heads import Head
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.store import Store
-from tests.fakes.ledgers import START, decided, filled, verified
+from tests.fakes.ledgers import START, decided, filled, gone, verified
+
+_OBJECT = "object shop/web (replicasets.v1.apps): "
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def test_a_row_that_was_taken_away_is_missed(path: Path, gone: int, named: int) 
 def test_a_number_that_was_changed_is_named(path: Path) -> None:
     filled(path, 10)
     _tamper(path, "UPDATE records SET seq = 100 WHERE seq = 10")
-    assert verified(path).faults == ["row 100: 90 rows before it are missing"]
+    assert "row 100: 90 rows before it are missing" in verified(path).faults
 
 
 def test_a_module_of_a_policy_that_is_missing_is_named_and_the_rest_is_no_policy(
@@ -74,9 +77,12 @@ def test_a_module_of_a_policy_that_is_missing_is_named_and_the_rest_is_no_policy
 def test_an_end_that_was_cut_off_is_missed_by_whoever_noted_the_head(path: Path) -> None:
     filled(path, 10)
     head = verified(path)
-    anchor = (head.last, head.hash)
+    anchor = Head(head.last, head.hash)
     assert verified(path, anchor).faults == []
     _tamper(path, "DELETE FROM records WHERE seq > 8")
+    (fault,) = verified(path).faults
+    assert fault == _OBJECT + "the table of objects is not what row 8 says (decided, seq)"
+    Store(path).mend()  # as whoever knows how the table is made would do it
     assert verified(path).faults == []
     assert verified(path, anchor).faults == [
         "row 10: it is missing, or was taken away with the oldest"
@@ -92,7 +98,7 @@ def test_a_chain_that_was_made_anew_is_not_the_one_whose_head_was_noted(
     store = Store(tmp_path / "other.db")
     for number in range(5):
         store.append([decided(f"other-{number}")], START + 20)
-    assert verified(tmp_path / "other.db", (head.last, head.hash)).faults == [
+    assert verified(tmp_path / "other.db", Head(head.last, head.hash)).faults == [
         "row 10: its hash is not the one that was noted"
     ]
 
@@ -150,3 +156,69 @@ def test_a_row_that_was_taken_out_of_the_index_is_named(path: Path, filed: int) 
     filled(path, 5).close()
     _tamper(path, "UPDATE records SET filed = ? WHERE seq = 3", filed)
     assert "row 3: it is not in the index of objects, and later ones are" in verified(path).faults
+
+
+@pytest.mark.parametrize(
+    ("statement", "fault"),
+    [
+        (
+            "UPDATE objects SET decided = 'x'",
+            "the table of objects is not what row 3 says (decided)",
+        ),
+        ("UPDATE objects SET uid = 'x'", "the table of objects is not what row 3 says (uid)"),
+        ("UPDATE objects SET seq = 2", "the table of objects is not what row 3 says (seq)"),
+        ("DELETE FROM objects", "row 3 stands, and the table of objects lacks it"),
+    ],
+)
+def test_an_object_is_named_of_which_the_table_does_not_say_what_the_rows_say(
+    path: Path, statement: str, fault: str
+) -> None:
+    filled(path, 3)
+    _tamper(path, statement)
+    assert verified(path).faults == [_OBJECT + fault]
+
+
+def test_an_object_that_only_the_table_knows_is_named(path: Path) -> None:
+    store = filled(path, 3)
+    store.append([decided("c1", "ended"), gone("ended")], START + 9)
+    copied = "SELECT collection, namespace, 'ended', uid, decided, status, note, seq FROM objects"
+    _tamper(path, f"INSERT INTO objects {copied}")
+    fault = "object shop/ended (replicasets.v1.apps): no row says what the table of objects has"
+    assert verified(path).faults == [fault]
+
+
+@pytest.mark.parametrize(
+    ("statement", "fault"),
+    [
+        (
+            "CREATE TRIGGER quiet BEFORE INSERT ON records BEGIN SELECT RAISE(IGNORE); END",
+            "trigger quiet on records: it is not as it was created",
+        ),
+        (
+            "CREATE UNIQUE INDEX one ON objects (namespace)",
+            "index one on objects: it is not as it was created",
+        ),
+        ("DROP INDEX by_ref", "index by_ref on records: it is not as it was created"),
+    ],
+)
+def test_a_definition_that_steers_what_is_recorded_is_named(
+    path: Path, statement: str, fault: str
+) -> None:
+    filled(path, 3)
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    assert verified(path).faults == [fault]
+
+
+@pytest.mark.parametrize(
+    ("keep", "fault"),
+    [
+        (1, "it would be taken away before row 2, which names it"),
+        (1 << 40, "it would be kept for longer than any row that names it"),
+    ],
+)
+def test_a_text_is_named_whose_time_to_go_was_changed(path: Path, keep: int, fault: str) -> None:
+    filled(path, 2)
+    digest = text_of({"annotations": {"clusters": "c1"}}).digest
+    _tamper(path, "UPDATE texts SET keep = ? WHERE digest = ?", keep, digest)
+    assert verified(path).faults == [f"text {digest}: {fault}"]

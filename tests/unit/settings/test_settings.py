@@ -43,7 +43,7 @@ staging: {plan: true, every_seconds: 600, timeout_seconds: 600, memory_bytes: 67
 placement: {path: io/k8s/federation/admission, resources: [replicasets]}
 decisions: {listen: "127.0.0.1:9400", board: true, token_file: null,
   url: "http://127.0.0.1:9400/v1/decisions", cert_file: null, key_file: null, ca_file: null}
-ledger: {path: null, inputs: true, max_age: 7776000, max_size: 1073741824}
+ledger: {path: null, name: '', inputs: true, max_age: 7776000, max_size: 1073741824}
 remediate:
   mode: enforce                                         # off | dry-run | manual | enforce
   sinks: {placement_decisions: {enabled: false, namespace: null}}
@@ -495,6 +495,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "decisions.key_file": ("/a", "/a"),
     "decisions.ca_file": ("/a", "/a"),
     "ledger.path": ("/a", "/a"),
+    "ledger.name": ("0123", "0123"),
     "ledger.inputs": ("false", False),
     "ledger.max_age": ("60", 60.0),
     "ledger.max_size": ("100000000", 100_000_000),

@@ -1,0 +1,160 @@
+"""The SQLite database of a ledger: who may read its files, its tables, and what does not belong.
+
+Keeps true: the files are readable by their owner alone, whatever the umask is and whoever created
+them; the tables are the ones written below, and no trigger or index but our own changes what is
+written to them.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kube_sync.ledger.entries import COLUMNS
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+SCHEMA: Final = 2
+BUSY_SECONDS: Final = 5.0
+
+_OWNER: Final = 0o600
+_WRITABLE_BY_ALL = 0o002
+_STICKY = 0o1000
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS records (
+    seq INTEGER PRIMARY KEY, time INTEGER NOT NULL,
+    {", ".join(f"{name} TEXT NOT NULL" for name in COLUMNS)},
+    hash BLOB NOT NULL, filed INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX IF NOT EXISTS by_object ON records (namespace, name, collection, time)
+    WHERE filed = 1;
+CREATE INDEX IF NOT EXISTS unfiled ON records (seq) WHERE filed = 0;
+CREATE UNIQUE INDEX IF NOT EXISTS by_ref ON records (ref, kind) WHERE ref != '';
+CREATE INDEX IF NOT EXISTS policies ON records (seq) WHERE kind = 'policy';
+DROP INDEX IF EXISTS gaps;
+CREATE INDEX IF NOT EXISTS missing ON records (seq) WHERE kind IN ('gap', 'summary');
+CREATE TABLE IF NOT EXISTS texts (
+    digest TEXT PRIMARY KEY, body BLOB NOT NULL, keep INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS by_keep ON texts (keep);
+CREATE TABLE IF NOT EXISTS objects (
+    collection TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    uid TEXT NOT NULL, decided TEXT NOT NULL, status TEXT NOT NULL, note TEXT NOT NULL,
+    seq INTEGER NOT NULL, PRIMARY KEY (collection, namespace, name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_seq ON objects (seq);
+CREATE TABLE IF NOT EXISTS ahead (
+    one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL, number INTEGER NOT NULL,
+    seq INTEGER NOT NULL
+) STRICT;
+"""
+
+
+class Torn(Exception):
+    """The file is no ledger, or torn: it is of no use to write to."""
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """Return a ledger that is open for writing. Raises Torn, or sqlite3.Error, OSError."""
+    keep_private(path)
+    db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        # Before there is any table: later it would take a file written anew.
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        with closing(db.execute("PRAGMA journal_mode = WAL")) as answer:
+            answer.fetchall()
+        db.execute("PRAGMA synchronous = NORMAL")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        _check_version(version)
+        db.executescript(_TABLES)
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+    except sqlite3.OperationalError:
+        db.close()
+        raise
+    except (sqlite3.DatabaseError, Torn) as error:
+        db.close()
+        raise Torn(str(error)) from error
+    return db
+
+
+def keep_private(path: Path) -> None:
+    """Make the database and its companions files of their owner alone. Raises OSError.
+
+    A file of another account stays as it is, which is logged.
+
+    SQLite gives `-wal` and `-shm` the mode of the database. The folder is left as it is: it may be
+    a volume, or hold files of others.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _OWNER))
+    for suffix in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + suffix)
+        try:
+            # Not through a descriptor: to close one would drop SQLite's locks on the file.
+            if file.stat().st_mode & 0o777 != _OWNER:
+                file.chmod(_OWNER)
+        except FileNotFoundError:
+            pass
+        except PermissionError:  # the file of another account: recording goes on
+            log.warning("ledger_file_readable_by_others", path=str(file))
+    folder = path.absolute().parent
+    mode = folder.stat().st_mode
+    if mode & _WRITABLE_BY_ALL and not mode & _STICKY:
+        log.warning("ledger_folder_writable_by_all", path=str(folder))
+
+
+def strange(db: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
+    """Yield type, name and table of what is not as we create it.
+
+    These are tables, indexes and triggers that change what is written: a trigger can drop a row in
+    silence. Tables of others change nothing here.
+    """
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        fresh.executescript(_TABLES)
+        ours = _definitions(fresh)
+    found = _definitions(db)
+    tables = {table for table, _ in ours.values()}
+    for (kind, name), (table, _) in {**ours, **found}.items():
+        if table in tables and ours.get((kind, name)) != found.get((kind, name)):
+            yield kind, name, table
+
+
+def restore(db: sqlite3.Connection) -> list[str]:
+    """Take away what is not ours and create what is missing; return what differed.
+
+    Raises Torn where a table differs: then nothing is changed.
+    """
+    differences = [*strange(db)]
+    if changed := [name for kind, name, _ in differences if kind == "table"]:
+        msg = f"table {changed[0]} is not as it was created"
+        raise Torn(msg)
+    for kind, name, _ in differences:
+        quoted = name.replace('"', '""')
+        db.execute(f'DROP {kind} IF EXISTS "{quoted}"')
+    if differences:
+        db.executescript(_TABLES)
+    return [described(kind, name, table) for kind, name, table in differences]
+
+
+def described(kind: str, name: str, table: str) -> str:
+    """Return a definition that differs, for people."""
+    return f"{kind} {name} on {table}: it is not as it was created"
+
+
+def _definitions(db: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return table and text of each definition, by type and name."""
+    # Without a text: what SQLite makes by itself, for a primary key.
+    asked = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+    return {(kind, name): (table, sql) for kind, name, table, sql in db.execute(asked)}
+
+
+def _check_version(version: int) -> None:
+    if version not in (0, SCHEMA):
+        msg = f"it is of version {version}, which is not known here"
+        raise Torn(msg)
