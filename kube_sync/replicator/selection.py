@@ -232,6 +232,8 @@ class Feed:
             namespace=scope or None,
             label_selector=self._resource.label_selector,
             field_selector=field_selector,
+            # What cannot be read is held as such: nobody takes its last state for that of now.
+            deep=True,
         )
 
     def _condition(self, scope: str) -> str:

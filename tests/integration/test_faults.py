@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import json
 import os
 import random
 import secrets
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from benchmarks.bare import bare_client
@@ -33,6 +36,15 @@ _EXPIRED = (
     ).encode()
     + b"\n"
 )
+_POLICIES = "/api/v1/namespaces/kube-federation-scheduling-policy/configmaps"
+_RECORD = "/api/v1/namespaces/kube-sync/configmaps/kube-sync-last-good"
+_IN_FORCE, _LOADED = "kube_sync_policies_in_force", "kube_sync_policy_loads_total"
+_EMPTY = b'{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"0"},"items":[]}'
+
+
+def _ok(body: bytes, length: int) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +137,53 @@ async def test_410_in_mid_stream_lists_again(world: World) -> None:
             await until("a watch", partial(world.kube.inner.inject, plural, _EXPIRED))
         await until("both are listed again", lambda: world.more(_LISTS, lists + 1))
     await world.settled()
+
+
+@pytest.fixture
+async def policy(world: World) -> AsyncGenerator[bytes]:
+    """A policy in force and on record; returns the record."""
+    metadata = {"name": "stands", "namespace": _POLICIES.split("/")[4]}
+    data = {"stands.rego": "package faults.stands\n\nok := true\n"}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    before = await world.metric(_IN_FORCE)
+    await world.bare.kube("POST", _POLICIES, body)
+    await until("it is in force", lambda: world.more(_IN_FORCE, before))
+    await until("it is on record", partial(_is_on_record, world))
+    yield await world.bare.kube("GET", _RECORD)
+    await world.bare.kube("DELETE", f"{_POLICIES}/stands")
+
+
+async def _is_on_record(world: World) -> bool:
+    with suppress(aiohttp.ClientResponseError):
+        record = json.loads(await world.bare.kube("GET", _RECORD))
+        packed = base64.b64decode(record["binaryData"]["modules.json.gz"])
+        return b"faults.stands" in gzip.decompress(packed)
+    return False
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(404),
+        reply(403),
+        reply(410),
+        _ok(_EMPTY, len(_EMPTY)),
+        _ok(_EMPTY[:-9], len(_EMPTY) - 9),
+    ],
+    ids=["404", "403", "410", "empty", "half"],
+)
+async def test_no_answer_to_a_list_of_policies_unloads_one(
+    world: World, policy: bytes, answer: bytes
+) -> None:
+    before = await world.metrics(_IN_FORCE, _LOADED)
+    world.kube.answer(reply(404), times=2, wanted=b"/configmaps?watch")
+    await until("the watch is refused", lambda: world.kube.inner.replied)
+    world.kube.inner.reply(b"/configmaps?limit", answer, times=2)
+    await until("a watch", partial(world.kube.inner.inject, b"/configmaps?watch", _EXPIRED))
+    await until("the list is answered so", lambda: world.kube.inner.replied)
+    await world.settled()
+    assert await world.metrics(_IN_FORCE, _LOADED) == before
+    assert await world.bare.kube("GET", _RECORD) == policy
 
 
 async def test_410_as_an_answer_lists_again(world: World) -> None:
