@@ -2,7 +2,8 @@
 
 SyncError
 ├── Retriable       the same call may succeed later: time-outs, 5xx, 429, a refused connection
-│   └── Expired     410 Gone: the resourceVersion is too old, list again
+│   ├── Expired     410 Gone: the resourceVersion is too old, list again
+│   └── Unconfirmed 404 for a kind that may be there: what was seen of it stands
 ├── Refused         401 or 403: somebody has to grant something; tried again, slowly
 ├── NotFound        404: the thing is not there, forget it
 ├── Conflict        409: somebody else was first, read again
@@ -37,6 +38,10 @@ class Retriable(SyncError):
 
 class Expired(Retriable):
     """The watch cannot resume from this resourceVersion."""
+
+
+class Unconfirmed(Retriable):
+    """A 404 for a kind that is not known to be gone."""
 
 
 class Refused(SyncError):

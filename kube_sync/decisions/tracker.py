@@ -5,7 +5,9 @@ decision looks at, or to the policies, asks for all targets, each class once. Wh
 compares targets with each other, a changed target asks for all others too, a little later and never
 for more than a tenth of the time; where decisions change by themselves, all are asked for again and
 again. While policies change nobody knows which objects share a decision: who asks for all of them
-waits for that, not for ever. It holds keys, never objects, and it decides nothing itself.
+waits for that, not for ever. It holds keys, never objects, and it decides nothing itself. Of an
+object that cannot be read there is no decision but a failure that says so, and where others may be
+decided by such an object, what decisions stand on is not current.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import NoReturn, Protocol
 
 import structlog
@@ -65,6 +68,15 @@ class Collection_(Objects, Protocol):  # noqa: N801 - collections.abc has the pl
     @property
     def pending(self) -> int:
         """How many changes OPA does not hold yet."""
+        ...
+
+    @property
+    def unreadable(self) -> Mapping[ObjectKey, tuple[str, str]]:
+        """The uid of each object that cannot be read, and why; OPA may hold a past state of it."""
+        ...
+
+    def turned(self) -> Collection[ObjectKey]:
+        """Which objects became readable or unreadable since this was asked last."""
         ...
 
     def keys(self) -> Iterable[ObjectKey]:
@@ -163,6 +175,7 @@ class Tracker:
         """Take note that a collection is on its way out of OPA."""
         self.retarget(name, None)
         self._collections.pop(name, None)
+        self._hub.currency.tell(_unreadable(name), None)
         if self._limiting is not None:
             self._limiting.leaving(name)
         self._arriving.discard(name)
@@ -173,6 +186,7 @@ class Tracker:
         """Look again at which collections are known."""
         # At once, not in turn: OPA may hold the emptied collection before an answer is here.
         self._hold_for_missing()
+        self._note_unreadable()
         self._news.set()
 
     def policies_changing(self) -> None:
@@ -211,7 +225,7 @@ class Tracker:
         if self._loading is None:
             return  # all is asked about first
         for name in self._targets:
-            keys = [*filter(is_touched, self._collections[name].keys())]
+            keys = [*filter(is_touched, _all(self._collections[name]))]
             self._changed.update(queued(name, keys, Cause("policy")))
         self._news.set()
 
@@ -275,7 +289,7 @@ class Tracker:
             sweep: Sweep = {}
             for name in self._targets:
                 found = self._collections[name]
-                sweep |= self._sharing.grouped(found, found.keys(), cause)
+                sweep |= self._sharing.grouped(found, _all(found), cause)
             # What waits already stays ahead: who was asked about last is asked about last again.
             ahead = {ident: sweep[ident] for ident in self._sweep if ident in sweep}
             self._sweep = ahead | sweep
@@ -387,9 +401,14 @@ class Tracker:
     async def _answers(
         self, name: str, questions: Iterable[Question]
     ) -> Mapping[ObjectKey, Outcome]:
-        outcomes = await self._evaluator.evaluate(name, [one.one for one in questions])
+        found = self._collections[name]
+        asked = [one.one for one in questions if one.one not in found.unreadable]
+        outcomes = dict(await self._evaluator.evaluate(name, asked))
         if self._limiting is not None:
             await self._limiting.keep_after(self._collections.values())
+        for question in questions:  # after the answer: what is not readable now counts
+            if (unread := found.unreadable.get(question.one)) is not None:
+                outcomes[question.one] = Outcome(unread[0], failure=unread[1])
         return outcomes
 
     async def _share(
@@ -420,7 +439,7 @@ class Tracker:
 
     def _forget_what_is_gone(self) -> None:
         for name, gvr in self._targets.items():
-            self._hub.retain(gvr, set(self._collections[name].keys()))
+            self._hub.retain(gvr, _all(self._collections[name]))
 
     def _hold_for_missing(self) -> None:
         """Hold for every kind that the API server lacks: it looks empty, and moves nothing."""
@@ -428,6 +447,19 @@ class Tracker:
             if not found.known:
                 reason = f"{found.name}: the API server does not know this resource"
                 self._hub.hold(f"missing {found.name}", reason)
+
+    def _note_unreadable(self) -> None:
+        """Ask again about what became readable or not; say what others may be decided by."""
+        for name, found in self._collections.items():
+            turned = found.turned()
+            if name in self._targets and not self._nothing_to_decide():
+                self._changed.update(queued(name, turned, OWN))
+            reason = None
+            if found.unreadable and name not in self._targets:
+                key = min(found.unreadable)
+                more = len(found.unreadable) - 1
+                reason = f"{key}: {found.unreadable[key][1]}" + (f"; {more} more" if more else "")
+            self._hub.currency.tell(_unreadable(name), reason)
 
     def _release_what_came(self) -> None:
         """Release a kind that is known again, once the decisions are made on its objects."""
@@ -442,7 +474,7 @@ class Tracker:
     def _arrived(self, found: Collection_) -> None:
         self._arriving.discard(found.name)
         if (gvr := self._targets.get(found.name)) is not None:
-            self._hub.retain(gvr, set(found.keys()))
+            self._hub.retain(gvr, _all(found))
         self._hub.release(f"load {found.name}")
 
     async def _wait(self) -> None:
@@ -476,6 +508,15 @@ class Tracker:
                 self._hub.measure()
                 self._backoff.progressed()
                 return
+
+
+def _all(found: Collection_) -> Collection[ObjectKey]:
+    """Return all that there is something to say of."""
+    return dict.fromkeys(chain(found.keys(), found.unreadable)).keys()
+
+
+def _unreadable(name: str) -> str:
+    return f"{name} that cannot be read"
 
 
 def _source(name: str, keys: Collection[ObjectKey]) -> Source | None:

@@ -23,9 +23,10 @@ import aiohttp
 import msgspec
 import structlog
 
-from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.client import KubeClient, Silent, Status, failure
 from kube_sync.kube.nesting import is_cut, shallow
+from kube_sync.kube.presence import Presence
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 
@@ -39,6 +40,7 @@ _WATCH_SECONDS = 300  # asked of the server, jittered up to twice as long, as cl
 # The server sends a bookmark about once a minute (Kubernetes, "API Concepts", "Watch bookmarks"); a
 # connection that died without a word sends none.
 _SILENCE_SECONDS = 90.0
+_NO_VERSION = ("", "0")  # of a LIST: etcd's begin with 1
 _LIST_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
@@ -186,11 +188,13 @@ class KubeCollection:
         self._ahead = ahead
         self._jitter = jitter
         self._clock = clock
+        self.presence = Presence(client, gvr, clock)
 
     async def list(self) -> AsyncGenerator[Page]:
         """Yield the collection page by page. Raises SyncError; Expired when a page is too old.
 
-        While one page is worked on the next ones are on their way, as many as fit into memory.
+        Raises NotFound only if the kind is known to be gone. While one page is worked on the next
+        ones are on their way, as many as fit into memory.
         """
         ahead = _ReadAhead(self._request_page, self._ahead)
         # A task of its own, ended here: a TaskGroup cannot stay open across a yield.
@@ -200,11 +204,14 @@ class KubeCollection:
                 prefix = _type_prefix(page)
                 read = (self._readable(raw, prefix, cut=page.cut) for raw in page.items or ())
                 items = [item for item in read if item is not None]
+                self.presence.seen()
                 yield Page(items, ResourceVersion(page.metadata.resourceVersion))
         finally:
             reading.cancel()
             await asyncio.wait([reading])
             failed = None if reading.cancelled() else reading.exception()
+        if isinstance(failed, NotFound):
+            await self.presence.confirm(failed)
         if failed is not None:
             raise failed
 
@@ -218,9 +225,20 @@ class KubeCollection:
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
         """Yield what changes after `since`, until the server ends it. Raises SyncError.
 
-        A watch that says nothing, not even that there is no news, ends too: to begin it again costs
-        one request, and shows whether the server is there.
+        Raises NotFound only if the kind is known to be gone. A watch that says nothing, not even
+        that there is no news, ends too: to begin it again costs one request, and shows whether the
+        server is there.
         """
+        try:
+            with suppress(Silent):
+                async with aclosing(self._watch(since)) as events:
+                    async for event in events:
+                        yield event
+        except NotFound as error:
+            await self.presence.confirm(error)
+            raise
+
+    async def _watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
         seconds = int(_WATCH_SECONDS * (1 + self._jitter()))
         params = {
             "watch": "1",
@@ -230,19 +248,19 @@ class KubeCollection:
             **self._selectors,
         }
         accept = _WATCH_METADATA if self._metadata_only else "application/json"
-        with suppress(Silent):
-            async with self._client.stream(
-                self._path, params=params, accept=accept, silence=_SILENCE_SECONDS
-            ) as content:
-                yield Event("CONNECTED", since)
-                async with aclosing(_lines(content, self._clock)) as lines:
-                    async for line, arrived in lines:
-                        event = _event(line)
-                        raw, gone = event.object, event.type == "DELETED"
-                        if (item := self._readable(raw, cut=event.cut, gone=gone)) is not None:
-                            bookmark = event.type == "BOOKMARK"
-                            held = None if bookmark else item
-                            yield Event(event.type, item.version, held, arrived)
+        async with self._client.stream(
+            self._path, params=params, accept=accept, silence=_SILENCE_SECONDS
+        ) as content:
+            self.presence.seen()
+            yield Event("CONNECTED", since)
+            async with aclosing(_lines(content, self._clock)) as lines:
+                async for line, arrived in lines:
+                    event = _event(line)
+                    raw, gone = event.object, event.type == "DELETED"
+                    if (item := self._readable(raw, cut=event.cut, gone=gone)) is not None:
+                        bookmark = event.type == "BOOKMARK"
+                        held = None if bookmark else item
+                        yield Event(event.type, item.version, held, arrived)
 
     def _readable(
         self, raw: msgspec.Raw, prefix: bytes = b"", *, cut: bool, gone: bool = False
@@ -282,12 +300,25 @@ def outside_of(namespaces: Iterable[str], field_selector: str | None = None) -> 
 def _decode_page(body: bytes) -> _Page:
     try:
         with suppress(RecursionError):
-            return _pages.decode(body)
-        page = _pages.decode(shallow(body))
+            return _whole_page(_pages.decode(body))
+        page = _whole_page(_pages.decode(shallow(body)))
         page.cut = True
     except NO_JSON as error:
         msg = f"a LIST answer is not a list: {error}"
         raise Retriable(msg) from error
+    return page
+
+
+def _whole_page(page: _Page) -> _Page:
+    """Return a page that an API server made. Raises Retriable.
+
+    A cache that is not filled yet answers an empty list of resourceVersion 0, and what is no list
+    at all must not count as an empty one.
+    """
+    if not page.kind.endswith("List") or page.metadata.resourceVersion in _NO_VERSION:
+        said = f"kind {page.kind!r:.80}, resourceVersion {page.metadata.resourceVersion!r:.80}"
+        msg = f"a LIST answer is not a list of now: {said}"
+        raise Retriable(msg)
     return page
 
 

@@ -127,9 +127,12 @@ class ConfigMaps(Generic[M]):
         self._listing.update({one.key: one for one in found if one is not None})
 
     def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held."""
+        """Hold exactly what the LIST held; ConfigMaps are built in, so there is no LIST without."""
+        if not known:
+            self._listing = {}
+            return
         self._maps, self._listing = self._listing, {}
-        self.listed = known
+        self.listed = True
         self._news()
 
     def abandon(self) -> None:

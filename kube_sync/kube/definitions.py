@@ -16,13 +16,14 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON, Terminal
+from kube_sync.kube import presence
 from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.served import preference
 from kube_sync.objects import GroupVersionResource
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-DEFINITIONS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+DEFINITIONS = presence.DEFINITIONS
 _ESTABLISHED = "Established"
 _SLICE = 20  # of a LIST, before others may run: a definition may have a megabyte
 

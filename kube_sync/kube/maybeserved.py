@@ -1,10 +1,8 @@
 """A collection of a kind that need not be installed.
 
 Keeps true: a kind that is known not to be there is an empty collection, and nothing is wrong; it is
-looked for until it comes. What only seems not to be there raises, so that what was seen stands: an
-API server that starts, or a proxy before it, says 404 for what is there. Whether a definition is
-stored is asked for by name. Whoever may not ask that, or asks a server without definitions, is told
-by discovery, but only as long as the kind was never seen.
+looked for until it comes. What only seems not to be there raises, so that what was seen stands
+(`presence.py` tells the two apart).
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from typing import Final
 from kube_sync.errors import Expired, NotFound, Refused, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, KubeCollection, Page, ResourceVersion
-from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.kube.discovery import is_namespaced
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Sleep
@@ -41,7 +38,6 @@ class MaybeServed:
         self._gvr = gvr
         self._source = KubeCollection(client, gvr, namespace=namespace)
         self._sleep = sleep
-        self._seen = False
 
     async def list(self) -> AsyncGenerator[Page]:
         """Yield the collection page by page. Raises SyncError."""
@@ -49,13 +45,14 @@ class MaybeServed:
         try:
             async with aclosing(self._source.list()) as pages:
                 async for page in pages:
-                    begun = self._seen = True
+                    begun = True
                     yield page
         except (NotFound, Refused) as error:
             if begun:  # what was on the first pages may be gone with the kind
                 msg = f"{self._gvr}: the LIST broke off: {error}"
                 raise Retriable(msg) from error
-            await self._must_be_absent(error)
+            if isinstance(error, Refused) and not await self._source.presence.is_gone():
+                raise
             yield Page([], _ABSENT)
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
@@ -71,33 +68,8 @@ class MaybeServed:
                 async for event in events:
                     yield event
         except NotFound as error:
-            await self._must_be_absent(error)
             msg = f"{self._gvr} is not served any more"
             raise Expired(msg) from error
-
-    async def _must_be_absent(self, error: NotFound | Refused) -> None:
-        """Return if the kind is known not to be there. Raises SyncError."""
-        if await self._is_undefined():
-            self._seen = False
-            return
-        if isinstance(error, Refused):
-            raise error
-        msg = f"{self._gvr}: it is there, but not served now"
-        raise Retriable(msg) from error
-
-    async def _is_undefined(self) -> bool:
-        name = f"{self._gvr.resource}.{self._gvr.group}"
-        try:
-            await self._client.request("GET", DEFINITIONS.path(name=name))
-        except NotFound as error:
-            # The answer of a store names what it lacks; any other 404 is somebody else's.
-            return name in str(error) or await self._was_never_served()
-        except Refused:
-            return await self._was_never_served()
-        return False
-
-    async def _was_never_served(self) -> bool:
-        return not self._seen and not await self._is_served()
 
     async def _is_served(self) -> bool:
         try:

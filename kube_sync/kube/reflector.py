@@ -29,7 +29,7 @@ _LONG_ENOUGH = 5.0
 
 
 class ListerWatcher(Protocol):
-    """Where objects come from."""
+    """Where objects come from. It raises NotFound only if the kind is known to be gone."""
 
     def list(self) -> AsyncGenerator[Page]:
         """Yield the whole collection, page by page."""

@@ -2,10 +2,12 @@
 
 Keeps true: for every key the newest body wins, a change that is undone before it was written
 costs nothing, and a removal is only sent for what OPA really holds (removing what is not there
-fails a whole PATCH). Memory is one body for each key not yet written, and a resourceVersion for
-each that is, and where decisions are about it a class and a uid, with a digest where only some
-fields are kept: an event that changes none of these is not written. Until all of several namespaces
-are listed, their document too. It makes no requests.
+fails a whole PATCH). Of an object that cannot be read any more OPA keeps the last state that could:
+to remove it would change what policies count. It is `unreadable` until it can be read again or is
+gone, and nothing may be decided of it by that past state. Memory is one body for each key not yet
+written, and a resourceVersion for each that is, and where decisions are about it a class and a uid,
+with a digest where only some fields are kept: an event that changes none of these is not written.
+Until all of several namespaces are listed, their document too. It makes no requests.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from kube_sync.replicator.projection import Project, keeps_version, project
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
+TOO_DEEP = "it is nested too deeply to be read"
 EVERYWHERE = ""  # the scope of a LIST that knows no namespaces
 
 
@@ -105,6 +108,9 @@ class Mirror:
         self._together = len(self._awaited) > 1
         self._missing: set[str] = set()  # where the last LIST did not find the kind
         self._loaded = False
+        # The uid of each object that cannot be read, and why: what OPA holds of it is of the past.
+        self.unreadable: dict[ObjectKey, tuple[str, str]] = {}
+        self._turned: set[ObjectKey] = set()  # those that became so, or are no more
         self._seen: dict[str, set[ObjectKey]] = {}  # by the LIST of a scope that is under way
         # Counted when somebody reads it: it costs an event nothing. Weakly, since the metric
         # outlives the epoch.
@@ -172,6 +178,7 @@ class Mirror:
             self._first = None
             self._begun.clear()
             self._pending.clear()
+            self._readable(list(self.unreadable))
 
     def gathers(self, scope: str) -> bool:
         """Whether the first LIST of `scope` is wanted whole, since others share its document."""
@@ -187,6 +194,7 @@ class Mirror:
             return
         if event.type == "DELETED":
             key = event.item.key
+            self._readable([key])
             self._pending[key] = Change(event.version, None, self._since(key, event.arrived))
         else:
             self._upsert(event.item, event.arrived)
@@ -210,6 +218,11 @@ class Mirror:
             if self._as_held(item) and self.members.of(item.key) is None:
                 for found in self._read([item]):
                     self.members.note(item.key, self.members.read(found.body, item.uid))
+
+    def turned(self) -> set[ObjectKey]:
+        """Return which objects became readable or unreadable since this was asked last."""
+        found, self._turned = self._turned, set()
+        return found
 
     def moves(self, key: ObjectKey) -> bool:
         """Whether another state of an object may be in OPA already, or soon."""
@@ -305,7 +318,7 @@ class Mirror:
                 self._sizes[key.namespace] -= 1
                 if self._digests is not None:
                     del self._digests[key]
-            self.members.note(key, change.member)
+            self.members.note(key, None if key in self.unreadable else change.member)
         self._bytes.inc(written)
 
     def _remove_all_but(self, seen: set[ObjectKey], scope: str) -> None:
@@ -317,6 +330,9 @@ class Mirror:
         }
         # Removals first: a kind that came back with the other scope may have a namespace now where
         # an object of that name was, or an object where a namespace was.
+        self._readable(
+            [k for k in self.unreadable.keys() - seen if scope in (EVERYWHERE, k.namespace)]
+        )
         changed = {key: change for key, change in self._pending.items() if key not in gone}
         self._pending = dict.fromkeys(gone, Change("", None)) | changed
 
@@ -374,14 +390,31 @@ class Mirror:
 
     def _read(self, items: Iterable[Item]) -> Iterator[Loaded]:
         for item in items:
+            if not item.whole:
+                self._unread(item, TOO_DEEP)
+                continue
             try:
                 project_ = self._project if self._fits(item.key) else project
-                yield Loaded(item.key, item.version, project_(item.body))
+                found = Loaded(item.key, item.version, project_(item.body))
             except (*NO_JSON, KeyError) as error:
                 # One object that cannot be read must not delay the others.
                 log.warning(
                     "object_not_replicated", resource=self.name, key=str(item.key), error=str(error)
                 )
+                self._unread(item, f"it cannot be read: {error}")
+            else:
+                self._readable([item.key])
+                yield found
+
+    def _unread(self, item: Item, why: str) -> None:
+        self.unreadable[item.key] = item.uid, why
+        self._turned.add(item.key)
+        self.members.note(item.key, None)  # it shares a decision with nobody
+
+    def _readable(self, keys: Iterable[ObjectKey]) -> None:
+        for key in keys:
+            if self.unreadable.pop(key, None) is not None:
+                self._turned.add(key)
 
     def _begin(self) -> FirstLoad:
         self._begun.set()

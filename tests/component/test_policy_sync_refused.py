@@ -144,7 +144,8 @@ async def test_a_policy_nested_deeper_than_can_be_read_keeps_its_copies_and_hide
         version = login["metadata"]["resourceVersion"]
         spec = json.dumps({**login["spec"], "deep": 0}).replace("0}", f"{'[' * 1500}{']' * 1500}}}")
         metadata = json.dumps(login["metadata"])
-        body = f'{{"metadata":{{"resourceVersion":"{version}"}},"items":[{{"metadata":{metadata},'
+        body = f'{{"kind":"XList","metadata":{{"resourceVersion":"{version}"}},'
+        body += f'"items":[{{"metadata":{metadata},'
         listed = answer(200, f'{body}"spec":{spec}}}]}}'.encode())
         api.http.fault(lists(AUTH), listed)
         api.http.fault(watches(AUTH), stream(error_event(410)))

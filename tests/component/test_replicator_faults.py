@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import random
 import re
 import time
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -22,6 +23,7 @@ from kube_sync.decisions.records import StatusRecord
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.mirror import TOO_DEEP
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Policies, Settings
@@ -727,3 +729,72 @@ def _do_something(world: World, chance: random.Random) -> None:
         case _:
             faulty = chance.choice([lists(gvr), watches(gvr)])
             world.api.http.fault(faulty, chance.choice([answer(429), answer(410), stream(b"{")]))
+
+
+def too_deep(found: Mapping[str, Any], version: str) -> bytes:
+    """Return the line of a WATCH that says that an object is nested too deeply now."""
+    metadata = {**found["metadata"], "resourceVersion": version}
+    body = json.dumps({**found, "metadata": metadata, "deep": 0}).replace(
+        '"deep": 0', f'"deep": {"[" * 3000}{"]" * 3000}'
+    )
+    return b'{"type":"MODIFIED","object":' + body.encode() + b"}\n"
+
+
+def policy_writes(world: World) -> int:
+    requests = world.opa.http.requests
+    return sum(r.method in ("PUT", "DELETE") and "/v1/policies" in r.path for r in requests)
+
+
+def failure_of(world: World, name: str) -> str | None:
+    return next(r.failure for target, r in world.hub.records.items() if target.name == name)
+
+
+async def test_object_nested_too_deeply_is_decided_on_by_no_past_state(running: World) -> None:
+    version = running.api.bookmark(REPLICASETS)
+    deep = too_deep(running.api.get(REPLICASETS, key("a")), version)
+    running.api.http.fault(watches(REPLICASETS), stream(deep))
+    running.api.http.cut()
+    await until(lambda: failure_of(running, "a") == TOO_DEEP)
+    running.api.put(CLUSTERS, key("north", "fleet"))
+    await until(lambda: running.decision("b") == {"clusters": '["east","north","west"]'})
+    assert running.decision("a") == {"clusters": '["east","west"]'}  # it stands, and failed
+    assert failure_of(running, "a") == TOO_DEEP
+    assert "a" in running.opa.data["kubernetes"]["replicasets"]["default"]
+    assert running.stale == []
+    running.api.put(REPLICASETS, key("a"), spec={"replicas": 7})
+    await until(lambda: failure_of(running, "a") is None)
+    assert running.decision("a") == {"clusters": '["east","north","west"]'}
+
+
+async def test_cluster_nested_too_deeply_makes_the_fleet_not_current(running: World) -> None:
+    version = running.api.bookmark(CLUSTERS)
+    deep = too_deep(running.api.get(CLUSTERS, key("east", "fleet")), version)
+    running.api.http.fault(watches(CLUSTERS), stream(deep))
+    running.api.http.cut()
+    await until(lambda: "clusters that cannot be read" in running.stale)
+    (late,) = (one for one in running.hub.currency.late if "read" in one.source)
+    assert late.reason == f"fleet/east: {TOO_DEEP}"
+    assert running.decision("a") == {"clusters": '["east","west"]'}  # nothing was taken away
+    running.api.delete(CLUSTERS, key("east", "fleet"))
+    await until(lambda: running.decision("a") == {"clusters": '["west"]'})
+    await until(lambda: running.stale == [])
+
+
+async def test_404_of_the_policies_unloads_none_and_leaves_the_record(running: World) -> None:
+    record = key("kube-sync-last-good", "kube-sync")
+    await until(lambda: record in running.api.objects(CONFIGMAPS))
+    before = running.api.get(CONFIGMAPS, record)["metadata"]["resourceVersion"]
+    loaded = dict(running.opa.policies)
+    written = policy_writes(running)
+    faults = [
+        running.api.http.fault(asked, answer(404, b"404 page not found\n"), times=3)
+        for asked in (lists(CONFIGMAPS), watches(CONFIGMAPS))
+    ]
+    running.api.bookmark(CONFIGMAPS)
+    running.api.compact()
+    running.api.http.cut()
+    await until(lambda: not any(fault.times for fault in faults))
+    await until(lambda: not running.readiness.reasons)
+    assert dict(running.opa.policies) == loaded
+    assert policy_writes(running) == written
+    assert running.api.get(CONFIGMAPS, record)["metadata"]["resourceVersion"] == before

@@ -365,7 +365,7 @@ async def test_objects_of_another_scope_are_no_small_collection_but_an_unknown_o
     async with world.replicating(of(CLUSTERS, as_="clusters", namespaces=("n1",))):
         await until(lambda: world.held("clusters") is not None)
         resources = [{"name": CLUSTERS.resource, "kind": "ClusterProfile", "namespaced": False}]
-        late = answer(200, json.dumps({"resources": resources}).encode())
+        late = answer(200, json.dumps({"kind": "APIResourceList", "resources": resources}).encode())
         group = f"/apis/{CLUSTERS.group}/{CLUSTERS.version}"
         fault = world.api.http.fault(lambda r: r.path == group, late, times=1000)
         await recreated(world, namespaced=True, at_once=True)

@@ -32,9 +32,10 @@ _PATH = re.compile(
     r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/status)?)?"
 )
 _DISCOVERY = re.compile(r"/(?:api/(?P<core>v[^/]+)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))")
-_GROUP = re.compile(r"/(?:api|apis/(?P<group>[^/]+))")
+_GROUP = re.compile(r"/(?:api|apis|apis/(?P<group>[^/]+))")
 _VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 _TYPE_AND_METADATA = {"apiVersion", "kind", "metadata"}
+_CRDS = "customresourcedefinitions"
 _EXPIRED = "The resourceVersion for the provided watch is too old."
 
 
@@ -156,8 +157,7 @@ class FakeApiServer:
         match = _PATH.fullmatch(recorded.path)
         address = _address(match) if match else None
         if address is None or not self._serves(address):
-            # Not a Status: the real one never gets as far as that.
-            return web.Response(status=404, text="404 page not found\n")
+            return _unserved(address)
         if address.name or recorded.method == "POST":
             return self._single(address, recorded)
         if recorded.query.get("watch") == "1":
@@ -167,6 +167,17 @@ class FakeApiServer:
     def _serves(self, address: _Address) -> bool:
         kind = self._kinds.get(address.gvr)
         return kind is not None and (kind.namespaced or not address.namespace)
+
+    def _groups(self) -> web.Response:
+        groups: dict[str, set[str]] = {}
+        for gvr in self._kinds:
+            groups.setdefault(gvr.group, set()).add(gvr.version)
+        found = [
+            {"name": name, "versions": [{"groupVersion": f"{name}/{v}", "version": v} for v in vs]}
+            for name, vs in groups.items()
+            if name
+        ]
+        return web.json_response({"kind": "APIGroupList", "groups": found})
 
     def _group(self, group: str) -> web.Response:
         versions = sorted({gvr.version for gvr in self._kinds if gvr.group == group})
@@ -178,6 +189,8 @@ class FakeApiServer:
         return web.json_response({"kind": "APIGroup", "name": group, "versions": named})
 
     def _discover(self, match: re.Match[str]) -> web.Response:
+        if match[0] == "/apis":
+            return self._groups()
         if match.re is _GROUP:
             return self._group(match["group"] or "")
         group, version = match["group"] or "", match["core"] or match["version"]
@@ -192,7 +205,7 @@ class FakeApiServer:
             for sub in ("", "/status")
             if (gvr.group, gvr.version) == (group, version)
         ]
-        if not found:
+        if not found and (group, version) != ("", "v1"):  # which every real one has
             return web.Response(status=404, text="404 page not found\n")
         return web.json_response({"kind": "APIResourceList", "resources": found})
 
@@ -458,6 +471,14 @@ def _status_body(code: int, reason: str, message: str) -> Json:
 
 def _document(version: str, kind: str, **content: Any) -> Json:
     return {"kind": kind, "apiVersion": version, **content}
+
+
+def _unserved(address: _Address | None) -> web.Response:
+    if address is not None and address.gvr.resource == _CRDS and address.name:
+        # Every real one stores definitions, and names the one that it lacks.
+        return status(404, "NotFound", f'{_CRDS} "{address.name}" not found')
+    # Not a Status: the real one never gets as far as that.
+    return web.Response(status=404, text="404 page not found\n")
 
 
 def _is(recorded: Recorded, gvr: GroupVersionResource) -> bool:

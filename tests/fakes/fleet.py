@@ -76,6 +76,13 @@ class Clusters:
     def keys(self) -> Iterable[ObjectKey]:
         return ()
 
+    @property
+    def unreadable(self) -> dict[ObjectKey, tuple[str, str]]:
+        return {}
+
+    def turned(self) -> set[ObjectKey]:
+        return set()
+
     def moves(self, _key: ObjectKey) -> bool:
         return False
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import json
 import os
 import random
 import secrets
+import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from benchmarks.bare import bare_client
@@ -33,6 +38,25 @@ _EXPIRED = (
     ).encode()
     + b"\n"
 )
+_POLICIES = "/api/v1/namespaces/kube-federation-scheduling-policy/configmaps"
+_RECORD = "/api/v1/namespaces/kube-sync/configmaps/kube-sync-last-good"
+_LEFT_OUT = "kube_sync_objects_left_out_total"
+_DEFINITION = (
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterprofiles.multicluster.x-k8s.io"
+)
+_ANYTHING = {
+    "op": "add",
+    "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec"
+    "/x-kubernetes-preserve-unknown-fields",
+    "value": True,
+}
+_IN_FORCE, _LOADED = "kube_sync_policies_in_force", "kube_sync_policy_loads_total"
+_EMPTY = b'{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"0"},"items":[]}'
+
+
+def _ok(body: bytes, length: int) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +149,91 @@ async def test_410_in_mid_stream_lists_again(world: World) -> None:
             await until("a watch", partial(world.kube.inner.inject, plural, _EXPIRED))
         await until("both are listed again", lambda: world.more(_LISTS, lists + 1))
     await world.settled()
+
+
+@pytest.fixture
+async def policy(world: World) -> AsyncGenerator[bytes]:
+    """A policy in force and on record; returns the record."""
+    metadata = {"name": "stands", "namespace": _POLICIES.split("/")[4]}
+    data = {"stands.rego": "package faults.stands\n\nok := true\n"}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    before = await world.metric(_IN_FORCE)
+    await world.bare.kube("POST", _POLICIES, body)
+    await until("it is in force", lambda: world.more(_IN_FORCE, before))
+    await until("it is on record", partial(_is_on_record, world))
+    yield await world.bare.kube("GET", _RECORD)
+    await world.bare.kube("DELETE", f"{_POLICIES}/stands")
+
+
+async def _is_on_record(world: World) -> bool:
+    with suppress(aiohttp.ClientResponseError):
+        record = json.loads(await world.bare.kube("GET", _RECORD))
+        packed = base64.b64decode(record["binaryData"]["modules.json.gz"])
+        return b"faults.stands" in gzip.decompress(packed)
+    return False
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(404),
+        reply(403),
+        reply(410),
+        _ok(_EMPTY, len(_EMPTY)),
+        _ok(_EMPTY[:-9], len(_EMPTY) - 9),
+    ],
+    ids=["404", "403", "410", "empty", "half"],
+)
+async def test_no_answer_to_a_list_of_policies_unloads_one(
+    world: World, policy: bytes, answer: bytes
+) -> None:
+    before = await world.metrics(_IN_FORCE, _LOADED)
+    world.kube.answer(reply(404), times=2, wanted=b"/configmaps?watch")
+    await until("the watch is refused", lambda: world.kube.inner.replied)
+    world.kube.inner.reply(b"/configmaps?limit", answer, times=2)
+    await until("a watch", partial(world.kube.inner.inject, b"/configmaps?watch", _EXPIRED))
+    await until("the list is answered so", lambda: world.kube.inner.replied)
+    await world.settled()
+    assert await world.metrics(_IN_FORCE, _LOADED) == before
+    assert await world.bare.kube("GET", _RECORD) == policy
+
+
+async def test_object_nested_too_deeply_stays_as_it_was_until_it_can_be_read(world: World) -> None:
+    """Also when it is listed: what cannot be read is there all the same."""
+    await world.bare.kube("PATCH", _DEFINITION, [_ANYTHING], "json-patch+json")
+    await world.objects.create("clusters")
+    await world.settled()
+    (place,) = world.objects.alive
+    _, where, name = place
+    before = (await world.held())["clusters"][where][name]
+    deep: list[Any] = []
+    for _ in range(2000):
+        deep = [deep]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)  # of this process: the encoder counts its levels
+    try:
+        await _specify(world, where, name, deep)
+    finally:
+        sys.setrecursionlimit(limit)
+    await until("it is left out", lambda: world.more(_LEFT_OUT, 0))
+    lists = await world.metric(_LISTS)
+    await until("a watch", partial(world.kube.inner.inject, b"clusterprofiles", _EXPIRED))
+    await until("they are listed again", lambda: world.more(_LISTS, lists))
+    await world.objects.create("replicasets")
+    await until("OPA goes on", partial(_is_held, world))
+    assert (await world.held())["clusters"][where][name] == before
+    await _specify(world, where, name, None)
+    await world.settled()
+
+
+async def _specify(world: World, where: str, name: str, deep: object) -> None:
+    path = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{where}/clusterprofiles/{name}"
+    await world.bare.kube("PATCH", path, {"spec": {"deep": deep}}, "merge-patch+json")
+
+
+async def _is_held(world: World) -> bool:
+    held = await world.held()
+    return all(name in held[kind].get(where, {}) for kind, where, name in world.objects.alive)
 
 
 async def test_410_as_an_answer_lists_again(world: World) -> None:

@@ -1,7 +1,8 @@
 """The ConfigMap `kube-sync-last-good`: what each policy held when it last compiled.
 
 Keeps true: it is read once, when the replicator starts, and never steers what compiles; without
-it (no rights, no namespace, too big) the last good versions are in memory alone, said once.
+it (no rights, no namespace, too big) the last good versions are in memory alone, said once. A
+record that was never read is not replaced: what it says is kept beside what is written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from kube_sync.errors import Conflict, NotFound, Refused, SyncError
+from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.policymaps import CONFIGMAPS
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
@@ -56,17 +57,26 @@ class LastGood:
         self._leadership = leadership
         self._namespace = namespace
         self._saved: bytes | None = None
+        self._unread = False  # there may be a record that says more than is known
+        self._late: dict[ObjectKey, Modules] = {}  # what it said when it could be read at last
         self._complained = False
 
     async def load(self) -> dict[ObjectKey, Modules]:
         """Return the last good versions on record. Raises SyncError when that cannot be told."""
         try:
             body = await self._client.request("GET", CONFIGMAPS.path(self._namespace, NAME))
-        except NotFound:
+        except NotFound as error:
+            # The answer of a store names what it lacks; any other 404 is somebody else's.
+            if NAME not in str(error):
+                msg = f"ConfigMap {self._namespace}/{NAME}: {error}; this is not believed"
+                raise Retriable(msg) from error
+            self._unread = False
             return {}
         except Refused as error:
+            self._unread = True
             self._complain(error)
             return {}
+        self._unread = False
         try:
             return unpacked(body)
         except UNREADABLE as error:
@@ -75,9 +85,14 @@ class LastGood:
 
     async def save(self, good: Versions) -> None:
         """Write the record if it says something new; a failure is told, not raised."""
-        if not self._leadership.held or (packed := _packed(good)) == self._saved:
+        if not self._leadership.held:
             return
         try:
+            if self._unread:
+                self._late = await self.load()
+            packed = _packed({**self._late, **good})
+            if self._unread or packed == self._saved:
+                return
             if len(packed) > _LARGEST:
                 msg = f"{len(packed)} bytes are more than a ConfigMap takes"
                 raise Refused(msg)
@@ -102,8 +117,8 @@ class LastGood:
         except NotFound:
             try:
                 await self._client.request("POST", CONFIGMAPS.path(self._namespace), body=body)
-            except Conflict:  # another replica was first, and says the same
-                return
+            except Conflict:  # it is there: the 404 was not true, or another replica was first
+                await self._client.request("PUT", CONFIGMAPS.path(self._namespace, NAME), body=body)
 
     def _complain(self, error: SyncError) -> None:
         if not self._complained:

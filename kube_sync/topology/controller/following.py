@@ -18,7 +18,7 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from kube_sync.errors import NotFound, Refused, SyncError
+from kube_sync.errors import NotFound, Refused, SyncError, Unconfirmed
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.definitions import DEFINITIONS, Definitions, Version
@@ -211,7 +211,7 @@ class FollowedKinds:
             self._notes.noted(_DEFINITIONS, f"{reason}; what was known of them stands")
 
     def _failed(self, error: SyncError) -> None:
-        if isinstance(error, Refused | NotFound) and not self._definitions.listed:
+        if isinstance(error, Refused | NotFound | Unconfirmed) and not self._definitions.listed:
             self._blind.set()
             named = ", ".join(map(str, sorted(self._chooser.named))) or "none is"
             self._notes.noted(

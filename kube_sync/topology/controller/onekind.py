@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from kube_sync.errors import NotFound, Refused, SyncError
+from kube_sync.errors import NotFound, Refused, SyncError, Unconfirmed
 from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.following import Feed
 from kube_sync.kube.reflector import Store
@@ -95,7 +95,7 @@ class FollowedKind:
 
     def _failed(self, error: SyncError) -> None:
         self._missing = isinstance(error, NotFound)
-        self._denied = str(error) if isinstance(error, Refused | NotFound) else ""
+        self._denied = str(error) if isinstance(error, Refused | NotFound | Unconfirmed) else ""
         if not self._denied:
             self.close()  # denied all along, or nothing is known
         elif self._timer is None and self._is_waited_for():

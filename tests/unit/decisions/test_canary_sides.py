@@ -64,6 +64,13 @@ class Held:
     def keys(self) -> Iterable[ObjectKey]:
         return iter(self._keys)
 
+    @property
+    def unreadable(self) -> dict[ObjectKey, tuple[str, str]]:
+        return {}
+
+    def turned(self) -> set[ObjectKey]:
+        return set()
+
     def moves(self, _key: ObjectKey) -> bool:
         return False
 

@@ -43,6 +43,12 @@ class Collection:
         self.members = Members()
         self.moving: set[str] = set()
         self.names = list(names)
+        self.unreadable: dict[ObjectKey, tuple[str, str]] = {}
+        self.turns: set[ObjectKey] = set()
+
+    def turned(self) -> set[ObjectKey]:
+        found, self.turns = self.turns, set()
+        return found
 
     def keys(self) -> Iterable[ObjectKey]:
         return [_key(name) for name in self.names]
@@ -688,3 +694,94 @@ async def test_target_of_another_name_keeps_the_decisions_of_its_kind() -> None:
             await until(lambda: not world.hub.held)
             told = await reader.read(10, 1.0)
         assert "DeletedRecord" not in {type(record).__name__ for record in told}
+
+
+DEEP = "it is nested too deeply to be read"
+
+
+def turn(found: Collection, name: str, *, unreadable: bool, namespace: str = "ns") -> None:
+    where = ObjectKey(namespace, name)
+    if unreadable:
+        found.unreadable[where] = f"uid-{name}", DEEP
+    else:
+        del found.unreadable[where]
+    found.members.note(where, None)
+    found.turns.add(where)
+
+
+async def test_object_that_cannot_be_read_has_no_decision_and_says_why() -> None:
+    """What OPA holds of it is of the past; the last decision stands, and nobody acts on it."""
+    world = World("a", "b")
+    async with world.loaded():
+        turn(world.replicasets, "a", unreadable=True)
+        world.tracker.wake()
+        await until(lambda: any(record.failure for record in world.hub.records.values()))
+        ((target, failed),) = ((t, r) for t, r in world.hub.records.items() if r.failure)
+        assert (target.name, failed.failure, failed.uid) == ("a", DEEP, "uid-a")
+        assert failed.decision is not None  # what was said when it could be read
+        world.opa.text = "two"
+        world.tracker.policies_changed("p2", 1, READS)
+        await until(lambda: world.texts["b"] == "two")
+        await world.idle()
+        assert world.texts["a"] == "one"
+        assert world.opa.asked == [["b"]]
+        turn(world.replicasets, "a", unreadable=False)
+        world.tracker.wake()
+        await until(lambda: world.texts == {"a": "two", "b": "two"})
+        assert not any(record.failure for record in world.hub.records.values())
+        assert not world.hub.currency.late
+
+
+async def test_object_that_shared_a_decision_shares_none_once_it_cannot_be_read() -> None:
+    world = World("a", "b", "c")
+    world.replicasets.knows(a="x", b="x", c="x")
+    async with world.loaded():
+        world.opa.answers.clear()
+        world.opa.text = "two"
+        world.tracker.policies_changed("p2", 1, READS)
+        await until(lambda: world.opa.asked)
+        for name in ("a", "b"):
+            turn(world.replicasets, name, unreadable=True)
+        world.tracker.wake()
+        world.opa.answers.set()
+        await until(lambda: world.texts["c"] == "two")
+        await world.idle()
+        failures = {target.name: r.failure for target, r in world.hub.records.items()}
+        assert failures == {"a": DEEP, "b": DEEP, "c": None}
+        assert {world.texts["a"], world.texts["b"]} == {"one"}
+
+
+async def test_object_that_could_never_be_read_is_told_of_until_it_is_gone() -> None:
+    world = World("b")
+    turn(world.replicasets, "a", unreadable=True)
+    async with world.loaded():
+        failures = {target.name: r.failure for target, r in world.hub.records.items()}
+        assert failures == {"a": DEEP, "b": None}
+        turn(world.replicasets, "a", unreadable=False)
+        world.tracker.wake()
+        await until(lambda: world.causes.keys() == {"b"})
+
+
+async def test_what_decisions_look_at_and_cannot_be_read_is_not_current() -> None:
+    world = World("a")
+    async with world.loaded():
+        for name in ("c1", "c2"):
+            turn(world.clusters, name, unreadable=True, namespace="")
+        world.tracker.wake()
+        (late,) = world.hub.currency.late
+        assert (late.source, late.reason) == ("clusters that cannot be read", f"c1: {DEEP}; 1 more")
+        turn(world.clusters, "c1", unreadable=False, namespace="")
+        world.tracker.wake()
+        assert [one.reason for one in world.hub.currency.late] == [f"c2: {DEEP}"]
+        turn(world.clusters, "c2", unreadable=False, namespace="")
+        world.tracker.wake()
+        assert not world.hub.currency.late
+
+
+async def test_collection_that_goes_takes_what_could_not_be_read_along() -> None:
+    world = World("a")
+    async with world.loaded():
+        turn(world.clusters, "c1", unreadable=True, namespace="")
+        world.tracker.wake()
+        world.tracker.forget("clusters")
+        assert not world.hub.currency.late

@@ -178,7 +178,7 @@ async def test_list_of_one_namespace_asks_for_it(api: FakeApiServer, client: Kub
 
 async def test_empty_list_with_null_items_is_empty(api: FakeApiServer, client: KubeClient) -> None:
     """Go writes an empty slice that was never made as null."""
-    body = b'{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":null}'
+    body = b'{"kind":"ConfigMapList","metadata":{"resourceVersion":"7"},"items":null}'
     api.http.fault(lists(CONFIGMAPS), answer(200, body))
     assert (await whole(KubeCollection(client, CONFIGMAPS))).items == []
 
@@ -243,7 +243,9 @@ async def test_listed_object_nested_deeper_than_the_stack_is_left_out_alone(
 ) -> None:
     """A RecursionError would end the process, and again after each restart."""
     items = [nested("a"), b'{"metadata":{"name":"ok"}}', nested("b", 400), nested("c")]
-    body = b'{"metadata":{"resourceVersion":"9"},"items":[' + b",".join(items) + b"]}"
+    body = (
+        b'{"kind":"XList","metadata":{"resourceVersion":"9"},"items":[' + b",".join(items) + b"]}"
+    )
     api.http.fault(lists(REPLICASETS), answer(200, body), times=2)
     before = left_out("nested")
     found = (await whole(KubeCollection(client, REPLICASETS))).items
@@ -281,10 +283,37 @@ def test_what_is_no_json_is_none_when_it_is_cut() -> None:
     assert not is_cut(text)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"ConfigMapList","metadata":{"resourceVersion":"0"},"items":[]}',
+        b'{"kind":"ConfigMapList","metadata":{"resourceVersion":""},"items":[]}',
+        b'{"kind":"ConfigMapList","metadata":{},"items":[]}',
+        b'{"kind":"ConfigMapList","items":[]}',
+        b'{"kind":"ConfigMapList","metadata":{"resourceVersion":"7"}}',
+        b'{"kind":"Status","metadata":{"resourceVersion":"7"},"items":[]}',
+        b'{"metadata":{"resourceVersion":"7"},"items":[]}',
+        b'{"kind":"Status","metadata":{}}',
+        b'{"items":null}',
+        b"{}",
+        b"[]",
+        b"",
+    ],
+)
+async def test_what_is_no_list_of_now_is_not_an_empty_one(
+    api: FakeApiServer, client: KubeClient, body: bytes
+) -> None:
+    """A cache that is not filled yet, or a proxy: taken for a list, it would empty what is full."""
+    api.http.fault(lists(CONFIGMAPS), answer(200, body))
+    with pytest.raises(Retriable, match="a LIST answer is not a list"):
+        await whole(KubeCollection(client, CONFIGMAPS))
+
+
 async def test_listed_object_without_readable_metadata_is_left_out_alone(
     api: FakeApiServer, client: KubeClient
 ) -> None:
-    body = b'{"metadata":{},"items":[{"metadata":{"name":5}},{},{"metadata":{"name":"ok"}}]}'
+    items = b'[{"metadata":{"name":5}},{},{"metadata":{"name":"ok"}}]'
+    body = b'{"kind":"XList","metadata":{"resourceVersion":"7"},"items":' + items + b"}"
     api.http.fault(lists(CONFIGMAPS), answer(200, body))
     listing = await whole(KubeCollection(client, CONFIGMAPS))
     assert [item.key.name for item in listing.items] == ["ok"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kube_sync.errors import Expired, Refused, Retriable, SyncError
+from kube_sync.kube import presence
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import ResourceVersion
 from kube_sync.kube.definitions import DEFINITIONS
@@ -52,7 +53,8 @@ class Bench:
 
     def install(self) -> None:
         self.api.define(DEFINITIONS, "CustomResourceDefinition", namespaced=False)
-        self.api.put(DEFINITIONS, DEFINED, spec={})
+        served = {"name": PLACEMENT_POLICIES.version, "served": True}
+        self.api.put(DEFINITIONS, DEFINED, spec={"versions": [served]})
         self.api.define(PLACEMENT_POLICIES, KIND, builtin=False)
 
     def uninstall(self) -> None:
@@ -116,7 +118,7 @@ async def test_a_kind_that_is_defined_and_not_served_takes_nothing_away(bench: B
     async with running(bench.reflector.run()):
         await bench.api.watched(PLACEMENT_POLICIES)
         bench.api.undefine(PLACEMENT_POLICIES)
-        await until(lambda: "not served now" in (bench.reports[-1] or ""))
+        await until(lambda: "its CustomResourceDefinition is there" in (bench.reports[-1] or ""))
         assert bench.held == 1
         bench.api.define(PLACEMENT_POLICIES, KIND, builtin=False)
         bench.policy("a")
@@ -141,11 +143,14 @@ async def test_a_404_of_everything_but_discovery_is_not_believed_at_a_start(benc
     bench.install()
     for matches in (LISTS, definition):
         bench.api.http.fault(matches, answer(404, b"404 page not found"), times=1)
-    with pytest.raises(Retriable, match="there, but not served now"):
+    with pytest.raises(Retriable, match="discovery has the kind"):
         await whole(bench.source)
 
 
-async def test_whoever_may_not_ask_for_definitions_is_told_by_discovery(bench: Bench) -> None:
+async def test_whoever_may_not_ask_for_definitions_is_told_by_discovery(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "SURE_SECONDS", 0.0)
     bench.api.http.fault(definition, failing(403, "no"), times=9)
     bench.api.http.fault(LISTS, failing(403, "no"), times=9)
     assert (await whole(bench.source)).items == []
@@ -183,7 +188,13 @@ async def test_a_kind_that_goes_while_it_is_listed_is_not_half_there(bench: Benc
     bench.api.page_size = 1
     bench.policy("a")
     bench.policy("b")
-    bench.api.http.fault(continues(PLACEMENT_POLICIES), answer(404, b"404 page not found"))
+
+    def goes(recorded: Recorded) -> bool:
+        if found := continues(PLACEMENT_POLICIES)(recorded):
+            bench.uninstall()
+        return found
+
+    bench.api.http.fault(goes, answer(404, b"404 page not found"))
     with pytest.raises(Retriable, match="broke off"):
         await whole(bench.source)
 

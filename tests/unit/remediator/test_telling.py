@@ -75,6 +75,14 @@ async def test_what_is_held_is_told_beside_the_object_with_its_release(world: Wo
     assert event["reportingController"] == CONTROLLER
 
 
+async def test_object_without_a_usable_decision_is_told_beside_it(world: World) -> None:
+    """As of one that is nested too deeply to be read."""
+    world.wait("failed")
+    await until(lambda: world.events)
+    (event,) = world.events
+    assert (event["reason"], event["regarding"]["name"]) == ("RemediationFailed", "web")
+
+
 async def test_a_time_is_left_out_so_that_the_same_is_counted(world: World) -> None:
     world.wait("not_before", until=2.0)
     await until(lambda: world.events)

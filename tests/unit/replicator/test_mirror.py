@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.mirror import EVERYWHERE, Batch, Mirror
+from kube_sync.replicator.mirror import EVERYWHERE, TOO_DEEP, Batch, Mirror
 from kube_sync.replicator.selection import Part
 from tests.fakes.listing import Listing, at_once, document, listed
 from tests.fakes.opa import FakeOpa
@@ -620,3 +620,87 @@ def test_objects_that_do_not_fit_make_a_collection_unknown_and_stay_out() -> Non
     part.abandon()
     listed(part, listing(bare("a")))
     assert bench.mirror.known
+
+
+def too_deep(name: str, version: str) -> Item:
+    body = json.dumps({"metadata": {"name": name}}).encode()
+    where = ObjectKey("default", name)
+    return Item(where, f"uid-{name}", ResourceVersion(version), body, whole=False)
+
+
+def unread(bench: Bench) -> dict[str, tuple[str, str]]:
+    return {key.name: why for key, why in bench.mirror.unreadable.items()}
+
+
+def test_object_that_cannot_be_read_any_more_stays_in_opa_as_it_was_read_last() -> None:
+    """What policies count must not change; nothing may be decided of it all the same."""
+    bench = loaded(item("a", "1", x=1), item("b"))
+    bench.mirror.classify(lambda body: body)
+    bench.mirror.learn([item("a", "1", x=1)])
+    bench.mirror.apply(added(too_deep("a", "2")))
+    assert unread(bench) == {"a": ("uid-a", TOO_DEEP)}
+    assert bench.mirror.turned() == {ObjectKey("default", "a")}
+    assert bench.mirror.turned() == set()
+    assert bench.mirror.members.of(ObjectKey("default", "a")) is None
+    assert bench.flush() == []
+    assert bench.held["default"]["a"]["x"] == 1
+
+
+def test_object_that_can_be_read_again_is_written_and_not_unreadable() -> None:
+    bench = loaded(item("a", "1", x=1))
+    bench.mirror.apply(added(too_deep("a", "2")))
+    bench.mirror.turned()
+    bench.mirror.apply(added(item("a", "3", x=3)))
+    assert unread(bench) == {}
+    assert bench.mirror.turned() == {ObjectKey("default", "a")}
+    bench.flush()
+    assert bench.held["default"]["a"]["x"] == 3
+
+
+def test_unreadable_object_that_is_deleted_goes() -> None:
+    bench = loaded(item("a"), item("b"))
+    bench.mirror.apply(added(too_deep("a", "2")))
+    bench.mirror.apply(deleted(too_deep("a", "3")))
+    bench.flush()
+    assert unread(bench) == {}
+    assert bench.held["default"].keys() == {"b"}
+
+
+def test_relist_keeps_what_it_cannot_read_and_forgets_what_is_gone() -> None:
+    bench = loaded(item("a"), item("b"), item("c"))
+    bench.mirror.apply(added(too_deep("b", "2")))
+    listed(bench.mirror, listing(too_deep("a", "3"), item("c")))
+    bench.flush()
+    assert unread(bench).keys() == {"a"}
+    assert bench.held["default"].keys() == {"a", "c"}
+
+
+def test_object_that_could_never_be_read_is_not_in_opa_and_unreadable() -> None:
+    bench = loaded(too_deep("a", "1"), item("b"))
+    assert unread(bench).keys() == {"a"}
+    assert bench.held["default"].keys() == {"b"}
+
+
+def test_first_list_that_breaks_off_forgets_what_it_could_not_read() -> None:
+    bench = Bench()
+    at_once(bench.mirror.page([too_deep("a", "1")]))
+    bench.mirror.abandon()
+    assert unread(bench) == {}
+
+
+def test_state_that_was_read_before_is_of_no_class_once_it_is_past() -> None:
+    bench = loaded(item("a", "1", x=1))
+    bench.mirror.classify(lambda body: body)
+    bench.mirror.apply(added(item("a", "2", x=2)))
+    bench.mirror.apply(added(too_deep("a", "3")))
+    bench.flush()
+    assert bench.mirror.members.of(ObjectKey("default", "a")) is None
+
+
+def test_object_that_the_projection_cannot_read_is_unreadable_too() -> None:
+    bench = loaded(item("a"))
+    torn = Item(ObjectKey("default", "a"), "uid-a", ResourceVersion("2"), b"[")
+    bench.mirror.apply(added(torn))
+    (uid, why) = unread(bench)["a"]
+    assert uid == "uid-a"
+    assert why.startswith("it cannot be read: ")

@@ -25,6 +25,7 @@ class Api:
         self.held: bytes | None = None
         self.failure: SyncError | None = None
         self.raced = False
+        self.missing = '404 configmaps "kube-sync-last-good" not found'
         self.methods: list[str] = []
 
     async def request(self, method: str, path: str, *, body: bytes | None = None) -> bytes:
@@ -33,11 +34,10 @@ class Api:
             raise self.failure
         assert path == (PATH if method == "POST" else f"{PATH}/kube-sync-last-good")
         if method == "POST" and self.raced:
-            msg = "409"
+            msg, self.held = "409", b"{}"
             raise Conflict(msg)
         if method != "POST" and self.held is None:
-            msg = "404"
-            raise NotFound(msg)
+            raise NotFound(self.missing)
         self.held = body or self.held
         return self.held or b""
 
@@ -80,6 +80,30 @@ async def test_another_replica_that_was_first_is_no_failure(api: Api) -> None:
     with capture_logs() as logs:
         await LastGood(api, "kube-sync", Leader()).save(GOOD)
     assert logs == []
+    assert await LastGood(api, "kube-sync", Leader()).load() == GOOD
+
+
+async def test_404_that_does_not_name_the_record_is_not_believed(api: Api) -> None:
+    """Taken for nothing on record, the next save would forget what every policy last held."""
+    api.missing = "404 404 page not found"
+    with pytest.raises(Retriable, match="not believed"):
+        await LastGood(api, "kube-sync", Leader()).load()
+
+
+async def test_record_that_could_not_be_read_is_not_replaced(api: Api) -> None:
+    """An API server that starts refuses what it allows a moment later."""
+    await LastGood(api, "kube-sync", Leader()).save(GOOD)
+    record = LastGood(api, "kube-sync", Leader())
+    api.failure = Refused("403 RBAC: not ready")
+    assert await record.load() == {}
+    await record.save({})
+    api.failure = None
+    new = {ObjectKey("ns", "q"): {"ns/q/b.rego": "package newer"}}
+    await record.save(new)
+    assert await LastGood(api, "kube-sync", Leader()).load() == {**GOOD, **new}
+    newer = {ObjectKey("ns", "r"): {"ns/r/b.rego": "package r"}}
+    await record.save(newer)
+    assert await LastGood(api, "kube-sync", Leader()).load() == {**GOOD, **newer}
 
 
 async def test_without_rights_nothing_is_kept_and_that_is_said_once(api: Api) -> None:

@@ -185,7 +185,10 @@ async def test_object_of_the_cluster_that_is_no_text_is_left_out_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Told(monkeypatch, KIND)
-    page = b'{"metadata":{},"items":[{"metadata":{"name":"a","namespace":"n"},"spec":"\xff"}]}'
+    page = (
+        b'{"kind":"ReplicaSetList","metadata":{"resourceVersion":"7"},'
+        b'"items":[{"metadata":{"name":"a","namespace":"n"},"spec":"\xff"}]}'
+    )
     async with fake_apiserver() as api:
         settings = await cluster(api, tmp_path)
         api.http.fault(lists(REPLICASETS), answer(200, page))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from kube_sync.kube import presence
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -434,7 +435,7 @@ async def test_a_404_of_what_is_defined_is_not_believed(bench: Bench, later: Lat
         )
         bench.api.http.cut()
         await gone.met.wait()
-        await until(lambda: "does not know" in (bench.note(SHADE) or ""))
+        await until(lambda: "not believed" in (bench.note(SHADE) or ""))
         assert bench.world.due is None
         assert bench.names() == {"p"}
 
@@ -495,7 +496,7 @@ async def test_a_404_of_what_discovery_serves_is_not_believed_at_once(
     missing = bench.api.http.fault(lists(GATEWAYS), answer(404), times=10**9)
     async with bench.following():
         await missing.met.wait()
-        await until(lambda: "does not know" in (bench.note(GATEWAY) or ""))
+        await until(lambda: "not believed" in (bench.note(GATEWAY) or ""))
         assert GATEWAY in bench.world.waiting
         later.pass_time()
         assert GATEWAY not in bench.world.waiting
@@ -529,8 +530,14 @@ async def test_discovery_has_to_lack_a_kind_twice(bench: Bench) -> None:
         await until(lambda: bench.note(GATEWAY) == "ok")
 
 
-async def test_what_discovery_lacks_later_is_followed_on(bench: Bench) -> None:
+async def test_what_discovery_lacks_later_is_followed_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "SURE_SECONDS", 0.0)
     denied(bench.api, DEFINITIONS)
+    bench.api.http.fault(
+        lambda r: r.path.startswith(DEFINITIONS.path() + "/"), refusal("no"), times=10**9
+    )
     install(bench.api, GATEWAY_DEFINITION)
     bench.api.put(GATEWAYS, key("gw"))
     async with bench.following():

@@ -1,0 +1,135 @@
+"""Whether a kind that an API server answers 404 for is really not there.
+
+Keeps true: a 404 alone is no proof. A proxy without a backend answers it, and so does an API server
+that starts. A built-in kind is served by definition, so it is never missing. Any other kind is
+missing only when discovery answers properly and lacks it, and when its CustomResourceDefinition is
+gone. Discovery is behind the definitions for some seconds after a start, so where nobody may read
+the definition, discovery has to lack the kind for that long.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from kube_sync.errors import NO_JSON, NotFound, Refused, Retriable, SyncError, Unconfirmed
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.discovery import is_namespaced
+from kube_sync.objects import GroupVersionResource
+
+DEFINITIONS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+SURE_SECONDS: Final = 10.0
+_STABLE: Final = re.compile(r"v[1-9][0-9]*")
+# Not apiextensions.k8s.io: there are API servers without CustomResourceDefinitions. A group without
+# a dot cannot be that of a CustomResourceDefinition.
+_BUILT_IN: Final = frozenset(
+    {
+        "admissionregistration.k8s.io",
+        "apiregistration.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "rbac.authorization.k8s.io",
+        "scheduling.k8s.io",
+        "storage.k8s.io",
+    }
+)
+
+
+class _Version(msgspec.Struct):
+    name: str
+    served: bool
+
+
+class _Spec(msgspec.Struct):
+    versions: list[_Version] = []
+
+
+class _Definition(msgspec.Struct):
+    spec: _Spec
+
+
+def is_built_in(gvr: GroupVersionResource) -> bool:
+    """Tell whether every Kubernetes API server serves a resource, by definition."""
+    grouped = "." not in gvr.group or gvr.group in _BUILT_IN
+    return grouped and _STABLE.fullmatch(gvr.version) is not None
+
+
+class Presence:
+    """What is known of one kind being there; ask it about each 404."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        gvr: GroupVersionResource,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._gvr = gvr
+        self._clock = clock
+        self._lacking_since: float | None = None  # by discovery, without a break
+
+    def seen(self) -> None:
+        """Note that the API server has served the kind just now."""
+        self._lacking_since = None
+
+    async def confirm(self, error: NotFound) -> None:
+        """Return if a 404 means that the kind is gone. Raises Unconfirmed."""
+        try:
+            doubt = await self._doubt()
+        except SyncError as failed:
+            doubt = str(failed)
+        if doubt is not None:
+            msg = f"{self._gvr}: {error}; this is not believed, since {doubt}"
+            raise Unconfirmed(msg) from error
+
+    async def is_gone(self) -> bool:
+        """Tell whether the kind is known not to be there. Raises SyncError."""
+        return await self._doubt() is None
+
+    async def _doubt(self) -> str | None:
+        """Return why the kind may be there, None if it is gone. Raises SyncError."""
+        if is_built_in(self._gvr):
+            return "the kind is built in"
+        since, self._lacking_since = self._lacking_since, None
+        if await self._is_discovered():
+            return "discovery has the kind"
+        defined = await self._is_defined()
+        if defined is None:
+            self._lacking_since = since = self._clock() if since is None else since
+            if self._clock() - since < SURE_SECONDS:
+                return f"discovery has to lack the kind for {SURE_SECONDS:.0f} s first"
+        return "its CustomResourceDefinition is there" if defined else None
+
+    async def _is_discovered(self) -> bool:
+        try:
+            await is_namespaced(self._client, self._gvr)
+        except NotFound:
+            return False
+        return True
+
+    async def _is_defined(self) -> bool | None:
+        """Tell whether a definition of this version is stored, None where nobody says."""
+        name = f"{self._gvr.resource}.{self._gvr.group}"
+        try:
+            body = await self._client.request("GET", DEFINITIONS.path(name=name))
+            versions = msgspec.json.decode(body, type=_Definition).spec.versions
+        except NotFound as error:
+            # The answer of a store names what it lacks; any other 404 is somebody else's.
+            return False if name in str(error) else None
+        except Refused:
+            return None
+        except NO_JSON as error:
+            msg = f"the CustomResourceDefinition {name} cannot be read: {error}"
+            raise Retriable(msg) from error
+        return any(version.served and version.name == self._gvr.version for version in versions)
