@@ -257,7 +257,9 @@ class ScratchOpa:
             arguments = ("capabilities", "--current")
             try:
                 async with _private({}) as folder:
-                    _, output, _ = await self._run(folder, arguments)
+                    status, output, complaint = await self._run(folder, arguments)
+                if status != 0:
+                    raise _no_answer(output + complaint)
                 own = msgspec.json.decode(output, type=_Capabilities)
                 builtins = {msgspec.json.decode(b, type=_Builtin).name: b for b in own.builtins}
             except TimeoutError as error:
