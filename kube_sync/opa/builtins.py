@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+import msgspec
+
 _SCHEMA: Final = "a $ref in its schema fetches addresses and returns what is in files"
 _LOG: Final = "it writes whatever it is given into OPA's log"
 
@@ -114,6 +116,35 @@ _ALLOWED: Final = frozenset(name for names in ALLOWED.values() for name in names
 _UNKNOWN: Final = "this release of kube-sync does not know what it reaches"
 # What OPA compiles a call of one to: who may call the one may call the other.
 _COMPILED_TO: Final = {"print": "internal.print"}
+
+
+class _Builtin(msgspec.Struct):
+    name: str
+
+
+class _Document(msgspec.Struct):
+    builtins: list[msgspec.Raw] = []
+    features: list[str] = []
+    future_keywords: list[str] = []
+    allow_net: list[str] = []  # hosts that schemas may be fetched from
+
+
+class Capabilities:
+    """What one OPA can do, by `opa capabilities --current`."""
+
+    def __init__(self, document: bytes) -> None:
+        """Read the document. Raises NO_JSON."""
+        self._own = msgspec.json.decode(document, type=_Document)
+        named = msgspec.json.Decoder(_Builtin)
+        self._builtins = {named.decode(builtin).name: builtin for builtin in self._own.builtins}
+        self.names = frozenset(self._builtins)
+
+    def limited(self, given: Collection[str]) -> bytes:
+        """Return the document without what policies may not call, and no network."""
+        allowed = [raw for name, raw in self._builtins.items() if is_allowed(name, given)]
+        return msgspec.json.encode(
+            _Document(allowed, self._own.features, self._own.future_keywords)
+        )
 
 
 def is_allowed(name: str, given: Collection[str] = ()) -> bool:

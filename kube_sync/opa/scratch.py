@@ -24,7 +24,7 @@ import aiohttp
 import msgspec
 
 from kube_sync.errors import NO_JSON, Misconfigured, Retriable, SyncError, Terminal, first_of
-from kube_sync.opa.builtins import is_allowed, refusal
+from kube_sync.opa.builtins import Capabilities, refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.inspection import (
     FORBIDDEN,
@@ -66,17 +66,6 @@ class _Errors(msgspec.Struct):
     errors: list[Cause] = []
 
 
-class _Builtin(msgspec.Struct):
-    name: str
-
-
-class _Capabilities(msgspec.Struct):
-    builtins: list[msgspec.Raw] = []
-    features: list[str] = []
-    future_keywords: list[str] = []
-    allow_net: list[str] = []  # hosts of schemas
-
-
 class _Unparsable(Retriable):
     """OPA's parser said neither what a module says nor what is wrong with it."""
 
@@ -113,7 +102,7 @@ class ScratchOpa:
         self._binary = found
         self._seconds = seconds
         self._builtins = frozenset(builtins)
-        self._known: tuple[dict[str, msgspec.Raw], _Capabilities] | None = None
+        self._own: Capabilities | None = None  # of this OPA, until it is asked
         self._inspected: dict[bytes, Inspected | None] = {}  # by the digest of the source
 
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
@@ -253,26 +242,24 @@ class ScratchOpa:
 
     async def _capabilities(self, given: Collection[str]) -> bytes:
         """Return OPA's own capabilities without what policies may not call, and no network."""
-        if self._known is None:
-            arguments = ("capabilities", "--current")
-            try:
-                async with _private({}) as folder:
-                    status, output, complaint = await self._run(folder, arguments)
-                if status != 0:
-                    raise _no_answer(output + complaint)
-                own = msgspec.json.decode(output, type=_Capabilities)
-                builtins = {msgspec.json.decode(b, type=_Builtin).name: b for b in own.builtins}
-            except TimeoutError as error:
-                raise Retriable(str(error)) from error
-            except NO_JSON as error:
-                raise _no_answer(output) from error
-            self._known = builtins, own
-            if unknown := sorted(self._builtins - builtins.keys()):
+        if self._own is None:
+            own = await self._asked()
+            if unknown := sorted(self._builtins - own.names):
                 msg = f"policies.allow.builtins: OPA has no builtin {', '.join(unknown)}"
                 raise Misconfigured(msg)
-        builtins, own = self._known
-        allowed = [raw for name, raw in builtins.items() if is_allowed(name, given)]
-        return _encode(_Capabilities(allowed, own.features, own.future_keywords))
+            self._own = own
+        return self._own.limited(given)
+
+    async def _asked(self) -> Capabilities:
+        try:
+            async with _private({}) as folder:
+                status, output, complaint = await self._run(folder, ("capabilities", "--current"))
+        except TimeoutError as error:
+            raise Retriable(str(error)) from error
+        try:
+            return Capabilities(output if status == 0 else b"")
+        except NO_JSON as error:
+            raise _no_answer(output + complaint) from error
 
     def _named(self, cause: Cause, ids: Mapping[str, str]) -> Cause:
         """Return a cause of OPA's with the id of the module, and in our words where it is ours."""
@@ -280,7 +267,7 @@ class ScratchOpa:
         file = location.get("file", "")
         cause |= {"location": location | {"file": ids.get(file, file)}}
         _, _, name = cause.get("message", "").partition("undefined function ")
-        if self._known is not None and name in self._known[0]:
+        if self._own is not None and name in self._own.names:
             # A builtin of an OPA that is newer than what is known of its builtins.
             cause |= {"code": FORBIDDEN, "message": refusal(name)}
         return cause
