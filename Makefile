@@ -61,7 +61,6 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 		$$opa check --strict "$$folder"
 		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
 	done
-	$$opa check --strict kube_sync/opa/inspect.rego
 	report=$$(KUBE_SYNC_OPA_BINARY=$$opa $(BIN)/kube-sync test tests/scenarios) || { echo "$$report"; exit 1; }
 	for folder in manifests/base manifests/labelled manifests/placement-decisions manifests/webhook manifests/webhook-scheduling manifests/webhook-metadata manifests/scheduler-name manifests/crds manifests/examples/colorpolicy manifests/scheduling manifests/scheduling-options manifests/scheduling-rbac manifests/metadata-rbac manifests/topology-rbac manifests/policy-sync-rbac manifests/policy-sync-direct-rbac manifests/policy-sync-spoke-rbac manifests/components/prometheus-rules manifests/components/grafana-dashboards manifests/overlays/minimal manifests/overlays/production manifests/overlays/hub manifests/overlays/spoke; do $$kustomize build "$$folder" >/dev/null; done
 	$(BIN)/python -m tools.observing --check || { echo "make check: run $(BIN)/python -m tools.observing" >&2; exit 1; }

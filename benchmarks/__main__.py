@@ -69,6 +69,14 @@ async def measure_only_edits(rounds: int) -> dict[str, float]:
                 return await edits.measure_edits(stack, bare, rounds)
 
 
+async def measure_only_policies(runs: int) -> dict[str, float]:
+    """Measure how policies are loaded and changed, on one set of servers."""
+    with world.stack() as stack:
+        async with bare_client(stack) as bare:
+            with step(f"{MODULES} policy modules, by PUT and as one set"):
+                return await measure_policies(stack, bare, runs)
+
+
 async def measure_only_remediation(objects: int, runs: int) -> dict[str, float]:
     """Measure how a fleet is moved, on one set of servers."""
     with world.stack() as stack:
@@ -257,6 +265,7 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
             chosen.admission,
             lambda: asyncio.run(measure_only_admission(runs, chosen.requests)),
         ),
+        (chosen.policies, lambda: asyncio.run(measure_only_policies(runs))),
         (chosen.pods, lambda: asyncio.run(pods.measure_pods(runs))),
         (chosen.scheduling, lambda: measure_scheduling(runs)),
         (chosen.metadata, lambda: measure_metadata(runs)),
@@ -288,6 +297,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--remediation", action="store_true", help="measure remediation alone")
     parser.add_argument("--admission", action="store_true", help="measure the webhook alone")
+    parser.add_argument("--policies", action="store_true", help="measure policy modules alone")
     parser.add_argument("--metadata", action="store_true", help="measure MetadataPolicy alone")
     parser.add_argument(
         "--pods", action="store_true", help="measure pods created under SchedulingPolicy alone"

@@ -58,7 +58,8 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     hub = DecisionHub(instance, stricter=stricter, recorder=ledger.recorder)
     for condition in ("data", "policies"):  # or it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
-    shelf, compiler = Shelf(), ScratchOpa(settings.opa.binary)
+    shelf = Shelf()
+    compiler = ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins)
     events = EventRecorder(
         context.kube, Reporter(LEASE, socket.gethostname()), metrics.replicator_events
     )

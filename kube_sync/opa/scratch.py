@@ -3,25 +3,37 @@
 Keeps true: what a module says is parsed and compiled here, and evaluated only where that is asked
 for by name; each run has a time limit and leaves neither process nor file behind. Sources pass
 through files of a private folder, named after the modules' ids, so that OPA's own errors name them.
+No module leaves it: what compiles has passed `objections`, by OPA's capabilities too, and what is
+evaluated has compiled. (`opa run` and `opa parse` take no capabilities. They fetch no schemas, and
+an OPA is asked to evaluate only what passed `check`.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from kube_sync.errors import NO_JSON, Misconfigured, Retriable, SyncError, first_of
+from kube_sync.errors import NO_JSON, Misconfigured, Retriable, SyncError, Terminal, first_of
+from kube_sync.opa.builtins import Capabilities, refusal
 from kube_sync.opa.client import OpaClient
+from kube_sync.opa.inspection import (
+    FORBIDDEN,
+    Inspected,
+    forbidden,
+    inspected,
+    is_suspicious,
+    objections,
+)
 from kube_sync.runtime.tokenfile import TokenFile
 
 _SECONDS = 20.0
@@ -30,6 +42,8 @@ _LOAD_SECONDS = 120.0  # until an OPA that was started has read all that it is t
 _SOCKET = "opa.sock"
 _LISTENING = (f"--addr=unix://{_SOCKET}", "--log-level=error", "--skip-version-check")
 _PARSERS = 4  # processes at once
+_CAPABILITIES = "opa.capabilities"  # no name of a module's file or folder, and none of data
+_INSPECTED = 1_000  # suspicious sources that are remembered
 _V0_HINT = (
     "this is Rego v0, which OPA 1 no longer reads by default: rewrite it with"
     " `opa fmt --write --v0-v1 FILE`"
@@ -37,13 +51,6 @@ _V0_HINT = (
 
 Modules = Mapping[str, str]  # source by id
 Cause = dict[str, Any]  # as OPA gives them: code, message, location of file and row
-
-
-class Inspected(msgspec.Struct, frozen=True):
-    """What one module says of itself; `names` only of those that were asked for."""
-
-    package: tuple[str, ...]
-    names: frozenset[str] = frozenset()
 
 
 class _Tree(msgspec.Struct):
@@ -57,6 +64,10 @@ class _Trees(msgspec.Struct):
 
 class _Errors(msgspec.Struct):
     errors: list[Cause] = []
+
+
+class _Unparsable(Retriable):
+    """OPA's parser said neither what a module says nor what is wrong with it."""
 
 
 class _Expression(msgspec.Struct):
@@ -74,8 +85,13 @@ class _Evaluated(msgspec.Struct):
 class ScratchOpa:
     """OPA's command line, as a compiler."""
 
-    def __init__(self, binary: str, seconds: float = _SECONDS) -> None:
-        """`binary` is a path, or a name that PATH is searched for. Raises Misconfigured."""
+    def __init__(
+        self, binary: str, seconds: float = _SECONDS, *, builtins: Iterable[str] = ()
+    ) -> None:
+        """`binary` is a path, or a name that PATH is searched for. Raises Misconfigured.
+
+        Policies may call `builtins` although they are refused to others.
+        """
         found = shutil.which(binary)
         if found is None:
             msg = (
@@ -85,22 +101,31 @@ class ScratchOpa:
             raise Misconfigured(msg)
         self._binary = found
         self._seconds = seconds
+        self._builtins = frozenset(builtins)
+        self._own: Capabilities | None = None  # of this OPA, until it is asked
+        self._inspected: dict[bytes, Inspected | None] = {}  # by the digest of the source
 
-    async def check(self, modules: Modules) -> list[Cause]:
+    async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         """Compile all together; return what OPA says against it, nothing when it compiles.
 
-        Taking too long is one of these things. Raises Retriable when no answer is to be had.
+        Any of them may call builtins that are `given`. Taking too long is one of these things.
+        Raises Retriable when no answer is to be had, Misconfigured.
         """
+        allowed = self._builtins | {*given}
+        if causes := await self._objections(modules, allowed):
+            return causes
         ids = {file_of(policy_id): policy_id for policy_id in modules}
-        async with _private(_files(modules)) as folder:
-            arguments = ("check", "--format=json", "--max-errors=0", ".")
+        capabilities = await self._capabilities(allowed)
+        async with _private({**_files(modules), _CAPABILITIES: capabilities}) as folder:
+            limited = f"--capabilities={_CAPABILITIES}"
+            arguments = ("check", "--format=json", "--max-errors=0", limited, ".")
             try:
                 status, output, complaint = await self._run(folder, arguments)
             except TimeoutError as error:
                 return [{"code": "timeout", "message": str(error)}]
             if status == 0:
                 return []
-            causes = [_named(cause, ids) for cause in _errors(output, complaint)]
+            causes = [self._named(cause, ids) for cause in _errors(output, complaint)]
             for cause in _first_parse_errors(causes):
                 where = file_of(cause["location"]["file"])
                 status, _, _ = await self._run(folder, ("parse", "--v0-compatible", where))
@@ -143,24 +168,22 @@ class ScratchOpa:
                 found[policy_id] = tree
 
         async with _private(_files(modules)) as folder:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for policy_id in modules:
-                        group.create_task(parse(folder, policy_id))
-            except* Retriable as errors:
-                raise first_of(errors) from errors
+            await _all(parse(folder, policy_id) for policy_id in modules)
         return found
 
     async def _parse(self, folder: str, file: str) -> Any:  # noqa: ANN401 - any JSON
-        arguments = ("parse", "--format=json", "--json-include=locations", file)
+        """Return a syntax tree, None of what does not parse. Raises Unparsable, Retriable."""
+        arguments = ("parse", "--format=json", "--json-include=locations,-comments", file)
         try:
-            status, output, _ = await self._run(folder, arguments)
+            status, output, complaint = await self._run(folder, arguments)
         except TimeoutError as error:
-            raise Retriable(str(error)) from error
+            raise _Unparsable(str(error)) from error
+        if status != 0 and _rejected(complaint):
+            return None
         try:
-            return msgspec.json.decode(output) if status == 0 else None
+            return msgspec.json.decode(output)
         except NO_JSON as error:
-            raise _no_answer(output) from error
+            raise _Unparsable(str(_no_answer(output + complaint))) from error
 
     async def _policies(self, socket: Path, process: asyncio.subprocess.Process) -> bytes:
         connector = aiohttp.UnixConnector(str(socket))
@@ -177,23 +200,77 @@ class ScratchOpa:
         msg = b"its server does not answer"
         raise _no_answer(msg)
 
-    async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
-        """Return the package of each module, and all names in the `suspects`.
+    async def inspect(self, sources: Modules) -> dict[str, Inspected]:
+        """Return what each module says of itself.
 
         Modules that do not parse are left out. Raises Retriable.
         """
-        rego = files("kube_sync.opa").joinpath("inspect.rego").read_bytes()
-        body = msgspec.json.encode({"sources": sources, "suspects": list(suspects)})
-        async with _private({"inspect.rego": rego}) as folder:
-            query = "data.kube_sync.inspect.modules"
-            arguments = ("eval", "--format=raw", "--data=inspect.rego", "--stdin-input", query)
-            try:
-                status, output, complaint = await self._run(folder, arguments, body)
-            except TimeoutError as error:
-                raise Retriable(str(error)) from error
-        if status != 0:
-            raise _no_answer(output + complaint)
-        return msgspec.json.decode(output, type=dict[str, Inspected])
+        found: dict[str, Inspected] = {}
+        few = asyncio.Semaphore(_PARSERS)
+
+        async def inspect(folder: str, policy_id: str) -> None:
+            async with few:
+                try:
+                    tree = await self._parse(folder, file_of(policy_id))
+                except _Unparsable as error:
+                    found[policy_id] = Inspected((), fault=str(error))
+                else:
+                    if tree is not None:
+                        found[policy_id] = inspected(tree)
+
+        async with _private(_files(sources)) as folder:
+            await _all(inspect(folder, policy_id) for policy_id in sources)
+        return found
+
+    async def _objections(self, modules: Modules, given: Collection[str]) -> list[Cause]:
+        """Return what no module may say, before a process could do it."""
+        suspicious = {i: source for i, source in modules.items() if is_suspicious(source)}
+        digests = {i: hashlib.sha256(s.encode()).digest() for i, s in suspicious.items()}
+        new = {i: s for i, s in suspicious.items() if digests[i] not in self._inspected}
+        if new:
+            found = await self.inspect(new)
+            self._inspected |= {digests[i]: found.get(i) for i in new}
+        causes = [
+            forbidden(policy_id, finding)
+            for policy_id, digest in digests.items()
+            if (module := self._inspected[digest]) is not None
+            for finding in objections(module, given)
+        ]
+        known = [(d, found) for d, found in self._inspected.items() if not (found and found.fault)]
+        self._inspected = dict(known[-_INSPECTED:])
+        return causes
+
+    async def _capabilities(self, given: Collection[str]) -> bytes:
+        """Return OPA's own capabilities without what policies may not call, and no network."""
+        if self._own is None:
+            own = await self._asked()
+            if unknown := sorted(self._builtins - own.names):
+                msg = f"policies.allow.builtins: OPA has no builtin {', '.join(unknown)}"
+                raise Misconfigured(msg)
+            self._own = own
+        return self._own.limited(given)
+
+    async def _asked(self) -> Capabilities:
+        try:
+            async with _private({}) as folder:
+                status, output, complaint = await self._run(folder, ("capabilities", "--current"))
+        except TimeoutError as error:
+            raise Retriable(str(error)) from error
+        try:
+            return Capabilities(output if status == 0 else b"")
+        except NO_JSON as error:
+            raise _no_answer(output + complaint) from error
+
+    def _named(self, cause: Cause, ids: Mapping[str, str]) -> Cause:
+        """Return a cause of OPA's with the id of the module, and in our words where it is ours."""
+        location = cause.get("location") or {}
+        file = location.get("file", "")
+        cause |= {"location": location | {"file": ids.get(file, file)}}
+        _, _, name = cause.get("message", "").partition("undefined function ")
+        if self._own is not None and name in self._own.names:
+            # A builtin of an OPA that is newer than what is known of its builtins.
+            cause |= {"code": FORBIDDEN, "message": refusal(name)}
+        return cause
 
     async def evaluated(
         self,
@@ -206,8 +283,13 @@ class ScratchOpa:
 
         Raises Retriable, which tells what OPA has against it.
         """
-        async with _private({**_files(modules), "data.json": _encode(data)}) as folder:
-            arguments = ("eval", "--format=json", "--data=.", "--stdin-input", query)
+        if causes := await self._objections(modules, self._builtins):
+            raise _against(causes)
+        contents = {_CAPABILITIES: await self._capabilities(self._builtins)}
+        contents |= {**_files(modules), "data.json": _encode(data)}
+        async with _private(contents) as folder:
+            limited = f"--capabilities={_CAPABILITIES}"
+            arguments = ("eval", "--format=json", limited, "--data=.", "--stdin-input", query)
             try:
                 status, output, complaint = await self._run(folder, arguments, _encode(asked))
             except TimeoutError as error:
@@ -220,11 +302,16 @@ class ScratchOpa:
         return solutions[0].expressions[0].value if solutions else None
 
     @asynccontextmanager
-    async def serving(self, modules: Modules, data: bytes) -> AsyncGenerator[OpaClient]:
+    async def serving(
+        self, modules: Modules, data: bytes, given: Collection[str] = ()
+    ) -> AsyncGenerator[OpaClient]:
         """Yield a client of an OPA that holds these modules and this document, JSON, and no more.
 
-        It listens on a socket in a private folder and ends with the block. Raises Retriable.
+        It listens on a socket in a private folder and ends with the block. Any module may call
+        builtins that are `given`. Raises Retriable, and Terminal where they do not compile.
         """
+        if causes := await self.check(modules, given):
+            raise _against(causes)
         async with _private({**_files(modules), "data.json": data}) as folder:
             connector = aiohttp.UnixConnector(str(Path(folder, _SOCKET)), limit=0)
             async with (
@@ -343,10 +430,27 @@ def _no_answer(said: bytes) -> Retriable:
     return Retriable(f"the scratch OPA gave no answer: {said[:300].decode('utf-8', 'replace')}")
 
 
-def _named(cause: Cause, ids: Mapping[str, str]) -> Cause:
-    location = cause.get("location") or {}
-    file = location.get("file", "")
-    return cause | {"location": location | {"file": ids.get(file, file)}}
+def _rejected(complaint: bytes) -> bool:
+    with suppress(msgspec.DecodeError):
+        return bool(msgspec.json.decode(complaint, type=_Errors).errors)
+    return False
+
+
+async def _all(tasks: Iterable[Coroutine[None, None, None]]) -> None:
+    """Run these together; what is wrong with the first of them that fails is raised by itself."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for task in tasks:
+                group.create_task(task)
+    except* Retriable as errors:
+        raise first_of(errors) from errors
+
+
+def _against(causes: Sequence[Cause]) -> Terminal:
+    location = causes[0].get("location") or {}
+    place = ":".join(str(part) for part in (location.get("file"), location.get("row")) if part)
+    where = f"{place}: " if place else ""
+    return Terminal(f"{where}{causes[0].get('code', 'error')}: {causes[0].get('message')}")
 
 
 def _first_parse_errors(causes: Iterable[Cause]) -> Iterable[Cause]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Wanted
-from kube_sync.replicator.policies.account import forbidden
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.header import Declared

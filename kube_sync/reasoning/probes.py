@@ -29,6 +29,7 @@ from kube_sync.reasoning.terms import Text
 MODULE: Final = "kube_sync/reasoning/probe"  # its id
 FLEET: Final = ("kube_sync", "probed")  # where the clusters are named in OPA's data
 ASKED: Final = "kube_sync/probe/asked"
+BUILTINS: Final = ("trace",)  # that modules with probes call, and no policy
 _OPENS: Final = b"{ "
 _SOURCE: Final = """package kube_sync.probe
 

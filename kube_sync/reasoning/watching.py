@@ -24,6 +24,7 @@ from kube_sync.reasoning.case import Case
 from kube_sync.reasoning.contrast import Ways
 from kube_sync.reasoning.probes import (
     ASKED,
+    BUILTINS,
     EVERYTHING,
     FLEET,
     MODULE,
@@ -75,7 +76,7 @@ async def watching(
     """Yield what asks, in an OPA of its own. Raises SyncError."""
     found = await _compiling(case, trees, scratch)
     data = document(case.settings.replicate.root, case.world.bodies, case.world.beside)
-    async with scratch.serving(found.modules, data) as opa:
+    async with scratch.serving(found.modules, data, BUILTINS) as opa:
         await opa.put_data(FLEET, _fleet(case.worlds.clusters.values()))
         yield Watching(case, opa, found)
 
@@ -86,7 +87,7 @@ async def _compiling(case: Case, trees: Mapping[str, Any], scratch: ScratchOpa) 
     modules = {**case.world.modules, MODULE: module(path)}
     for _ in range(_ROUNDS):
         found = probed(modules, left, path, visible)
-        causes = await scratch.check(found.modules)
+        causes = await scratch.check(found.modules, BUILTINS)
         if not causes:
             return found
         files = {(cause.get("location") or {}).get("file") for cause in causes}

@@ -149,8 +149,8 @@ class Allow(Section, frozen=True):
     """Packages that policies may be in although they are reserved, with what is below them, dotted,
     as in `system.log`."""
     builtins: tuple[str, ...] = ()
-    """Built-in functions of Rego that policies may call although they reach the network or OPA's
-    environment, as in `http.send`."""
+    """Built-in functions of Rego that policies may call although they reach the network, files,
+    OPA's environment or its log, as in `http.send`."""
 
 
 class Policies(Section, frozen=True):

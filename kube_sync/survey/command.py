@@ -87,7 +87,7 @@ async def _policies(
 ) -> Sequence[PolicySet]:
     if request.paths:
         sources = await asyncio.to_thread(read_sources, request.paths)
-        compiler = ScratchOpa(settings.opa.binary)
+        compiler = ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins)
         return await sets_of_files(sources, ", ".join(request.paths), compiler, progress)
     async with opa_client(settings.opa) as opa:
         held = await opa.compiled_policies()

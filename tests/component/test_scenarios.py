@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -350,9 +350,11 @@ async def test_files_with_the_same_policies_share_an_opa_and_say_how_far_they_ar
 
     class Counted(ScratchOpa):
         @asynccontextmanager
-        async def serving(self, modules: Modules, data: bytes) -> AsyncGenerator[OpaClient]:
+        async def serving(
+            self, modules: Modules, data: bytes, given: Collection[str] = ()
+        ) -> AsyncGenerator[OpaClient]:
             served.append(len(modules))
-            async with super().serving(modules, data) as opa:
+            async with super().serving(modules, data, given) as opa:
                 yield opa
 
     monkeypatch.setattr(groups, "ScratchOpa", Counted)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import Terminal
 from kube_sync.opa.scratch import ScratchOpa
 from tools.servers.binaries import ensure_binary
 
@@ -28,6 +28,6 @@ async def test_it_answers_by_what_it_was_given_and_leaves_nothing_behind(
 
 
 async def test_modules_that_do_not_compile_are_no_server(scratch: ScratchOpa) -> None:
-    with pytest.raises(Retriable, match="its server does not answer"):
+    with pytest.raises(Terminal, match=r"^a:2: rego_unsafe_var_error: var c is unsafe$"):
         async with scratch.serving({"a": "package a\nb := c"}, b"{}"):
             pytest.fail("it serves")

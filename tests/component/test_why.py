@@ -15,7 +15,7 @@ from kube_sync.planning.arguments import Request
 from kube_sync.planning.broken import Broken
 from kube_sync.reasoning import command
 from kube_sync.reasoning.arguments import Question
-from kube_sync.reasoning.probes import EVERYTHING, MODULE, module, probed
+from kube_sync.reasoning.probes import BUILTINS, EVERYTHING, MODULE, module, probed
 from kube_sync.settings import Opa, Replicate, Resource, Settings
 from tests.component.test_planned import live
 from tests.fakes.apiserver import fake_apiserver
@@ -319,7 +319,7 @@ async def test_policies_compile_with_notes_that_tell_no_value_that_is_not_visibl
     for visible in ((), EVERYTHING):
         found = probed({**modules, MODULE: module(path)}, trees, path, visible)
         assert {watched.file for watched in found.watched} == modules.keys()
-        assert await scratch.check(found.modules) == []
+        assert await scratch.check(found.modules, BUILTINS) == []
         noted = "".join(found.modules[name] for name in modules)
         assert ("kube_sync_it" in noted) == bool(visible)
 

@@ -6,12 +6,14 @@ Where it is told to give trees, a line `# reads: data.a.*.b` is one rule that do
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from kube_sync.opa.scratch import Cause, Inspected, Modules
+from kube_sync.opa.builtins import REFUSED
+from kube_sync.opa.inspection import Inspected
+from kube_sync.opa.scratch import Cause, Modules
 from tests.fakes.opa import compile_errors
 
 _PACKAGE = re.compile(r"^package (\S+)", re.MULTILINE)
@@ -26,24 +28,25 @@ class FakeCompiler:
     def __init__(self, *, trees: bool = False) -> None:
         """Without `trees` nothing that it says of modules can be analysed."""
         self.checked: list[Modules] = []
+        self.given: list[frozenset[str]] = []  # at each check
         self.inspected: list[Modules] = []
         self.analysed: list[Modules] = []
         self.parses: list[Modules] = []
         self.trees = trees
 
-    async def check(self, modules: Modules) -> list[Cause]:
+    async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         """Return what is wrong with them together."""
         self.checked.append(dict(modules))
+        self.given.append(frozenset(given))
         return compile_errors({i.removeprefix("static/"): s for i, s in modules.items()})
 
-    async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
+    async def inspect(self, sources: Modules) -> dict[str, Inspected]:
         """Return their packages; text without one does not parse."""
         self.inspected.append(dict(sources))
-        wanted = set(suspects)
         return {
             policy_id: Inspected(
                 tuple(found[1].split(".")),
-                frozenset(_NAME.findall(source)) if policy_id in wanted else frozenset(),
+                {name: 1 for name in _NAME.findall(source) if name in REFUSED},
             )
             for policy_id, source in sources.items()
             if (found := _PACKAGE.search(source))

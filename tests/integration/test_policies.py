@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,17 @@ class World:
         self.runs = 0
 
     @contextmanager
-    def replicating(self) -> Iterator[None]:
-        """Run the replicator beside the block; it is ready when the block begins."""
+    def replicating(self, builtins: Sequence[str] = ()) -> Iterator[None]:
+        """Run the replicator beside the block; it is ready when the block begins.
+
+        It allows `builtins` to policies.
+        """
         self.runs += 1
         configuration: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["admin"])},
             "opa": self.opa.settings(),
             "decisions": self.opa.replicator.server(),
-            "policies": {"namespaces": [self.namespace]},
+            "policies": {"namespaces": [self.namespace], "allow": {"builtins": [*builtins]}},
         }
         server = start_service("replicate", self.folder / str(self.runs), configuration)
         try:
@@ -240,6 +243,19 @@ async def test_old_rego_gets_opas_message_and_the_way_to_mend_it(world: World) -
     [
         ("package system.authz\n\nallow := true\n", "package system.authz is reserved"),
         ("package a\n\nx := http.send({})\n", "builtin http.send is not allowed"),
+        (
+            'package a\n\nx if json.match_schema({}, {"$ref": "file:///etc/passwd"})\n',
+            "builtin json.match_schema is not allowed: a $ref in its schema fetches addresses",
+        ),
+        (
+            "package a\n\nf(x, y) := 1\n\nx := z if z := f(1, 2) with f as json.match_schema\n",
+            "builtin json.match_schema is not allowed",
+        ),
+        ("package a\n\nx if print(input)\n", "builtin print is not allowed: it writes whatever"),
+        (
+            'package a\n\n# METADATA\n# schemas: [{input: {"$ref": "file:///dev/zero"}}]\nx := 1\n',
+            "schemas in METADATA are not allowed",
+        ),
         ("package kubernetes\n\nx := 1\n", "is above replicated data"),
         ("package kubernetes.clusters.x\n\ny := 1\n", "is where replicated data lies"),
     ],
@@ -252,7 +268,27 @@ async def test_policy_that_opens_the_door_is_refused_with_the_reason(
     with world.replicating():
         assert world.data("shared/answer") == "first"
         await eventually(world.ok("bad"), "error")
-        assert reason in world.status("bad")["error"]["message"]
+        error = world.status("bad")["error"]
+        assert reason in error["message"]
+        assert error["errors"][0]["location"]["file"] == f"{world.namespace}/bad/m.rego"
+        if "not allowed" in reason:
+            assert error["errors"][0]["location"]["row"] >= 3
+
+
+async def test_version_that_was_good_is_left_out_once_its_builtin_is_refused(
+    world: World,
+) -> None:
+    world.policy("p", m="package p\n\nx := opa.runtime().version\n")
+    with world.replicating(["opa.runtime"]):
+        await eventually(world.ok("p"), "ok")
+        assert world.data("p/x")
+    world.policy("p", m="package p\n\nx := y\n")
+    world.policy("good", m=FIRST)
+    with world.replicating():
+        await eventually(world.ok("p"), "error")
+        assert world.status("p")["in_force"] == "nothing of this ConfigMap"
+        await eventually(world.ok("good"), "ok")
+        assert world.data("p") is None
 
 
 async def test_library_that_is_deleted_stays_while_others_need_it(world: World) -> None:
@@ -285,6 +321,34 @@ async def test_what_opa_loaded_itself_stays_and_may_be_used(
             assert world.data("base") == {"own": {}}
             await eventually(world.ok("above"), "error")
             assert "loaded by itself" in world.status("above")["error"]["message"]
+    finally:
+        opa.server.stop()
+
+
+async def test_what_opa_loaded_itself_may_call_what_no_policy_may(
+    launcher: Launcher, stack: RunningStack, namespace: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "opa/opa/own"
+    own.mkdir(parents=True)
+    schema = '# METADATA\n# schemas: [{input: {"$ref": "file:///dev/zero"}}]\n'
+    source = f"package base.own\n\n{schema}f(x) := object.union(opa.runtime(), x).version\n"
+    (own / "own.rego").write_text(source, encoding="utf-8")
+    (own / ".manifest").write_text('{"roots": ["base/own"]}', encoding="utf-8")
+    opa = start_opa(launcher, tmp_path / "opa", ["--bundle", str(own)])
+    world = World(stack, opa, namespace, tmp_path)
+    world.policy("user", m="package user\n\nx if data.base.own.f({})\n")
+    world.policy("bad", m="package bad\n\nx := opa.runtime()\n")
+    try:
+        with world.replicating():
+            assert world.data("user/x") is True
+            await eventually(world.ok("user"), "ok")
+            await eventually(world.ok("bad"), "error")
+            assert "builtin opa.runtime is not allowed" in world.status("bad")["error"]["message"]
+            # It compiles here, so that what depends on it is told as it would be by OPA.
+            world.policy("user", m="package user\n\nx if data.base.own.f(1, 2)\n")
+            await eventually(world.ok("user"), "error")
+            cause, *_ = world.status("user")["error"]["errors"]
+            assert cause["message"] == "data.base.own.f: invalid argument(s)"
     finally:
         opa.server.stop()
 

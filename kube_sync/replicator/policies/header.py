@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from kube_sync.opa.inspection import Inspected, is_suspicious
 from kube_sync.opa.packages import plain_package
-from kube_sync.opa.scratch import Inspected, Modules
-from kube_sync.replicator.policies.guard import suspects
+from kube_sync.opa.scratch import Modules
 
 
 class Inspector(Protocol):
     """The parser."""
 
-    async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
+    async def inspect(self, sources: Modules) -> dict[str, Inspected]:
         """Return what modules say of themselves; those that do not parse are left out."""
         ...
 
@@ -36,16 +36,20 @@ class Declared:
     async def learn(self, versions: Iterable[Modules]) -> None:
         """Learn what is new in these, and forget all others. Raises SyncError."""
         sources = {source for modules in versions for source in modules.values()}
-        self._known = {s: found for s, found in self._known.items() if s in sources}
-        new = {str(index): s for index, s in enumerate(sources - self._known.keys())}
-        doubtful = set(suspects(new))
-        for index, source in new.items():
+        known = self._known.items()
+        # Whether a parser gives an answer may be another matter next time.
+        self._known = {s: found for s, found in known if s in sources and not _is_fault(found)}
+        doubtful: dict[str, str] = {}
+        for index, source in enumerate(sources - self._known.keys()):
             package = plain_package(source)
-            if package is None:
-                doubtful.add(index)
-            elif index not in doubtful:
+            if package is None or is_suspicious(source):
+                doubtful[str(index)] = source
+            else:
                 self._known[source] = Inspected(package)
         if doubtful:
-            asked = {index: new[index] for index in doubtful}
-            found = await self._inspector.inspect(asked, suspects(asked))
-            self._known |= {source: found.get(index) for index, source in asked.items()}
+            found = await self._inspector.inspect(doubtful)
+            self._known |= {source: found.get(index) for index, source in doubtful.items()}
+
+
+def _is_fault(found: Inspected | None) -> bool:
+    return found is not None and bool(found.fault)

@@ -8,16 +8,17 @@ moved, or leads everywhere, nothing can be staged. Pure but for the compiler and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from kube_sync.analysis.moving import Ground, Trouble, leads_to, move
 from kube_sync.kube.policynames import called, named
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.lanes import LANES, ROOT, Lane, batch_id, lane_id, prefix
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.replicator.policies.account import STAGE, forbidden
+from kube_sync.replicator.policies.account import STAGE
 from kube_sync.replicator.policies.choice import Candidate, Versions, choose
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.header import Declared, Inspector
@@ -34,7 +35,7 @@ _Wanted = Mapping[ObjectKey, Policy]  # staged policies by what each stands for
 class Parser(Inspector, Protocol):
     """The scratch OPA."""
 
-    async def check(self, modules: Modules) -> list[Cause]:
+    async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         """Compile all together."""
         ...
 
@@ -116,7 +117,9 @@ class LaneMaker:
         )
 
         async def check(modules: Modules) -> list[Cause]:
-            return await self._parser.check({**beside.static, **self._generated, **modules})
+            return await self._parser.check(
+                {**beside.static, **self._generated, **modules}, beside.guard.own_builtins
+            )
 
         candidates = {key: Candidate(found, "") for key, found in beside.versions.items()}
         candidates |= {

@@ -26,11 +26,12 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaError
+from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.lanes import ROOT, is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.replicator.extent import Need
-from kube_sync.replicator.policies.account import account, forbidden, not_put
+from kube_sync.replicator.policies.account import account, not_put
 from kube_sync.replicator.policies.bundle import Bundle, build, digest
 from kube_sync.replicator.policies.canaries import Canaries, Counting, Offer
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
@@ -588,7 +589,9 @@ class PolicyLoader:
             return self._chosen[2]
 
         async def check(modules: Modules) -> list[Cause]:
-            return await self._compiler.check({**way.static, **self._generated, **modules})
+            return await self._compiler.check(
+                {**way.static, **self._generated, **modules}, way.guard.own_builtins
+            )
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         choice = await choose(candidates, good, check)

@@ -6,14 +6,15 @@ that it got from elsewhere are compiled with ours, and nothing of ours may take 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import structlog
 
 from kube_sync.opa.client import LoadedPolicy, OpaError
-from kube_sync.opa.scratch import Cause, Inspected, Modules
+from kube_sync.opa.inspection import Inspected, is_suspicious, without_metadata
+from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.puts import PutApi, Puts
 from kube_sync.replicator.policies.reading import TreeCompiler
@@ -37,11 +38,11 @@ class PolicyApi(PutApi, Protocol):
 class Compiler(TreeCompiler, Protocol):
     """The scratch OPA."""
 
-    async def check(self, modules: Modules) -> list[Cause]:
-        """Compile all together."""
+    async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
+        """Compile all together; they may call builtins that are `given`."""
         ...
 
-    async def inspect(self, sources: Modules, suspects: Iterable[str]) -> dict[str, Inspected]:
+    async def inspect(self, sources: Modules) -> dict[str, Inspected]:
         """Return what modules say of themselves."""
         ...
 
@@ -98,10 +99,22 @@ class Pathfinder:
         everything = {found.id: found.raw for found in held}
         own = [found for found in held if not is_ours(found.id)]
         static = {f"static/{found.id}": found.raw for found in own}
-        if causes := await self._compiler.check({**static, **self._generated}):
+        static, builtins = await self._tolerated(static)
+        if causes := await self._compiler.check({**static, **self._generated}, builtins):
             # They are in force all the same: OPA may run with options that we do not know.
             log.warning("own_policies_do_not_compile", error=str(OpaError(errors=causes)))
             static = {}
         packages = sorted({found.package for found in own})
-        guard = replace(self._guard, own=packages, by_bundle=puts is None)
+        by_bundle = puts is None
+        guard = replace(self._guard, own=packages, own_builtins=builtins, by_bundle=by_bundle)
         return Way(guard, static, everything, bool(own) and not static, puts, is_ours)
+
+    async def _tolerated(self, static: Modules) -> tuple[dict[str, str], frozenset[str]]:
+        """Return OPA's own modules without schemas, and the builtins only they may call.
+
+        Whoever runs OPA gave it these, and they are in force whatever they say.
+        """
+        suspicious = {i: source for i, source in static.items() if is_suspicious(source)}
+        found = await self._compiler.inspect(suspicious) if suspicious else {}
+        plain = {i: without_metadata(static[i]) for i in found if found[i].schemas}
+        return {**static, **plain}, frozenset(n for one in found.values() for n in one.names)

@@ -5,8 +5,9 @@ from typing import Any
 
 from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.inspection import Finding, forbidden
 from kube_sync.opa.scratch import Cause
-from kube_sync.replicator.policies.account import account, forbidden
+from kube_sync.replicator.policies.account import account
 
 RIVAL = ObjectKey("ns", "other")
 CAUSE: Cause = {
@@ -54,5 +55,7 @@ def test_rival_that_is_a_placementpolicy_is_called_so() -> None:
 
 
 def test_what_the_guard_found_is_the_message() -> None:
-    found = status(forbidden("ns/p/a.rego", "one"), forbidden("ns/p/a.rego", "two"))
+    found = status(
+        forbidden("ns/p/a.rego", Finding("one")), forbidden("ns/p/a.rego", Finding("two", 7))
+    )
     assert (found["error"]["code"], found["error"]["message"]) == ("forbidden", "one; two")

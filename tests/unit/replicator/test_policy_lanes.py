@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -195,9 +195,9 @@ class Failing(FakeCompiler):
 class Refusing(FakeCompiler):
     """One that takes no lane beside what is in force."""
 
-    async def check(self, modules: Modules) -> list[Cause]:
+    async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         lane = any(i.startswith("kube_sync_stage/") for i in modules)
-        return [{"code": "x", "message": "m"}] if lane else await super().check(modules)
+        return [{"code": "x", "message": "m"}] if lane else await super().check(modules, given)
 
 
 async def test_lane_that_does_not_compile_beside_what_is_in_force_is_none() -> None:

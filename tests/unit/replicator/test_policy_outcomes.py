@@ -11,8 +11,9 @@ import pytest
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.inspection import Finding, forbidden
 from kube_sync.opa.scratch import Cause
-from kube_sync.replicator.policies.account import account, forbidden
+from kube_sync.replicator.policies.account import account
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.lanes import Counted, status_of
 from kube_sync.replicator.policies.outcomes import (
@@ -82,7 +83,7 @@ def test_rivals_of_either_kind_are_named() -> None:
 
 
 def test_what_no_policy_may_say_is_a_reason_of_its_own() -> None:
-    found = said(Outcome([forbidden(f"{KEY}/a.rego", "package system is reserved")]))
+    found = said(Outcome([forbidden(f"{KEY}/a.rego", Finding("package system is reserved"))]))
     assert found["Compiled"] == (
         "False",
         "Forbidden",

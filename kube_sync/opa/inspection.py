@@ -1,0 +1,126 @@
+"""What a module says of itself before it is compiled, and what no module may say.
+
+Compiling can reach outside already: OPA fetches what schemas in METADATA refer to, from the network
+and from files, and its capabilities stop only the first. Keeps true: a module that may have such a
+schema, or may refer to a builtin that is refused to some, is suspicious; what it says is then told
+by OPA's parser, which fetches nothing. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kube_sync.opa.builtins import REFUSED, is_allowed, refusal
+
+# A comment of METADATA says `schemas` in so many letters, or with escapes or a tag of YAML. OPA
+# takes a comment for METADATA where it begins its line.
+_SCHEMAS: Final = re.compile(r"#[^\n]*(?:schemas|[\\!])")
+_METADATA: Final = re.compile(r"^(#[^\S\n]*)METADATA", re.MULTILINE)
+_NO_SCHEMAS: Final = (
+    "schemas in METADATA are not allowed: to compile them, OPA fetches the addresses and reads the"
+    " files that they refer to"
+)
+
+
+FORBIDDEN: Final = "forbidden"  # the code of a cause that is ours to say, not the compiler's
+
+
+class Inspected(msgspec.Struct, frozen=True):
+    """What one module says of itself."""
+
+    package: tuple[str, ...]
+    names: Mapping[str, int] = {}  # builtins that are refused to some, by row
+    schemas: int = 0  # the row of METADATA that has some
+    fault: str = ""  # why it cannot be inspected: then the rest is not known
+
+
+class Finding(NamedTuple):
+    """Why a module is refused, and where it says so; row 0: nowhere in particular."""
+
+    message: str
+    row: int = 0
+
+
+def is_suspicious(source: str) -> bool:
+    """Tell whether only a parser knows that there is no schema, and no builtin that is refused."""
+    if "METADATA" in source and _SCHEMAS.search(source):
+        return True
+    return any(_may_refer(source, *builtin) for builtin in _SPELT)
+
+
+def inspected(tree: Any) -> Inspected:  # noqa: ANN401 - any JSON
+    """Return what a module says, by its syntax tree with locations."""
+    annotations = tree.get("annotations", ())
+    rows = [_row(found) for found in annotations if found.get("schemas")]
+    names: dict[str, int] = {}
+    for name, row in _references(tree):
+        names[name] = min(row, names.get(name, row))
+    # The first part is the variable `data`.
+    package = tuple(part["value"] for part in tree["package"]["path"][1:])
+    return Inspected(package, names, min(rows, default=0))
+
+
+def objections(module: Inspected, given: Collection[str]) -> Iterator[Finding]:
+    """Yield what no module may say, but for builtins that are `given` to it."""
+    if module.fault:
+        yield Finding(module.fault)
+    if module.schemas:
+        yield Finding(_NO_SCHEMAS, module.schemas)
+    for name, row in sorted(module.names.items()):
+        if not is_allowed(name, given):
+            yield Finding(refusal(name), row)
+
+
+def forbidden(policy_id: str, finding: Finding) -> dict[str, Any]:
+    """Return a finding as OPA gives its causes: code, message, location of file and row."""
+    location = {"file": policy_id} | ({"row": finding.row} if finding.row else {})
+    return {"code": FORBIDDEN, "message": finding.message, "location": location}
+
+
+def without_metadata(source: str) -> str:
+    """Return a module whose comments are no METADATA, row for row."""
+    return _METADATA.sub(r"\1metadata", source)
+
+
+def _spelt(name: str) -> tuple[re.Pattern[str], list[str]]:
+    first, *rest = name.split(".")
+    return re.compile(rf"\b{first}\b", re.ASCII), rest
+
+
+_SPELT: Final = [_spelt(name) for name in REFUSED]
+
+
+def _may_refer(source: str, first: re.Pattern[str], rest: list[str]) -> bool:
+    # It begins with a variable, which has no escapes; what follows may be a string that has.
+    spelt = "\\" in source or all(part in source for part in rest)
+    return spelt and first.search(source) is not None
+
+
+def _references(tree: Any) -> Iterator[tuple[str, int]]:  # noqa: ANN401 - any JSON
+    """Yield the builtins that are refused to some, wherever one is called or handed on."""
+    left = [tree.get("rules", ())]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            left.extend(node)
+        elif isinstance(node, dict):
+            # What authors annotate may look like anything.
+            left.extend(value for key, value in node.items() if key != "annotations")
+            if (name := _name(node)) in REFUSED:
+                yield name, _row(node)
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    if "target" in node and node["value"]["type"] == "var":
+        return str(node["value"]["value"])  # `with f as print`: a name of one part is a variable
+    if node.get("type") != "ref":
+        return ""
+    return ".".join(str(part["value"]) for part in node["value"])
+
+
+def _row(node: Mapping[str, Any]) -> int:
+    return int((node.get("location") or {}).get("row", 0))
