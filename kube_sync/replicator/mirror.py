@@ -52,6 +52,10 @@ class Change:
 Batch = dict[ObjectKey, Change]
 
 
+def _whole(item: Item) -> bytes:
+    return item.body
+
+
 class Mirror:
     """The Store of one Reflector, or of one for each namespace, read by the Writer."""
 
@@ -65,13 +69,15 @@ class Mirror:
         projection: Project | None = project,
         optional: bool = False,
         versioned: bool = True,
+        proven: Callable[[Item], bytes] = _whole,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`news` is called whenever there is something to write.
 
         `scopes` are the namespaces that are listed one by one. Without a `projection` nothing may
         be taken in before `narrow` says what to keep. A kind that is `optional` is empty where the
-        API server lacks it. What is not `versioned` has no resourceVersion in it.
+        API server lacks it. What is not `versioned` has no resourceVersion in it. `proven` returns
+        the JSON of an object without what somebody only pretends that kube-sync wrote.
         """
         self.name = name
         self._optional = optional
@@ -79,6 +85,7 @@ class Mirror:
         self.members = Members()
         self.learning = False  # a LIST that tells the classes of what is held is due or under way
         self._path = (*root, name)
+        self._proven = proven
         self._news = news
         self.shaped = asyncio.Event()  # it is known what to keep
         if projection is not None:
@@ -373,7 +380,7 @@ class Mirror:
         for item in items:
             try:
                 project_ = self._project if self._fits(item.key) else project
-                yield Loaded(item.key, item.version, project_(item.body))
+                yield Loaded(item.key, item.version, project_(self._proven(item)))
             except (*NO_JSON, KeyError) as error:
                 # One object that cannot be read must not delay the others.
                 log.warning(

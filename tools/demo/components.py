@@ -6,6 +6,7 @@ other but the decision stream, over TLS and with a token.
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,7 +89,9 @@ def start_components(
         ),
     }
     services: dict[str, RunningServer] = {}
+    key_file = write_file(shared / "key", secrets.token_urlsafe(32).encode())
     for command, (role, configuration) in configurations.items():
+        configuration["placement"] = {"key_file": str(key_file)}
         configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[role])}
         services[command] = start_service(command, folder / command, configuration)
     url = f"https://127.0.0.1:{webhook}/admit/placement"
