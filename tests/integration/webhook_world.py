@@ -85,6 +85,13 @@ class World:
     def failure_policy(self) -> Any:
         return self.registered()["failurePolicy"]
 
+    def failure_policies(self) -> set[Any]:
+        """Return what both of its registrations say."""
+        found = json.loads(
+            self.stack.kubectl("get", BOTH, f"--field-selector=metadata.name={NAME}", "-o=json")
+        )
+        return {w["failurePolicy"] for one in found["items"] for w in one["webhooks"]}
+
     def events(self, namespace: str) -> list[Any]:
         found = self.stack.kubectl(
             "get", "events.v1.events.k8s.io", f"--namespace={namespace}", "--output=json"
