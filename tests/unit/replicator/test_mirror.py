@@ -620,3 +620,15 @@ def test_objects_that_do_not_fit_make_a_collection_unknown_and_stay_out() -> Non
     part.abandon()
     listed(part, listing(bare("a")))
     assert bench.mirror.known
+
+
+def test_what_is_not_proven_does_not_go_into_opa() -> None:
+    def proven(found: Item) -> bytes:
+        return found.body.replace(b"forged", b"removed")
+
+    mirror = Mirror("things", ROOT, lambda: None, proven=proven)
+    listed(mirror, listing(item("a", note="forged")))
+    mirror.apply(added(item("b", "2", note="forged")))
+    held = [b"".join(found.body for found in mirror._pending.values() if found.body)]
+    assert b"forged" not in held[0]
+    assert b"removed" in held[0]
