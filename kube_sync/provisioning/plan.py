@@ -26,6 +26,7 @@ from kube_sync.provisioning.wanted import (
     ACCESS,
     AUTHORITY,
     DECISIONS,
+    NOTES,
     OPA_TOKENS,
     Certificate,
     Wanted,
@@ -47,6 +48,7 @@ def planned(held: Secrets, wanted: Wanted, now: float) -> dict[str, Content]:
     tokens = {name: _token(name, held, now) for name in (*OPA_TOKENS.values(), DECISIONS)}
     plan = _access(held, wanted, tokens, now)
     plan |= {name: content for name, content in tokens.items() if content != held.get(name)}
+    plan |= _keys(held.get(NOTES), now)
     if wanted.certificates:
         plan |= _certificates(held, wanted, now)
     return plan
@@ -56,7 +58,7 @@ def names(wanted: Wanted) -> tuple[str, ...]:
     """Return the Secrets to read for a plan."""
     certificates = [certificate.secret for certificate in wanted.certificates]
     authority = [AUTHORITY] if certificates else []
-    return (ACCESS, *OPA_TOKENS.values(), DECISIONS, *authority, *certificates)
+    return (ACCESS, *OPA_TOKENS.values(), DECISIONS, NOTES, *authority, *certificates)
 
 
 def _token(name: str, held: Secrets, now: float) -> Content:
@@ -74,6 +76,16 @@ def _token(name: str, held: Secrets, now: float) -> Content:
         found.data["token"], found.since, found.data.get("next"), found.data.get("previous")
     )
     return _token_content(turned(rotating, _TOKENS, now, _new_token))
+
+
+def _keys(found: Content | None, now: float) -> dict[str, Content]:
+    """Return the key of notes where there is none: it lives as long as what it has sealed."""
+    if found is not None and found.data.get("keys"):
+        return {}
+    if found is not None and found.since is None:
+        msg = f"Secret {NOTES} has no key keys"
+        raise Terminal(msg)
+    return {NOTES: Content({"keys": _new_token()}, OPAQUE, now)}
 
 
 def _new_token() -> bytes:

@@ -10,6 +10,7 @@ from kube_sync.settings import Settings, chosen
 AUTHORITY: Final = "kube-sync-authority"
 ACCESS: Final = "kube-sync-opa-access"
 DECISIONS: Final = "kube-sync-decisions"
+NOTES: Final = "kube-sync-notes"  # what notes of requests are sealed with
 # Tokens for OPA, by the role in system.authz.
 OPA_TOKENS: Final = {
     "replicator": "kube-sync-opa-replicator",
