@@ -185,3 +185,25 @@ async def test_a_note_cannot_hide_from_the_policy_what_is_stored(pair: Pair) -> 
     _kubectl(pair, "create", "-f", "-", manifest=manifest)
     assert "danger" not in _metadata(pair, name)["annotations"]
     pair.stack.kubectl("delete", "replicaset", name, "--namespace=shop")
+
+
+async def test_a_planted_note_does_not_reach_opa(pair: Pair) -> None:
+    """Nobody of us wrote it: what stands in the object is what is asked for."""
+    name, path = fresh(), "kubernetes/replicasets/shop"
+    both = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    pair.stack.kubectl("delete", both, "kube-sync-placement")
+    try:
+        manifest = replica_set(name)
+        east, west = (json.dumps({"clusters": {where: {}}}) for where in ("east", "west"))
+        forged = json.dumps({PREFERENCES: west})
+        manifest["metadata"]["annotations"] = {PREFERENCES: east, REQUESTED: forged}
+        _kubectl(pair, "create", "-f", "-", manifest=manifest)
+    finally:
+        register_webhook(pair.stack, pair.components.webhook_url, pair.components.webhook_ca)
+    await eventually(lambda: name in (pair.data(path) or {}), expected=True)
+    held = pair.data(f"{path}/{name}")["metadata"]["annotations"]
+    assert json.loads(held.get(REQUESTED, "{}")).get(PREFERENCES) != west
+    await eventually(lambda: _request(pair, name), ["east"])
+    stored = _metadata(pair, name)["annotations"]
+    assert json.loads(stored[PREFERENCES])["clusters"].keys() == {"east"}
+    pair.stack.kubectl("delete", "replicaset", name, "--namespace=shop")

@@ -460,6 +460,15 @@ async def test_a_status_write_of_a_forbidden_label_is_rejected(
     assert "secret" not in labelled
 
 
+async def test_a_status_write_does_not_change_the_quality_of_service(
+    world: World, shop: str
+) -> None:
+    world.create(pod("web", shop))
+    change = {"metadata": {"annotations": {QOS: "Guaranteed"}}, "spec": {"containers": []}}
+    _patch(world, "pod", "web", shop, change, "--subresource=status")
+    assert _stored(world, "pod", "web", shop)["metadata"]["annotations"][QOS] == "BestEffort"
+
+
 async def test_an_edit_while_an_object_is_deleted_is_judged_and_its_finalizer_is_not(
     world: World, shop: str
 ) -> None:
