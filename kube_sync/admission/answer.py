@@ -19,17 +19,21 @@ from kube_sync.admission.review import API_VERSION, Review
 from kube_sync.admission.ruling import Operation
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.placement import PLACEMENT, empties
-from kube_sync.decisions.requested import note, requests
+from kube_sync.decisions.requested import noted, requests
+from kube_sync.decisions.sealing import Seals
 
 # What the API server cuts at, in characters (k8s.io/apiserver, endpoints/filters/warning.go).
 _WARNING_LENGTH: Final = 256
 _WARNINGS_LENGTH: Final = 4096
 # Of an HTTP status, as people read it: `Error from server (Forbidden)` (meta/v1 StatusReason).
 _REASONS: Final = {403: "Forbidden", 503: "ServiceUnavailable"}
+_UNSEALED: Final = Seals()
 _LEFT_OUT: Final = 40  # characters for saying that there are more
 
 
-def allow(review: Review, decision: Decision, remediator: str = "") -> bytes:
+def allow(
+    review: Review, decision: Decision, remediator: str = "", seals: Seals = _UNSEALED
+) -> bytes:
     """Admit the object with the annotations and labels that the policy wants.
 
     A workload that is there keeps its placement where the policy would leave it none: whatever
@@ -37,18 +41,24 @@ def allow(review: Review, decision: Decision, remediator: str = "") -> bytes:
     `evict: true`.
     """
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
-    if operations := _operations(review, _settled(review, decision), remediator):
-        response |= _patched(operations)
+    if found := _operations(review, decision, remediator, seals):
+        response |= _patched(found)
     if warnings := [*_cut([*_notices(review, decision, remediator), *decision.warnings])]:
         response["warnings"] = warnings
     return _answer(response)
 
 
-def admit(review: Review, operations: Iterable[Operation] = ()) -> bytes:
+def admit(
+    review: Review,
+    changes: Iterable[Operation | Mapping[str, object]] = (),
+    warnings: Iterable[str] = (),
+) -> bytes:
     """Admit the object with these changes, as they are."""
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
-    if patch := [*operations]:
+    if patch := [*changes]:
         response |= _patched(patch)
+    if cut := [*_cut(warnings)]:
+        response["warnings"] = cut
     return _answer(response)
 
 
@@ -72,6 +82,20 @@ def trespass(review: Review, decision: Decision, remediator: str = "") -> str | 
     return f"{', '.join(changed)}: decided by the placement policy, only {who} may change this"
 
 
+def differing(review: Review, decision: Decision, remediator: str, seals: Seals) -> list[str]:
+    """Name the annotations and labels that are not as `allow` would make them."""
+    annotations, labels = _wanted(review, decision, remediator, seals)
+    return [
+        f"{what} {key}"
+        for what, current, wanted in (
+            ("annotation", review.annotations, annotations),
+            ("label", review.labels, labels),
+        )
+        for key, value in sorted(wanted.items())
+        if (current or {}).get(key) != value
+    ]
+
+
 def patch(
     current: Mapping[str, str] | None, wanted: Mapping[str, str | None], name: str = "annotations"
 ) -> list[dict[str, Any]]:
@@ -86,14 +110,24 @@ def patch(
     return [_operation(f"{path}/{_escaped(key)}", differing[key]) for key in sorted(differing)]
 
 
-def _operations(review: Review, decision: Decision, remediator: str) -> list[dict[str, Any]]:
+def _operations(
+    review: Review, decision: Decision, remediator: str, seals: Seals
+) -> list[dict[str, Any]]:
     if bytes(review.object) == b"null":  # a DELETE leaves nothing that could be patched
         return []
-    annotations = _annotations(review, decision, remediator)
-    return [
-        *patch(review.annotations, annotations),
-        *patch(review.labels, decision.labels, "labels"),
-    ]
+    current = review.annotations
+    if review.unproven:  # it is there, and has to go
+        current = {**(current or {}), REQUESTED: ""}
+    annotations, labels = _wanted(review, decision, remediator, seals)
+    return [*patch(current, annotations), *patch(review.labels, labels, "labels")]
+
+
+def _wanted(
+    review: Review, decision: Decision, remediator: str, seals: Seals
+) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
+    """Return what the annotations and labels are to be that a decision is about."""
+    decision = _settled(review, decision)
+    return _annotations(review, decision, remediator, seals), decision.labels
 
 
 def _operation(path: str, value: str | None) -> dict[str, Any]:
@@ -123,12 +157,21 @@ def _keeps_placement(review: Review, decision: Decision) -> bool:
     return empties(decision.annotations, review.old_annotations or {})
 
 
-def _annotations(review: Review, decision: Decision, remediator: str) -> dict[str, str | None]:
+def _annotations(
+    review: Review, decision: Decision, remediator: str, seals: Seals
+) -> dict[str, str | None]:
     """Return what to write: what was decided, the note, and requests for anything else."""
     found, decided = asked(review, remediator), decision.annotations
     # The policy saw these and decided nothing: what is stored has to be what it saw.
     as_seen = {k: v for k, v in found.noted.items() if k not in found.earlier}
-    return {**as_seen, **decided, REQUESTED: note(found.annotations, decided, found.earlier)}
+    sent, wanted = review.annotations or {}, {**as_seen, **decided}
+    to_note = noted(found.annotations, decided, found.earlier)
+    text = None
+    # A placement that was asked for just so is sealed, too: the validating pass looks for that.
+    if to_note or (seals.sealing and PLACEMENT in decided):
+        stored = {k: v for k, v in {**sent, **wanted}.items() if v is not None}
+        text = seals.note(to_note, stored, review.place, sent.get(REQUESTED))
+    return {**wanted, REQUESTED: text}
 
 
 def _changed(review: Review, decision: Decision, remediator: str) -> list[str]:

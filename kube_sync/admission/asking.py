@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from kube_sync.decisions.requested import (
     restored,
     with_annotations,
 )
+from kube_sync.decisions.sealing import Seals, without_note
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,40 @@ def by_remediator(review: Review, remediator: str) -> bool:
     writes.
     """
     return review.user.username == remediator or review.manager == FIELD_MANAGER
+
+
+def proven(review: Review, seals: Seals) -> Review:
+    """Return the review without notes that are not sealed, before the request and in it.
+
+    What is created may bring one: whatever it says is a request, and stored as the policy saw it.
+    """
+    if not seals.sealing:
+        return review
+    changes, request = dict[str, Any](), dict[str, msgspec.Raw]()
+    for name, body, found in (
+        ("object", review.object, review.annotations),
+        ("oldObject", review.old_object, review.old_annotations),
+    ):
+        annotations = found or {}
+        if name == "object" and review.operation == "CREATE":
+            continue
+        if REQUESTED in annotations and not seals.proves(annotations, review.place):
+            kept, field = without_note(annotations), "old_" if name == "oldObject" else ""
+            request[name] = with_annotations(body, kept)
+            changes |= {f"{field}annotations": kept, f"{field}object": request[name]}
+    if not changes:
+        return review
+    whole = msgspec.json.decode(review.request, type=dict[str, msgspec.Raw]) | request
+    sent = msgspec.Raw(msgspec.json.encode(whole))
+    return msgspec.structs.replace(review, **changes, request=sent, unproven="object" in request)
+
+
+def as_remediated(review: Review) -> Review:
+    """Return the review as one that asks for nothing: its note says what was asked for.
+
+    So it is for whoever comes after the mutating pass.
+    """
+    return msgspec.structs.replace(review, manager=FIELD_MANAGER)
 
 
 def view(review: Review, remediator: str) -> msgspec.Raw:

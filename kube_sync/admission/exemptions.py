@@ -19,6 +19,7 @@ MIRRORS = "kube-sync.io/not-mirror-pods"
 SAME_SPEC = "kube-sync.io/not-same-spec"
 QUESTIONS = "kube-sync.io/not-questions"
 BEING_DELETED = "kube-sync.io/not-being-deleted"
+SAME_METADATA = "kube-sync.io/not-same-metadata"
 OWN_POLICIES = "kube-sync.io/not-own-policies"
 LABELLED = "kube-sync.io/not-labelled-policies"
 _NOT_LEASES_NOR_EVENTS = (
@@ -39,10 +40,27 @@ _NOT_QUESTIONS = (
     "!(request.resource.group in ['authorization.k8s.io', 'authentication.k8s.io']"
     " || (request.resource.group == '' && request.resource.resource == 'bindings'))"
 )
-# Nothing may hold up a finalizer that is taken off. By the stored object: its author may claim it.
+
+
+def _same(field: str) -> str:
+    """Return the condition that a field, which may be absent, is as it was stored."""
+    new, old = (f"(has({o}.{field}) ? {o}.{field} : null)" for o in ("object", "oldObject"))
+    return f"{new} == {old}"
+
+
+_SAME_LABELS_AND_ANNOTATIONS = f"{_same('metadata.labels')} && {_same('metadata.annotations')}"
+# Nothing holds up a finalizer that is removed. By the stored object, since the author of the new
+# one may claim to be deleted; and only where nothing that is judged changes with it.
 _NOT_BEING_DELETED = (
-    "!(request.operation == 'UPDATE' && oldObject != null"
-    " && has(oldObject.metadata.deletionTimestamp))"
+    "!(request.operation == 'UPDATE' && oldObject != null && object != null"
+    " && has(oldObject.metadata.deletionTimestamp)"
+    f" && {_same('spec')} && {_SAME_LABELS_AND_ANNOTATIONS})"
+)
+# Most kinds let a write of the status change labels and annotations. Controllers do not, and their
+# writes are not sent. `subResource` is absent for the main resource.
+_NOT_SAME_METADATA = (
+    "!(has(request.subResource) && request.subResource == 'status'"
+    f" && oldObject != null && object != null && {_SAME_LABELS_AND_ANNOTATIONS})"
 )
 # Labels, finalizers: nothing that is about where a pod runs. A finalizer that could not be removed
 # while nobody answers would keep its pod for ever.
@@ -66,6 +84,8 @@ def left_out_conditions(settings: Settings) -> dict[str, str | None]:
     labelled = settings.policies.labelled
     return {
         LEASES_AND_EVENTS: _NOT_LEASES_NOR_EVENTS,
+        BEING_DELETED: _NOT_BEING_DELETED,
+        SAME_METADATA: _NOT_SAME_METADATA,
         LABELLED: _not_labelled(labelled) if labelled.namespaces else None,
     }
 
@@ -90,7 +110,11 @@ def conditions_of(system: System, *, changing: bool) -> dict[str, str | None]:
     if system.by_spec:
         found[SAME_SPEC] = _NOT_SAME_SPEC
     if system.by_namespace:
-        found |= {QUESTIONS: _NOT_QUESTIONS, BEING_DELETED: _NOT_BEING_DELETED}
+        found |= {
+            QUESTIONS: _NOT_QUESTIONS,
+            BEING_DELETED: _NOT_BEING_DELETED,
+            SAME_METADATA: _NOT_SAME_METADATA,
+        }
     if system.by_namespace and changing:
         found[OWN_POLICIES] = _not_these(system.policies)
     return found

@@ -1,7 +1,8 @@
 """Which registrations are kept right, and what each of them leaves out. Pure.
 
-Placement has one configuration, a built-in policy system two: one for what may still be changed,
-one for what became of it. Those of a system are named after it, so that a role can name them.
+Placement has two configurations, and so has a built-in policy system: one for what may still be
+changed, one for what became of it. Those of a system are named after it, so that a role can name
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kube_sync.admission.exemptions import (
     left_out_namespaces,
     left_out_of_systems,
 )
-from kube_sync.admission.way import PLACEMENT, admit_path, validate_path
+from kube_sync.admission.way import PLACED, PLACEMENT, admit_path, validate_path
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
@@ -38,17 +39,25 @@ class Kept:
     rights: str  # where the role is that may keep it
 
 
-def kept_for_placement(settings: Settings) -> Kept:
-    """Return the registration for placement decisions."""
-    return Kept(
-        settings.admission.registration.name or "",
-        CONFIGURATIONS,
-        PLACEMENT,
-        left_out_namespaces(settings),
-        left_out_conditions(settings),
-        metrics.admission_registration_closed,
-        "manifests/webhook",
-        "manifests/base/rbac",
+def kept_for_placement(settings: Settings) -> tuple[Kept, Kept]:
+    """Return both registrations for placement decisions."""
+
+    def kept(kind: GroupVersionResource, path: str, closed: Gauge) -> Kept:
+        return Kept(
+            settings.admission.registration.name or "",
+            kind,
+            path,
+            left_out_namespaces(settings),
+            left_out_conditions(settings),
+            closed,
+            "manifests/webhook",
+            "manifests/base/rbac",
+        )
+
+    checked = metrics.admission_system_closed.labels(PLACED)
+    return (
+        kept(CONFIGURATIONS, PLACEMENT, metrics.admission_registration_closed),
+        kept(VALIDATING, PLACED, checked),
     )
 
 

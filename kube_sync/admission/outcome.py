@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kube_sync.admission.answer import admit, allow, deny, trespass
+from kube_sync.admission.answer import admit, allow, deny, differing, patch, trespass
+from kube_sync.admission.asking import as_remediated
 from kube_sync.admission.judge import Admitted, Denied, Undecidable, Verdict
 from kube_sync.admission.review import Review
+from kube_sync.admission.statuswrite import changed
+from kube_sync.decisions.sealing import Seals
 from kube_sync.settings import Admission
 
 
@@ -29,20 +32,53 @@ class Outcome:
 Read = Callable[[Review, Verdict], Outcome]
 
 
-def placed(review: Review, verdict: Verdict, settings: Admission) -> Outcome:
+def placed(review: Review, verdict: Verdict, settings: Admission, seals: Seals) -> Outcome:
     """Return what becomes of a review by what the placement policy says."""
+    if review.subresource:
+        return _status(review, settings)
     match verdict:
         case Admitted(decision):
             refusal = trespass(review, decision, settings.remediator)
             if refusal is None or settings.owned == "restore":
-                return Outcome("admitted", allow(review, decision, settings.remediator))
-            return Outcome("denied", deny(review, refusal), refusal, {"reason": refusal})
+                return Outcome("admitted", allow(review, decision, settings.remediator, seals))
+            return _refused(review, refusal)
         case Denied(reasons, warnings=warnings):
             reason = "; ".join(reasons)
             body = deny(review, reason, warnings=warnings)
             return Outcome("denied", body, reason, {"reason": reason})
         case Undecidable():
             return _undecided(review, verdict, "there is a placement policy, but no decision of it")
+
+
+def still_placed(review: Review, verdict: Verdict, settings: Admission, seals: Seals) -> Outcome:
+    """Return what becomes of an object that is about to be stored.
+
+    It is refused where another webhook has changed what the first pass, or the stored object before
+    a status write, says of its placement.
+    """
+    match verdict:
+        case Admitted() if review.subresource:
+            found = [f"annotation {key}" for key in changed(review)]
+        case Admitted(ruled=True):
+            found = []
+        case Admitted(decision):
+            found = differing(as_remediated(review), decision, settings.remediator, seals)
+        case _:
+            return placed(review, verdict, settings, seals)
+    if not found:
+        return Outcome("admitted", admit(review))
+    lost = ", ".join(found)
+    return _refused(review, f"{lost}: decided by the placement policy, and changed since")
+
+
+def _status(review: Review, settings: Admission) -> Outcome:
+    """Put back what a status write changes of ours, or refuse it."""
+    found = changed(review)
+    notices = [f"annotation {key}: no status write changes it, it is kept" for key in found]
+    if not found or settings.owned == "restore":
+        body = admit(review, patch(review.annotations, found), notices)
+        return Outcome("admitted", body, told={"restored": ", ".join(found)} if found else {})
+    return _refused(review, "; ".join(notices))
 
 
 def ruled(review: Review, verdict: Verdict, kind: str, *, patches: bool) -> Outcome:

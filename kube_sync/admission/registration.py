@@ -93,7 +93,7 @@ class Registration:
         the file of certificates is wrong from the start.
         """
         self._client = client
-        self._kept = kept or kept_for_placement(settings)
+        self._kept = kept or kept_for_placement(settings)[0]
         self._rights = f"get, list, watch and update on {self._kept.kind} ({self._kept.rights})"
         self._lease = lease
         self._exists = exists

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from kube_sync.decisions.sealing import Place
 from kube_sync.errors import NO_JSON
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -19,7 +20,8 @@ class Malformed(ValueError):
     """The body is not an AdmissionReview that can be answered."""
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
+    generate_name: str | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
 
@@ -101,6 +103,14 @@ class Review(msgspec.Struct, frozen=True):
     request: msgspec.Raw = msgspec.Raw(b"null")  # all of it, as it was sent
     old_labels: Mapping[str, str] | None = None
     manager: str = ""  # the field manager that is to own what is written
+    generate_name: str = ""
+    unproven: bool = False  # a note that is not sealed was sent, and is left out of `annotations`
+
+    @property
+    def place(self) -> Place:
+        """Where the object is, as far as its seal goes."""
+        kind = self.resource
+        return Place(kind.group, kind.resource, self.namespace, self.name, self.generate_name)
 
 
 def parse_review(body: bytes) -> Review:
@@ -135,6 +145,7 @@ def parse_review(body: bytes) -> Review:
         review.request,
         old.labels,
         request.options.field_manager if request.options is not None else "",
+        metadata.generate_name or "",
     )
 
 

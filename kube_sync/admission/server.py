@@ -21,6 +21,7 @@ from kube_sync.admission.judge import Admitted, Verdict
 from kube_sync.admission.outcome import Outcome
 from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.way import PLACEMENT, Judge, Told, Way, nobody, placement_way
+from kube_sync.decisions.sealing import Seals
 from kube_sync.runtime.draining import Drain, undrained
 from kube_sync.settings import Admission
 
@@ -38,14 +39,16 @@ def webhook_app(
     drain: Drain | None = None,
     denied: Told = nobody,
     ways: Sequence[Way] = (),
+    seals: Seals | None = None,
 ) -> web.Application:
     """Build the application that answers for `judge`; with a `drain`, until that has ended it.
 
-    Each refusal is told to `denied`, which may not wait. It answers at further `ways` too.
+    Each refusal is told to `denied`, which may not wait. It answers at further `ways` too. `seals`
+    are those of the notes that count.
     """
     settings = settings or Admission()
     app = web.Application(client_max_size=settings.max_body_bytes)
-    for way in (placement_way(judge, settings, denied), *ways):
+    for way in (placement_way(judge, settings, denied, seals), *ways):
         app.router.add_post(way.path, _Webhook(way, settings, drain or undrained()).answer)
     return app
 
@@ -80,12 +83,12 @@ class _Webhook:
         self._check_caller(request)
         seconds = seconds_to_answer(request.rel_url.raw_query_string)
         body = await read_body(request, self._settings.max_body_bytes, seconds)
+        way = self._way
         try:
-            review = parse_review(body)
+            review = way.taken(parse_review(body))
         except Malformed as error:
             # It may quote what was sent.
             raise web.HTTPBadRequest(text=f"{str(error)[:_MOST_TOLD]}\n") from error
-        way = self._way
         if way.passes(review):
             return _json(admit(review))
         waited = time.perf_counter() - started

@@ -1,6 +1,6 @@
 """The ways of the webhook: a path, who decides there, and how the answer is read.
 
-Placement is one; each built-in policy system has two, `/admit/<system>` where objects are changed
+Placement has two; each built-in policy system has two, `/admit/<system>` where objects are changed
 and `/validate/<system>` where what became of them is checked, and its own policies with them.
 """
 
@@ -13,17 +13,21 @@ from typing import Protocol
 
 from prometheus_client import Histogram
 
+from kube_sync.admission.asking import proven
 from kube_sync.admission.inflight import InFlight
 from kube_sync.admission.judge import Admitted, Asked, Denied, Verdict
 from kube_sync.admission.memo import Memo
-from kube_sync.admission.outcome import Read, placed, ruled
+from kube_sync.admission.outcome import Read, placed, ruled, still_placed
 from kube_sync.admission.review import Review
 from kube_sync.admission.ruling import parse_ruling
+from kube_sync.admission.statuswrite import STATUS, as_update
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.sealing import Seals
 from kube_sync.observability import metrics
 from kube_sync.settings import Admission, System
 
 PLACEMENT = "/admit/placement"
+PLACED = "/validate/placement"
 
 # What leaves no object behind that could be decided on.
 _NOTHING = frozenset(("DELETE", "CONNECT"))
@@ -52,6 +56,10 @@ def nobody(_review: Review, _outcome: str, _reason: str) -> None:
     """Tell nobody."""
 
 
+def _as_sent(review: Review) -> Review:
+    return review
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One path of the webhook."""
@@ -63,17 +71,54 @@ class Way:
     seconds: Mapping[str, Histogram]  # by outcome: looked up once, since with labels it costs
     denied: Told = nobody
     told: Mapping[str, str] = field(default_factory=dict)  # in the log, with every review
+    # The review as it is looked at, by all that follows; raises Malformed.
+    taken: Callable[[Review], Review] = _as_sent
 
 
-def placement_way(judge: Judge, settings: Admission, denied: Told = nobody) -> Way:
-    """Return the way of placement decisions, which are about main resources only."""
+def placement_way(
+    judge: Judge, settings: Admission, denied: Told = nobody, seals: Seals | None = None
+) -> Way:
+    """Return the way of placement decisions, and of status writes, which nobody is asked about."""
+    seals = seals or Seals()
+    read = partial(placed, settings=settings, seals=seals)
+    seconds = {outcome: metrics.admission_seconds.labels(outcome) for outcome in _OUTCOMES}
+    return _placement(PLACEMENT, judge, read, seconds, denied, seals)
+
+
+def placement_check(
+    judge: Judge,
+    may_exist: Callable[[], bool],
+    settings: Admission,
+    denied: Told = nobody,
+    seals: Seals | None = None,
+) -> Way:
+    """Return the way where objects are checked that no webhook changes any more.
+
+    `judge` is asked about those whose placement is not sealed, where a policy `may_exist`.
+    """
+    seals = seals or Seals()
+    checking = _Sealed(judge, may_exist, seals)
+    read = partial(still_placed, settings=settings, seals=seals)
+    seconds = {o: metrics.admission_system_seconds.labels("placement", o) for o in _OUTCOMES}
+    return _placement(PLACED, checking, read, seconds, denied, seals)
+
+
+def _placement(
+    path: str,
+    judge: Judge,
+    read: Read,
+    seconds: Mapping[str, Histogram],
+    denied: Told,
+    seals: Seals,
+) -> Way:
     return Way(
-        PLACEMENT,
-        judge,
-        partial(placed, settings=settings),
-        lambda review: review.operation in _NOTHING or bool(review.subresource),
-        {outcome: metrics.admission_seconds.labels(outcome) for outcome in _OUTCOMES},
+        path,
+        _Unasked(judge),
+        read,
+        lambda review: review.operation in _NOTHING or review.subresource not in ("", STATUS),
+        seconds,
         denied,
+        taken=lambda review: review if review.subresource else proven(review, seals),
     )
 
 
@@ -99,6 +144,7 @@ def system_ways(
             seconds,
             denied,
             {"system": system.name},
+            as_update if system.by_namespace else _as_sent,
         )
 
     return (
@@ -115,7 +161,7 @@ def _judges(system: System, judge: SystemJudge, checking: SystemJudge) -> tuple[
 
 
 def _passes(system: System, review: Review) -> bool:
-    # No namespace's policies are about a kubelet's status or a scheduler's binding.
+    # No namespace's policies are about a scheduler's binding; a status write is an update by now.
     return review.operation in _NOTHING or (system.by_namespace and bool(review.subresource))
 
 
@@ -138,6 +184,33 @@ def ruling(answer: bytes, *, explains: bool = False) -> Admitted | Denied:
     if not found.allowed:
         return Denied(found.reasons)
     return Admitted(Decision(), patch=found.patch, ruled=True, reasons=found.reasons)
+
+
+class _Unasked:
+    """Asks nobody about a status write: what it changes of placement is put back anyway."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        if review.subresource:
+            return Admitted(Decision(), Asked(review.uid))
+        return await self._judge.verdict(review, seconds)
+
+
+class _Sealed:
+    """Asks only about what is not sealed as it is to be stored."""
+
+    def __init__(self, judge: Judge, may_exist: Callable[[], bool], seals: Seals) -> None:
+        self._judge = judge
+        self._may_exist = may_exist
+        self._seals = seals
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        sealed = self._seals.sealing and self._seals.proves(review.annotations or {}, review.place)
+        if sealed or not self._may_exist():
+            return Admitted(Decision(), Asked(review.uid), ruled=True)
+        return await self._judge.verdict(review, seconds)
 
 
 class _Changing:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kube_sync.admission.asking import view
+from kube_sync.admission.asking import as_remediated, view
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.events import CONTROLLER, Denials
 from kube_sync.admission.judge import Judge, waits
@@ -18,10 +18,11 @@ from kube_sync.admission.probe import probing
 from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
-from kube_sync.admission.way import PLACEMENT, nobody
+from kube_sync.admission.way import PLACEMENT, nobody, placement_check
 from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.door import watch_door
 from kube_sync.app.systems import serve_systems
+from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -61,13 +62,18 @@ async def admit(context: Context) -> list[Service]:
     engine = await context.stack.enter_async_context(
         engine_client(target_of(settings), partial(canary_may_exist, policies))
     )
-    asking = settings.admission.engine
+    asking, seals = settings.admission.engine, Seals(settings.placement.key_file)
+    seen = partial(view, remediator=settings.admission.remediator)
     judge = Judge(
+        engine, gate, seen, backoff=waits(asking.backoff_seconds), attempts=asking.attempts
+    )
+    checking = Judge(  # the same engine: what one knows of it, both do
         engine,
         gate,
-        partial(view, remediator=settings.admission.remediator),
+        lambda review: seen(as_remediated(review)),
         backoff=waits(asking.backoff_seconds),
         attempts=asking.attempts,
+        breaker=judge.breaker,
     )
     address = parse_listen("admission.listen", settings.admission.listen)
     tls = ServerTls(
@@ -78,9 +84,12 @@ async def admit(context: Context) -> list[Service]:
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, news.tell)
     ways = [way for system in systems for way in system.ways]
-    app = webhook_app(judge, settings.admission, drain, denied, ways)
+    ways.append(
+        placement_check(checking, lambda: gate.policy_may_exist, settings.admission, denied, seals)
+    )
+    app = webhook_app(judge, settings.admission, drain, denied, ways, seals)
     exists = partial(policy_exists, gate, policies, static=settings.policies.static)
-    kept: list[_Keeping] = [(kept_for_placement(settings), exists)]
+    kept: list[_Keeping] = [(found, exists) for found in kept_for_placement(settings)]
     kept += [(found, system.exists) for system in systems for found in system.kept]
     services = _registrations(context, kept, news)
     services += [service for system in systems for service in system.services]

@@ -11,6 +11,7 @@ from functools import partial
 from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.publishing import placement_sink
 from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.kube.approvals import Approval, approvals, approved
 from kube_sync.kube.client import KubeClient
@@ -27,7 +28,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.clusters import Clusters, FleetFacts
-from kube_sync.remediator.kept import Both
+from kube_sync.remediator.kept import Both, Proven
 from kube_sync.remediator.memory import Memory
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.overheard import Overheard, Records
@@ -85,6 +86,7 @@ async def remediate(context: Context) -> list[Service]:
         store: Store = reconciler.targets(resource.gvr)
         if parts.sink is not None:
             store = Both(store, parts.sink.subjects(resource.gvr))
+        store = Proven(store, partial(parts.seals.proven, resource.gvr))
         services.append(_reflected(context, f"{resource.gvr} to remediate", source, store))
     if parts.clusters is not None and parts.fleet is not None:
         found = parts.fleet
@@ -165,6 +167,7 @@ class _Parts:
         )
         self.recorder = EventRecorder(kube, Reporter(CONTROLLER, host), metrics.remediation_events)
         self.modes = Modes(settings.remediate)
+        self.seals = Seals(settings.placement.key_file)
         self.telling = Telling(self.recorder, self._kind_of)
         memory = Memory(reports, self._where)
         self.reconciler = Reconciler(
@@ -175,6 +178,7 @@ class _Parts:
             self._clock,
             told=self.telling.tell,
             held=memory.held,
+            seals=self.seals,
         )
 
     async def _patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:

@@ -6,8 +6,9 @@ in one annotation, a JSON object by key (null: the key was absent), and is put b
 of every evaluation. Keeps true: what follows from an object's annotations and a decision follows
 again from the annotations that are written then, so writing twice is writing once.
 
-Nothing but a mark tells a note of ours from one that somebody made up, so a note about a key that
-the policy does not decide is worth something only where it was there before (see `admission`).
+A note of ours is told from one that somebody made up by its seal (`sealing`). Without a key there
+is none, and a note about a key that the policy does not decide is worth something only where it was
+there before (see `admission`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 
 from kube_sync.analysis.paths import EACH, Path, covers, minimal
 from kube_sync.analysis.reads import Ask, FieldRead, Reads, order
-from kube_sync.decisions.decision import REQUESTED, compact
+from kube_sync.decisions.decision import REQUESTED
 from kube_sync.errors import NO_JSON
 
 FIELD_MANAGER: Final = "kube-sync-remediator"  # in whose name decisions are written
@@ -71,16 +72,15 @@ def restored(annotations: Mapping[str, str]) -> dict[str, str]:
     return put_back(annotations, requests(annotations))
 
 
-def note(
+def noted(
     asked: Mapping[str, str], decided: Mapping[str, str], earlier: Mapping[str, str | None]
-) -> str | None:
-    """Return the note to keep beside what was decided, None: none.
+) -> dict[str, str | None]:
+    """Return the requests to note beside what was decided.
 
     `earlier` are requests that stay, since their keys still hold what an earlier policy decided.
     """
     kept = {key: value for key, value in earlier.items() if key not in decided}
-    kept |= {key: asked.get(key) for key, value in decided.items() if asked.get(key) != value}
-    return compact(kept) if kept else None
+    return kept | {key: asked.get(key) for key, value in decided.items() if asked.get(key) != value}
 
 
 def with_annotations(body: bytes | msgspec.Raw, annotations: Mapping[str, str]) -> msgspec.Raw:

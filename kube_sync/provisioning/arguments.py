@@ -8,10 +8,11 @@ WHAT = "make the Secrets of an installation that are missing, and renew what get
 
 _DESCRIPTION = """\
 Makes, in the namespace of the installation (coordination.namespace), certificates of an authority
-of its own, tokens, and what OPA knows of these, each where it is missing. What it made itself it
-renews: certificates a month before they end, tokens every 30 days, in steps half an hour apart at
-least, so that old and new are good at once. Secrets of somebody else it uses and
-never changes. Called again at once it changes nothing; call it every hour.
+of its own, tokens, what OPA knows of these, and the key that notes of what was asked for are sealed
+with, each where it is missing. What it made itself it renews: certificates a month before they
+end, tokens every 30 days, in steps half an hour apart at least, so that old and new are good at
+once. The key of notes it never renews. Secrets of somebody else it uses and never changes. Called
+again at once it changes nothing; call it every hour.
 """
 
 

@@ -26,6 +26,7 @@ from kube_sync.provisioning.wanted import (
     ACCESS,
     AUTHORITY,
     DECISIONS,
+    NOTES,
     OPA_TOKENS,
     REMEDIATION,
     Certificate,
@@ -49,6 +50,7 @@ def planned(held: Secrets, wanted: Wanted, now: float) -> dict[str, Content]:
     tokens = {name: _token(name, held, now) for name in _TOKEN_SECRETS}
     plan = _access(held, wanted, tokens, now)
     plan |= {name: content for name, content in tokens.items() if content != held.get(name)}
+    plan |= _keys(held.get(NOTES), now)
     if wanted.certificates:
         plan |= _certificates(held, wanted, now)
     return plan
@@ -58,7 +60,7 @@ def names(wanted: Wanted) -> tuple[str, ...]:
     """Return the Secrets to read for a plan."""
     certificates = [certificate.secret for certificate in wanted.certificates]
     authority = [AUTHORITY] if certificates else []
-    return (ACCESS, *_TOKEN_SECRETS, *authority, *certificates)
+    return (ACCESS, *_TOKEN_SECRETS, NOTES, *authority, *certificates)
 
 
 def _token(name: str, held: Secrets, now: float) -> Content:
@@ -76,6 +78,16 @@ def _token(name: str, held: Secrets, now: float) -> Content:
         found.data["token"], found.since, found.data.get("next"), found.data.get("previous")
     )
     return _token_content(turned(rotating, _TOKENS, now, _new_token))
+
+
+def _keys(found: Content | None, now: float) -> dict[str, Content]:
+    """Return the key of notes where there is none: it lives as long as what it has sealed."""
+    if found is not None and found.data.get("keys"):
+        return {}
+    if found is not None and found.since is None:
+        msg = f"Secret {NOTES} has no key keys"
+        raise Terminal(msg)
+    return {NOTES: Content({"keys": _new_token()}, OPAQUE, now)}
 
 
 def _new_token() -> bytes:

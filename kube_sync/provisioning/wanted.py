@@ -11,6 +11,7 @@ AUTHORITY: Final = "kube-sync-authority"
 ACCESS: Final = "kube-sync-opa-access"
 DECISIONS: Final = "kube-sync-decisions"
 REMEDIATION: Final = "kube-sync-remediation"
+NOTES: Final = "kube-sync-notes"  # what notes of requests are sealed with
 # Tokens for OPA, by the role in system.authz.
 OPA_TOKENS: Final = {
     "replicator": "kube-sync-opa-replicator",

@@ -14,10 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kube_sync.decisions.decision import REQUESTED, Decision, compact
-from kube_sync.decisions.requested import note, put_back, requests
+from kube_sync.decisions.decision import REQUESTED, Decision
+from kube_sync.decisions.requested import noted, put_back, requests
+from kube_sync.decisions.sealing import Place, Seals, beside
 from kube_sync.safety import HISTORY
 
+_UNSEALED = Seals()
+_NOWHERE = Place("", "", "", "")
 # What the remediator keeps on an object for itself.
 OWN = frozenset([REQUESTED, HISTORY])
 
@@ -98,8 +101,13 @@ Write = Apply | Amend
 Step = Write | Held | Nothing
 
 
-def plan(wanted: Wanted | None, current: Current | None) -> Step:
-    """Return the one step that makes `current` what is `wanted`."""
+def plan(
+    wanted: Wanted | None,
+    current: Current | None,
+    place: Place = _NOWHERE,
+    seals: Seals = _UNSEALED,
+) -> Step:
+    """Return the one step that makes `current`, which is at `place`, what is `wanted`."""
     if wanted is None or current is None or wanted.uid not in ("", current.uid):
         return Nothing()
     if wanted.failure is not None:
@@ -112,7 +120,7 @@ def plan(wanted: Wanted | None, current: Current | None) -> Step:
         return Held("errors", "the policy objects: " + "; ".join(wanted.decision.errors))
     if HISTORY in wanted.decision.annotations:
         return Held("errors", f"the policy decides {HISTORY}, which is not its own")
-    return _step(wanted.decision, current)
+    return _step(wanted.decision, current, place, seals)
 
 
 def after(step: Write, current: Current) -> dict[str, str]:
@@ -129,7 +137,7 @@ def with_history(step: Write, history: str) -> Write:
     return replace(step, annotations={**step.annotations, HISTORY: history})
 
 
-def _step(decision: Decision, current: Current) -> Step:
+def _step(decision: Decision, current: Current, place: Place, seals: Seals) -> Step:
     has, decided = current.annotations, decision.annotations
     asked_for = requests(has)
     alone = current.ours - decided.keys() - asked_for.keys() - OWN
@@ -137,16 +145,20 @@ def _step(decision: Decision, current: Current) -> Step:
     target = {**asked, **decided}
     # Of what the remediator alone owns only the note says that somebody asked for it.
     kept = {k: v for k, v in asked_for.items() if k in current.ours and has.get(k) == v}
-    found = note(asked, decided, {})
-    if noted := requests({REQUESTED: found or "{}"}) | kept:
-        target[REQUESTED] = compact(noted)
+    to_note = noted(asked, decided, {}) | kept
+    # A seal that stands alone is made by the webhook, and renewed here with the placement.
+    sealed = seals.sealing and REQUESTED in has
+    if sealed and to_note == asked_for and beside(to_note, target) == beside(to_note, has):
+        target[REQUESTED] = has[REQUESTED]
+    elif to_note or sealed:
+        target[REQUESTED] = seals.note(to_note, target, place)
     annotations = _difference(has, target)
     labels: dict[str, str | None] = dict.fromkeys(current.our_labels - decision.labels.keys())
     labels |= {k: v for k, v in decision.labels.items() if current.labels.get(k) != v}
     if not annotations and not labels:
         return Nothing()
     # An apply would own alone what is as it was asked for again, and take it away some day.
-    back = asked_for.keys() - noted.keys()
+    back = asked_for.keys() - to_note.keys()
     if back or None in [*annotations.values(), *labels.values()]:
         maps = {"annotations": has, "labels": current.labels}
         bare = frozenset(name for name, found in maps.items() if not found)

@@ -20,13 +20,14 @@ import structlog
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import Budget, Record
+from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.decided import Decided, Key
 from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.overheard import Records
-from kube_sync.remediator.plan import Current, Held, Wanted, Write, plan
+from kube_sync.remediator.plan import Current, Held, Step, Wanted, Write, plan
 from kube_sync.remediator.targets import Targets
 from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait, Waiting
@@ -70,11 +71,12 @@ class Reconciler:
         told: Callable[[Key], None] = lambda _key: None,
         held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        seals: Seals | None = None,
     ) -> None:
         """`rehearsal` is what brakes would be where nothing is written, in mode `dry-run`.
 
         `clock` is that of both; `told` hears of each object that has to wait, `held`
-        what for.
+        what for. `seals` are those of the notes that are written.
         """
         self.decided = Decided(self._touch, clock, self._tighten)
         self.waiting = Waiting(told, clock)
@@ -84,6 +86,7 @@ class Reconciler:
         self._brakes = brakes
         self._rehearsal = rehearsal
         self._clock = clock
+        self._seals = seals or Seals()
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = False
@@ -255,10 +258,15 @@ class Reconciler:
         gvr, name = key
         return self._targets[gvr].get(name) if gvr in self._targets else None
 
+    def _plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
+        gvr, name = key
+        place = Place(gvr.group, gvr.resource, name.namespace, name.name)
+        return plan(wanted, current, place, self._seals)
+
     def _survey(self, key: Key) -> bool:
         """Take in what is wanted of an object; tell whether that has to be weighed."""
         wanted, current = self.decided.get(key), self._current(key)
-        step, brakes = plan(wanted, current), self._brakes_of(key)
+        step, brakes = self._plan(key, wanted, current), self._brakes_of(key)
         if current is None:
             brakes.forget(key)
         elif wanted and isinstance(step, Write) and self._goes(key, wanted, current, step):
@@ -278,7 +286,7 @@ class Reconciler:
 
     async def _reconcile(self, key: Key) -> None:
         wanted, current = self.decided.get(key), self._current(key)
-        step = plan(wanted, current)
+        step = self._plan(key, wanted, current)
         if current is None or wanted is None or not isinstance(step, Write | Held):
             self._settled(key, gone=current is None)
         elif isinstance(step, Held):

@@ -34,6 +34,7 @@ from kube_sync.decisions.canary import Canary, SidedEvaluator
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
+from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, NotFound, first_of
 from kube_sync.kube.client import KubeClient
@@ -170,6 +171,7 @@ class Replicator:
         shelf.wake = self._policies.wake
         self._wakers: tuple[Callable[[], None], ...] = ()
         self._resources: Resources | None = None
+        self._seals = Seals(settings.placement.key_file)
         self._distrusted: set[str] = set()  # resources, until the next start
 
     @property
@@ -299,6 +301,7 @@ class Replicator:
             grown=self._policies.wake,
             distrusted=self._distrusted,
             currency=self._hub.currency.tell,
+            seals=self._seals,
         )
         check = SelfCheck(
             self._opa,

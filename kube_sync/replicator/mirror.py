@@ -55,6 +55,10 @@ class Change:
 Batch = dict[ObjectKey, Change]
 
 
+def _whole(item: Item) -> bytes:
+    return item.body
+
+
 class Mirror:
     """The Store of one Reflector, or of one for each namespace, read by the Writer."""
 
@@ -69,6 +73,7 @@ class Mirror:
         values: bool = False,
         optional: bool = False,
         versioned: bool = True,
+        proven: Callable[[Item], bytes] = _whole,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`news` is called whenever there is something to write.
@@ -76,7 +81,8 @@ class Mirror:
         `scopes` are the namespaces that are listed one by one. Without a `projection` nothing may
         be taken in before `narrow` says what to keep; `values` allows those of Secrets. A kind that
         is `optional` is empty where the API server lacks it. What is not `versioned` has no
-        resourceVersion in it.
+        resourceVersion in it. `proven` returns the JSON of an object without what somebody only
+        pretends that kube-sync wrote.
         """
         self.name = name
         self._optional = optional
@@ -84,6 +90,7 @@ class Mirror:
         self.members = Members()
         self.learning = False  # a LIST that tells the classes of what is held is due or under way
         self._path = (*root, name)
+        self._proven = proven
         self._news = news
         self.shaped = asyncio.Event()  # it is known what to keep
         if projection is not None:
@@ -395,7 +402,7 @@ class Mirror:
                 continue
             try:
                 project_ = self._project if self._fits(item.key) else project
-                found = Loaded(item.key, item.version, project_(item.body))
+                found = Loaded(item.key, item.version, project_(self._proven(item)))
             except (*NO_JSON, KeyError) as error:
                 # One object that cannot be read must not delay the others.
                 log.warning(

@@ -23,6 +23,7 @@ import structlog
 
 from kube_sync.analysis.reads import Reads, joined, withheld
 from kube_sync.decisions.classes import shares_classes
+from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Collection_
 from kube_sync.errors import EpochLost, SyncError, first_of
 from kube_sync.kube.client import KubeClient
@@ -156,11 +157,13 @@ class Resources:
         shrink: float = _SHRINK_SECONDS,
         distrusted: set[str] | None = None,
         currency: Callable[[str, str | None], None] = lambda _source, _reason: None,
+        seals: Seals | None = None,
     ) -> None:
         """`wake` is called when a Mirror has something to write, `grown` when OPA holds more.
 
         `shrink` is how long what nobody reads any more stays, in seconds. Of what is `distrusted`
         whole objects are held. `currency` is told why what is replicated is not current, or None.
+        `seals` tell which notes go into OPA.
         """
         self._settings = settings
         self._kube = kube
@@ -168,6 +171,7 @@ class Resources:
         self._wake = wake
         self._backoff = backoff
         self._currency = currency
+        self._seals = seals or Seals()
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not in yet
         self._classes = Lessons()
@@ -485,6 +489,7 @@ class Resources:
             projection=None if auto else configured(resource),
             values=resource.secrets,
             optional=resource.name in supplied(self._settings),
+            proven=partial(self._seals.proven, resource.gvr),
         )
 
 

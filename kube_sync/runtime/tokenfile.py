@@ -34,6 +34,10 @@ class TokenFile:
         tokens = self._read()
         return tokens[0] if tokens else None
 
+    def all(self) -> tuple[str, ...]:
+        """Return every token, none without a file. Raises Misconfigured, as `current` does."""
+        return self._read()
+
     def accepts(self, authorization: str) -> bool:
         """Tell whether this header, as aiohttp gives it, shows one of the tokens.
 

@@ -187,6 +187,10 @@ class Placement(Section, frozen=True):
     """The placement decision, by its path below OPA's `data`."""
     resources: tuple[str, ...] = ("replicasets",)
     """Replicated collections, by their names in OPA, whose objects are decided on and patched."""
+    key_file: File | None = None
+    """Holds the keys, one a line, that the note of what was asked for is sealed with: the first
+    seals, each of them proves. The same for replicator, remediator and webhook; null: notes are
+    not sealed, and anyone's is believed."""
 
 
 class Decisions(Section, frozen=True):

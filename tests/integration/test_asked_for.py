@@ -80,9 +80,9 @@ def _metadata(pair: Pair, name: str) -> Any:
 
 def _request(pair: Pair, name: str) -> Any:
     """Return what is noted as asked for, by clusters; None: that nothing differs."""
-    note = _metadata(pair, name)["annotations"].get(REQUESTED)
-    asked_for = json.loads(note)[PREFERENCES] if note else None
-    return sorted(json.loads(asked_for)["clusters"]) if asked_for else note
+    note = json.loads(_metadata(pair, name)["annotations"].get(REQUESTED, "{}"))
+    asked_for = note.get(PREFERENCES)
+    return sorted(json.loads(asked_for)["clusters"]) if asked_for else None
 
 
 def _kubectl(pair: Pair, *arguments: str, manifest: dict[str, Any] | None = None) -> str:
@@ -173,7 +173,11 @@ async def test_a_copied_manifest_is_stored_as_it_was_admitted(pair: Pair) -> Non
     kept = {key: found["metadata"][key] for key in ("namespace", "labels", "annotations")}
     manifest = {**found, "metadata": {**kept, "name": copy}}
     _kubectl(pair, "create", "-f", "-", manifest=manifest)
-    assert _metadata(pair, copy)["annotations"] == kept["annotations"]
+    stored = _metadata(pair, copy)["annotations"]
+    for found in (stored, kept["annotations"]):
+        found[REQUESTED] = json.loads(found[REQUESTED])
+        del found[REQUESTED][REQUESTED]  # of another name it is another seal
+    assert stored == kept["annotations"]
 
 
 async def test_a_note_cannot_hide_from_the_policy_what_is_stored(pair: Pair) -> None:
@@ -182,4 +186,26 @@ async def test_a_note_cannot_hide_from_the_policy_what_is_stored(pair: Pair) -> 
     manifest["metadata"]["annotations"] = {"danger": "true", REQUESTED: '{"danger":null}'}
     _kubectl(pair, "create", "-f", "-", manifest=manifest)
     assert "danger" not in _metadata(pair, name)["annotations"]
+    pair.stack.kubectl("delete", "replicaset", name, "--namespace=shop")
+
+
+async def test_a_planted_note_does_not_reach_opa(pair: Pair) -> None:
+    """Nobody of us wrote it: what stands in the object is what is asked for."""
+    name, path = fresh(), "kubernetes/replicasets/shop"
+    both = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    pair.stack.kubectl("delete", both, "kube-sync-placement")
+    try:
+        manifest = replica_set(name)
+        east, west = (json.dumps({"clusters": {where: {}}}) for where in ("east", "west"))
+        forged = json.dumps({PREFERENCES: west})
+        manifest["metadata"]["annotations"] = {PREFERENCES: east, REQUESTED: forged}
+        _kubectl(pair, "create", "-f", "-", manifest=manifest)
+    finally:
+        register_webhook(pair.stack, pair.components.webhook_url, pair.components.webhook_ca)
+    await eventually(lambda: name in (pair.data(path) or {}), expected=True)
+    held = pair.data(f"{path}/{name}")["metadata"]["annotations"]
+    assert json.loads(held.get(REQUESTED, "{}")).get(PREFERENCES) != west
+    await eventually(lambda: _request(pair, name), ["east"])
+    stored = _metadata(pair, name)["annotations"]
+    assert json.loads(stored[PREFERENCES])["clusters"].keys() == {"east"}
     pair.stack.kubectl("delete", "replicaset", name, "--namespace=shop")

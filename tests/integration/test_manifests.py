@@ -88,9 +88,11 @@ def test_every_file_of_the_configuration_is_mounted_where_it_is_read(
             "opa.ca_file",
             "decisions.token_file",
             "remediate.token_file",
+            "placement.key_file",
         ),
-        "remediate": ("decisions.token_file", "remediate.token_file"),
+        "remediate": ("decisions.token_file", "remediate.token_file", "placement.key_file"),
         "admit": (
+            "placement.key_file",
             "opa.token_file",
             "opa.ca_file",
             "admission.cert_file",
@@ -105,7 +107,7 @@ def test_every_file_of_the_configuration_is_mounted_where_it_is_read(
         for path in needed.get(container["args"][0], ()):
             assert values[path].of(found) in set(files_in(pod, container))
             seen += 1
-    assert seen == (0 if overlay == "spoke" else 11)
+    assert seen == (0 if overlay == "spoke" else 14)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

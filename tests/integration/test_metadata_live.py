@@ -434,3 +434,53 @@ async def test_subresources_are_not_in_the_way(world: World, shop: str) -> None:
     patch = ("patch", "pod", "bound", f"--namespace={shop}", f"--patch={status}")
     world.stack.kubectl(*patch, "--subresource=status")
     assert _stored(world, "pod", "bound", shop)["status"]["message"] == "seen"
+
+
+def _patch(world: World, kind: str, name: str, namespace: str, change: Any, *more: str) -> str:
+    options = (f"--namespace={namespace}", "--type=merge", f"--patch={json.dumps(change)}")
+    return world.stack.kubectl("patch", kind, name, *options, *more)
+
+
+@pytest.mark.parametrize("kind", ["pod", "service"])
+async def test_a_status_write_of_a_forbidden_label_is_rejected(
+    world: World, shop: str, kind: str
+) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
+    metadata = {"name": "web", "namespace": shop}
+    world.create(pod("web", shop) if kind == "pod" else {**service, "metadata": metadata})
+    world.apply(policy("p", shop, forbid("secret"), default("tier", "front")))
+    forbidden = configmap("c", shop, labels={"secret": "1"})
+    await eventually(lambda: _makes(world, forbidden, "--dry-run=server"), expected=False)
+    status = "--subresource=status"
+    with pytest.raises(ToolError, match='rejects objects with label "secret"'):
+        _patch(world, kind, "web", shop, {"metadata": {"labels": {"secret": "1"}}}, status)
+    _patch(world, kind, "web", shop, {"metadata": {"labels": {"mine": "1"}}}, status)
+    labelled = _stored(world, kind, "web", shop)["metadata"]["labels"]
+    assert (labelled["mine"], labelled["tier"]) == ("1", "front")
+    assert "secret" not in labelled
+
+
+async def test_a_status_write_does_not_change_the_quality_of_service(
+    world: World, shop: str
+) -> None:
+    world.create(pod("web", shop))
+    change = {"metadata": {"annotations": {QOS: "Guaranteed"}}, "spec": {"containers": []}}
+    _patch(world, "pod", "web", shop, change, "--subresource=status")
+    assert _stored(world, "pod", "web", shop)["metadata"]["annotations"][QOS] == "BestEffort"
+
+
+async def test_an_edit_while_an_object_is_deleted_is_judged_and_its_finalizer_is_not(
+    world: World, shop: str
+) -> None:
+    finalizer = "example.com/mine"
+    world.create(configmap("held", shop, finalizers=[finalizer], labels={"secret": "1"}))
+    world.apply(policy("p", shop, forbid("secret")))
+    forbidden = configmap("c", shop, labels={"secret": "1"})
+    await eventually(lambda: _makes(world, forbidden, "--dry-run=server"), expected=False)
+    world.stack.kubectl("delete", "configmap", "held", f"--namespace={shop}", "--wait=false")
+    for change in ({"labels": {"team": "a"}}, {"annotations": {"team": "a"}}):
+        with pytest.raises(ToolError, match='rejects objects with label "secret"'):
+            _patch(world, "configmap", "held", shop, {"metadata": change})
+    _patch(world, "configmap", "held", shop, {"metadata": {"finalizers": None}})
+    with pytest.raises(ToolError, match="not found"):
+        _stored(world, "configmap", "held", shop)

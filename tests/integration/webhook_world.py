@@ -22,6 +22,7 @@ from tools.servers.stack import RunningStack
 
 NAME = "kube-sync-placement"
 KIND = "mutatingwebhookconfigurations"
+BOTH = f"{KIND},validatingwebhookconfigurations"
 POLICY = """
 package io.k8s.federation.admission
 
@@ -46,7 +47,7 @@ class World:
         register_webhook(self.stack, self.url, self.authority.cert_pem)
 
     def unregister(self) -> None:
-        self.stack.kubectl("delete", KIND, NAME, "--ignore-not-found")
+        self.stack.kubectl("delete", BOTH, NAME, "--ignore-not-found")
 
     def policy(self) -> None:
         """Let there be a policy, which OPA has from elsewhere."""
@@ -84,6 +85,13 @@ class World:
     def failure_policy(self) -> Any:
         return self.registered()["failurePolicy"]
 
+    def failure_policies(self) -> set[Any]:
+        """Return what both of its registrations say."""
+        found = json.loads(
+            self.stack.kubectl("get", BOTH, f"--field-selector=metadata.name={NAME}", "-o=json")
+        )
+        return {w["failurePolicy"] for one in found["items"] for w in one["webhooks"]}
+
     def events(self, namespace: str) -> list[Any]:
         found = self.stack.kubectl(
             "get", "events.v1.events.k8s.io", f"--namespace={namespace}", "--output=json"
@@ -107,8 +115,13 @@ def workload(name: str, namespace: str, **metadata: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def webhook_world(launcher: Launcher, stack: RunningStack, folder: Path) -> Iterator[World]:
-    """Run the webhook until the block ends; no policy and no registration are left behind."""
+def webhook_world(
+    launcher: Launcher, stack: RunningStack, folder: Path, key_file: Path | None = None
+) -> Iterator[World]:
+    """Run the webhook until the block ends; no policy and no registration are left behind.
+
+    With a `key_file`, notes count that are sealed.
+    """
     engine = start_opa(launcher, folder / "opa", by_bundle=False)
     authority = make_authority("webhook")
     write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
@@ -116,6 +129,7 @@ def webhook_world(launcher: Launcher, stack: RunningStack, folder: Path) -> Iter
     port = free_port()
     configuration: dict[str, object] = {
         "kubernetes": {"kubeconfig": str(stack.kubeconfigs["admission"])},
+        "placement": {"key_file": None if key_file is None else str(key_file)},
         "opa": engine.settings() | {"token_file": str(engine.token_files["admission"])},
         "admission": {
             "listen": f"127.0.0.1:{port}",

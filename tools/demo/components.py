@@ -95,7 +95,9 @@ def start_components(
         ),
     }
     services: dict[str, RunningServer] = {}
+    key_file = write_file(shared / "key", secrets.token_urlsafe(32).encode())
     for command, (role, configuration) in configurations.items():
+        configuration["placement"] = {"key_file": str(key_file)}
         configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[role])}
         services[command] = start_service(command, folder / command, configuration)
     url = f"https://127.0.0.1:{webhook}/admit/placement"

@@ -107,6 +107,7 @@ class World:
         """Return what is noted on a ReplicaSet as asked for, by annotation."""
         found = self._kube(f"{_REPLICA_SETS}/{name}")["metadata"].get("annotations") or {}
         noted: dict[str, str | None] = json.loads(found.get(_REQUESTED, "{}"))
+        noted.pop(_REQUESTED, None)  # its seal
         return noted
 
     def events(self, name: str) -> list[str]:

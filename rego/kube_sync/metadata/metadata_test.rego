@@ -107,11 +107,25 @@ test_objects_of_the_cluster_and_what_is_not_written_are_let_through if {
 }
 
 test_what_is_being_deleted_is_let_go if {
-	deleted := {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}}
+	deleted := object.union(request.object, {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}})
 	decide(object.union(request, {"operation": "UPDATE", "oldObject": deleted}), rejecting) == let_through
+	finalized := object.union(deleted, {"metadata": {"finalizers": ["x/y"], "annotations": {}}})
+	decide(object.union(request, {"operation": "UPDATE", "oldObject": finalized}), rejecting) == let_through
 
 	# Its author may claim it, the API server has not said so.
 	decide(object.union(request, {"operation": "UPDATE", "object": deleted}), rejecting).allowed == false
+}
+
+test_what_is_being_deleted_is_judged_where_more_than_a_finalizer_changes if {
+	deleted := object.union(request.object, {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}})
+	leaving := object.union(request, {"operation": "UPDATE", "oldObject": deleted})
+	every change in [
+		{"metadata": {"labels": {"more": "1"}}},
+		{"metadata": {"annotations": {"more": "1"}}},
+		{"spec": {"replicas": 1}},
+	] {
+		decide(object.union(leaving, {"object": change}), rejecting).allowed == false
+	}
 }
 
 of_policy(spec) := {
@@ -130,8 +144,10 @@ test_metadata_policy_is_judged_by_validation_alone if {
 		"patch": [],
 		"policies": [],
 	}
-	deleting := object.union(of_policy(1), {"oldObject": {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}}})
+	gone := {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}, "spec": 1}
+	deleting := object.union(of_policy(1), {"oldObject": gone})
 	decide(deleting, {}) == let_through
+	decide(object.union(deleting, {"object": {"spec": 2}}), {}).allowed == false
 	decide(object.union(of_policy(1), {"subResource": "status"}), {}) == let_through
 }
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kube_sync.admission.exemptions import (
@@ -12,12 +13,15 @@ from kube_sync.admission.exemptions import (
     left_out_namespaces,
 )
 from kube_sync.admission.server import PATH
+from kube_sync.admission.way import PLACED
 from kube_sync.kube.webhooks import Wish, made_right
 from kube_sync.settings import Coordination, Labelled, Policies, Settings
 
-MANIFEST = (
-    Path(__file__).resolve().parents[3] / "manifests/webhook/mutatingwebhookconfiguration.yaml"
-)
+MANIFESTS = Path(__file__).resolve().parents[3] / "manifests/webhook"
+FILES = {
+    "mutatingwebhookconfiguration.yaml": PATH,
+    "validatingwebhookconfiguration.yaml": PLACED,
+}
 
 
 def labelled(**fields: Any) -> str:
@@ -25,15 +29,18 @@ def labelled(**fields: Any) -> str:
     return conditions[LABELLED] or ""
 
 
-def test_the_manifest_is_right_already() -> None:
+@pytest.mark.parametrize("file", FILES)
+def test_the_manifest_is_right_already(file: str) -> None:
     """Else installing it would always be followed by a write, and both would own the same."""
-    manifest = yaml.safe_load(MANIFEST.read_text(encoding="utf-8"))
+    manifest = yaml.safe_load((MANIFESTS / file).read_text(encoding="utf-8"))
     settings = Settings()
     namespaces, conditions = left_out_namespaces(settings), left_out_conditions(settings)
-    assert made_right(manifest, Wish(PATH, None, None, namespaces, conditions)) == manifest
+    assert made_right(manifest, Wish(FILES[file], None, None, namespaces, conditions)) == manifest
     (webhook,) = manifest["webhooks"]
     assert "failurePolicy" not in webhook
     assert webhook["sideEffects"] == "NoneOnDryRun"
+    (rule,) = webhook["rules"]
+    assert rule["resources"] == ["replicasets", "replicasets/status"]
 
 
 def test_policies_and_what_runs_this_are_left_out_once_each() -> None:

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_sync.admission.exemptions import BEING_DELETED, OWN_POLICIES, QUESTIONS, SAME_SPEC
+from kube_sync.admission.exemptions import (
+    BEING_DELETED,
+    OWN_POLICIES,
+    QUESTIONS,
+    SAME_METADATA,
+    SAME_SPEC,
+)
 from kube_sync.admission.kept import Kept, kept_for, kept_for_placement
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING, Wish, made_right, ours
 from kube_sync.settings import SYSTEMS, Admission, Coordination, Settings, System
@@ -65,7 +71,7 @@ def test_every_kind_of_a_namespace_is_asked_about_its_metadata() -> None:
         assert rule == {
             "apiGroups": ["*"],
             "apiVersions": ["*"],
-            "resources": ["*"],
+            "resources": ["*", "*/status"],
             "operations": ["CREATE", "UPDATE"],
             "scope": "Namespaced",
         }
@@ -75,7 +81,7 @@ def test_policies_on_metadata_judge_no_policy_but_each_is_checked() -> None:
     changing, checking = kept_for(METADATA, Settings())
     assert changing.conditions.keys() - checking.conditions.keys() == {OWN_POLICIES}
     assert "'metadatapolicies'" in (changing.conditions[OWN_POLICIES] or "")
-    assert {QUESTIONS, BEING_DELETED} < checking.conditions.keys()
+    assert {QUESTIONS, BEING_DELETED, SAME_METADATA} < checking.conditions.keys()
     # A label is what they are about, whatever the spec.
     assert SAME_SPEC not in changing.conditions
 
@@ -119,5 +125,7 @@ def test_a_system_has_one_of_each_kind() -> None:
 
 def test_that_of_placement_has_the_name_that_is_configured() -> None:
     settings = Settings(admission=Admission(registration=Registration("mine")))
-    kept = kept_for_placement(settings)
-    assert (kept.name, kept.kind, kept.path) == ("mine", CONFIGURATIONS, "/admit/placement")
+    assert [(kept.name, kept.kind, kept.path) for kept in kept_for_placement(settings)] == [
+        ("mine", CONFIGURATIONS, "/admit/placement"),
+        ("mine", VALIDATING, "/validate/placement"),
+    ]

@@ -126,8 +126,11 @@ async def test_it_is_made_right_once(world: World) -> None:
         "kube-sync",
         "kube-federation-scheduling-policy",
     ]
-    (condition,) = world.webhook["matchConditions"]
-    assert condition["name"] == "kube-sync.io/not-leases-events"
+    assert [condition["name"] for condition in world.webhook["matchConditions"]] == [
+        "kube-sync.io/not-leases-events",
+        "kube-sync.io/not-being-deleted",
+        "kube-sync.io/not-same-metadata",
+    ]
     for _ in range(3):
         world.seconds += 100
         assert await world.turn() == 3.0

@@ -283,7 +283,7 @@ async def test_why_something_was_set_is_for_the_log_alone(certificates: Path) ->
 async def test_no_namespaces_policy_is_about_a_subresource(certificates: Path, path: str) -> None:
     async with _metadata_world(certificates) as world:
         world.answer |= {"allowed": False, "reasons": ["no"]}
-        assert (await world.review(path, subResource="status"))["allowed"]
+        assert (await world.review(path, subResource="binding"))["allowed"]
         assert (await world.review(path, operation="DELETE", document=None))["allowed"]
         assert (await world.review(path))["allowed"] is False
         assert len(world.opa.inputs) == 1

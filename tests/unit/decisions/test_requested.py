@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
 from kube_sync.analysis.paths import Path, project
 from kube_sync.analysis.reads import Document, FieldRead, Reads
-from kube_sync.decisions.decision import REQUESTED
+from kube_sync.decisions.decision import REQUESTED, compact
 from kube_sync.decisions.requested import (
     NOTE,
     as_asked,
-    note,
+    noted,
     put_back,
     requests,
     restored,
@@ -52,13 +52,13 @@ def test_a_note_about_itself_is_nothing() -> None:
 def test_a_note_is_compact_sorted_and_only_about_what_differs() -> None:
     asked = {"c": "mine", "a": '"ü"', "same": "1"}
     decided = {"c": "3", "b": "2", "a": "1", "same": "1"}
-    assert note(asked, decided, {}) == '{"a":"\\"ü\\"","b":null,"c":"mine"}'
-    assert note(asked, {"same": "1"}, {}) is None
+    assert compact(noted(asked, decided, {})) == '{"a":"\\"ü\\"","b":null,"c":"mine"}'
+    assert noted(asked, {"same": "1"}, {}) == {}
 
 
 def test_an_earlier_request_stays_noted_until_its_key_is_decided_again() -> None:
-    assert note({"a": "mine"}, {}, {"a": "mine"}) == '{"a":"mine"}'
-    assert note({"a": "mine"}, {"a": "mine"}, {"a": "mine"}) is None
+    assert noted({"a": "mine"}, {}, {"a": "mine"}) == {"a": "mine"}
+    assert noted({"a": "mine"}, {"a": "mine"}, {"a": "mine"}) == {}
 
 
 _keys = st.sampled_from(["a", "b", "c"])
@@ -69,10 +69,10 @@ _maps = st.dictionaries(_keys, st.sampled_from(["1", "2", "3"]))
 def test_what_was_asked_for_follows_from_what_is_written(
     asked: dict[str, str], decided: dict[str, str]
 ) -> None:
-    found = note(asked, decided, {})
-    written = {**asked, **decided} | ({} if found is None else {REQUESTED: found})
+    found = noted(asked, decided, {})
+    written = {**asked, **decided} | ({REQUESTED: compact(found)} if found else {})
     assert restored(written) == asked
-    assert note(restored(written), decided, requests(written)) == found
+    assert noted(restored(written), decided, requests(written)) == found
 
 
 def test_an_object_without_a_note_is_the_bytes_that_it_was() -> None:

@@ -20,6 +20,7 @@ from kube_sync.provisioning.wanted import (
     ACCESS,
     AUTHORITY,
     DECISIONS,
+    NOTES,
     REMEDIATION,
     Certificate,
     wanted,
@@ -291,3 +292,22 @@ def test_decisions_are_those_of_the_configuration() -> None:
     )
     assert found.roots == ("kubernetes", "kube_sync")
     assert Certificate("kube-sync-opa-tls", found.certificates[0].hosts) in found.certificates
+
+
+def test_the_key_of_notes_is_made_once_and_never_renewed() -> None:
+    world = World()
+    world.run()
+    key = world.held[NOTES].data["keys"]
+    assert len(key) >= 43
+    for _ in range(20):
+        assert NOTES not in world.run(40 * DAY)
+    assert world.held[NOTES].data == {"keys": key}
+    world.held[NOTES] = Content({"keys": b""}, since=NOW)
+    assert NOTES in world.run(1)
+
+
+def test_keys_of_notes_that_somebody_else_made_are_left_alone() -> None:
+    theirs = Content({"keys": b"new\nold"})
+    assert NOTES not in World({NOTES: theirs}).run()
+    with pytest.raises(Terminal, match="kube-sync-notes has no key keys"):
+        World({NOTES: Content({})}).run()

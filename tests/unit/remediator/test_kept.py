@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.remediator.kept import Both, Kept
+from kube_sync.remediator.kept import Both, Kept, Proven
 from tests.fakes.listing import Listing, at_once, listed
 
 VERSION = ResourceVersion("1")
@@ -98,3 +98,17 @@ def test_two_stores_of_one_collection_hold_the_same() -> None:
         assert [world.kept.get(_key(name)) for name in ("torn", "a", "b")] == [None, "x", "x"]
     listed(both, Listing([], VERSION), known=False)
     assert [world.kept.listed for world in (one, other)] == [False, False]
+
+
+def test_objects_are_taken_in_as_they_are_proven() -> None:
+    world = World()
+    store = Proven(world.kept, lambda item: item.body.removeprefix(b"forged "))
+    listed(store, Listing([_item("a", "forged 1"), _item("b", "2")], VERSION))
+    assert [world.kept.get(_key(name)) for name in "ab"] == ["1", "2"]
+    store.apply(Event("MODIFIED", VERSION, _item("b", "forged 3")))
+    store.apply(Event("BOOKMARK", VERSION))
+    assert world.kept.get(_key("b")) == "3"
+    at_once(store.page([_item("c")]))
+    store.abandon()
+    listed(store, Listing([_item("a", "1")], VERSION))
+    assert world.kept.get(_key("c")) is None

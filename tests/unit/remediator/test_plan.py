@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.placement import PLACEMENT, is_empty_placement
 from kube_sync.decisions.requested import requests, restored
+from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.remediator.plan import (
     Amend,
     Apply,
@@ -343,3 +345,46 @@ def test_a_write_touches_nothing_but_what_is_decided_or_was(
         before = {*requests(current.annotations), *current.ours, REQUESTED, HISTORY}
         assert step.annotations.keys() <= {*wanted.decision.annotations, *before}
         assert step.labels.keys() <= {*wanted.decision.labels, *current.our_labels}
+
+
+PLACE = Place("apps", "replicasets", "shop", "web")
+
+
+@pytest.fixture
+def seals(tmp_path: Path) -> Seals:
+    (tmp_path / "key").write_text("k" * 43, encoding="utf-8")
+    return Seals(str(tmp_path / "key"))
+
+
+def test_the_note_that_is_written_is_sealed_for_the_placement_beside_it(seals: Seals) -> None:
+    asked = Current("u", {PLACEMENT: "us"})
+    step = plan(_wanted(**{PLACEMENT: "eu"}), asked, PLACE, seals)
+    assert isinstance(step, Apply)
+    assert seals.proves(step.annotations, PLACE)
+    written = Current("u", after(step, asked))
+    assert requests(written.annotations) == {PLACEMENT: "us"}
+    assert plan(_wanted(**{PLACEMENT: "eu"}), written, PLACE, seals) == Nothing()
+    step = plan(_wanted(**{PLACEMENT: "asia"}), written, PLACE, seals)
+    assert isinstance(step, Apply)
+    assert seals.proves(step.annotations, PLACE)
+
+
+def test_a_seal_alone_is_renewed_with_the_placement_and_never_made(seals: Seals) -> None:
+    as_asked = Current("u", {PLACEMENT: "eu"})
+    wanted = _wanted(**{PLACEMENT: "eu"})
+    assert plan(wanted, as_asked, PLACE, seals) == Nothing()
+    alone = {PLACEMENT: "us", REQUESTED: seals.note({}, {PLACEMENT: "us"}, PLACE)}
+    kept = Current("u", alone)
+    assert plan(_wanted(**{PLACEMENT: "us"}), kept, PLACE, seals) == Nothing()
+    step = plan(wanted, kept, PLACE, seals)
+    assert isinstance(step, Apply)
+    assert seals.proves(after(step, kept), PLACE)
+    assert requests(after(step, kept)) == {PLACEMENT: "us"}
+
+
+def test_a_note_by_the_name_that_was_generated_from_is_not_written_anew(seals: Seals) -> None:
+    generated = Place("apps", "replicasets", "shop", "", "web-")
+    stored = {PLACEMENT: "eu"}
+    text = seals.note({PLACEMENT: "us"}, stored, generated)
+    current = Current("u", {**stored, REQUESTED: text})
+    assert plan(_wanted(**stored), current, PLACE, seals) == Nothing()

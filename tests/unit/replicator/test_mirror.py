@@ -704,3 +704,15 @@ def test_object_that_the_projection_cannot_read_is_unreadable_too() -> None:
     (uid, why) = unread(bench)["a"]
     assert uid == "uid-a"
     assert why.startswith("it cannot be read: ")
+
+
+def test_what_is_not_proven_does_not_go_into_opa() -> None:
+    def proven(found: Item) -> bytes:
+        return found.body.replace(b"forged", b"removed")
+
+    mirror = Mirror("things", ROOT, lambda: None, proven=proven)
+    listed(mirror, listing(item("a", note="forged")))
+    mirror.apply(added(item("b", "2", note="forged")))
+    held = [b"".join(found.body for found in mirror._pending.values() if found.body)]
+    assert b"forged" not in held[0]
+    assert b"removed" in held[0]

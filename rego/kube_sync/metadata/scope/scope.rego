@@ -15,12 +15,18 @@ written(request) if {
 }
 
 # METADATA
-# description: True of an update to an object that is being deleted, which nothing may hold up
+# description: |
+#   True of an update to an object that is being deleted which leaves its spec, labels and annotations
+#   as they were: nothing may hold up a finalizer that is removed
 leaving(request) if {
 	_operation(request) == "UPDATE"
 
 	# Of the new object it is what the author sent; the API server corrects it after admission.
 	is_string(object.get(request, ["oldObject", "metadata", "deletionTimestamp"], null))
+	every name in ["labels", "annotations"] {
+		map_of(object_of(request), name) == map_of(request.oldObject, name)
+	}
+	object.get(object_of(request), "spec", null) == object.get(request.oldObject, "spec", null)
 }
 
 # METADATA

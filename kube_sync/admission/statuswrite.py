@@ -1,0 +1,66 @@
+"""Writes of the status subresource that change labels or annotations. Pure.
+
+Most built-in kinds store what such a write says of labels, annotations and finalizers (ReplicaSets,
+Pods and Services do; custom resources, `scale`, `resize` and `ephemeralcontainers` do not). Only
+those that change labels or annotations are sent here (`exemptions`). The spec in such a request is
+what the client wrote: the API server puts the stored one back after the mutating webhooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kube_sync.admission.review import Malformed, Review
+from kube_sync.decisions.decision import REQUESTED
+from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.requested import requests
+from kube_sync.errors import NO_JSON
+from kube_sync.safety import HISTORY
+
+STATUS: Final = "status"
+_MAPS: Final = ("labels", "annotations")
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode = msgspec.json.Encoder().encode
+
+
+def changed(review: Review) -> dict[str, str | None]:
+    """Return the annotations of placement that the write changes, with their stored values.
+
+    Those are the placement, the note, the history and what the note names; None: there was none.
+    """
+    new, old = review.annotations or {}, review.old_annotations or {}
+    ours = {PLACEMENT, REQUESTED, HISTORY, *requests(old)}
+    return {key: old.get(key) for key in sorted(ours) if new.get(key) != old.get(key)}
+
+
+def as_update(review: Review) -> Review:
+    """Return a status write as the update of labels and annotations that it is.
+
+    All else is as it is stored: that is what will be there, whatever the request says. Raises
+    Malformed.
+    """
+    if review.subresource != STATUS:
+        return review
+    try:
+        request = _fields.decode(review.request)
+        whole, new = _fields.decode(review.old_object), _fields.decode(review.object)
+        stored = _fields.decode(whole["metadata"])
+        written = _fields.decode(new["metadata"])
+    except (*NO_JSON, KeyError) as error:
+        msg = f"a write of the status without the object that it is about: {error}"
+        raise Malformed(msg) from error
+    kept = {name: value for name, value in stored.items() if name not in _MAPS}
+    whole["metadata"] = _raw(kept | {name: written[name] for name in _MAPS if name in written})
+    found = _raw(whole)
+    request = {name: value for name, value in request.items() if name != "subResource"}
+    return msgspec.structs.replace(
+        review, object=found, subresource="", request=_raw(request | {"object": found})
+    )
+
+
+def _raw(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
+    return msgspec.Raw(_encode(fields))

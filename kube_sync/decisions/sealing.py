@@ -1,0 +1,178 @@
+"""The seal that proves a note of what was asked for (`requested`) to be of this program.
+
+A note is an annotation, which anybody who may write the object can write as well. So it is sealed:
+HMAC-SHA-256, with a key that replicator, remediator and webhook share, over the object's place, the
+requests, and the placement and whatever else is noted as they stand beside it. Keeps true: with a
+key, a note without a valid seal counts for nothing, and one of other values than those is none.
+
+The seal is in the note, by a key for which nobody can ask, so that whatever reads notes leaves it
+out. It is not bound to the uid: an object has none yet when it is first seen at admission. With
+`generateName` it has no name either, and is bound to that.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+
+from kube_sync.decisions.decision import REQUESTED, compact
+from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.requested import requests, with_annotations
+from kube_sync.errors import NO_JSON, Misconfigured
+from kube_sync.kube.collection import Item
+from kube_sync.objects import GroupVersionResource
+from kube_sync.runtime.tokenfile import TokenFile
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+SEAL: Final = REQUESTED  # its key in the note
+_MARK: Final = REQUESTED.encode()
+_SHORTEST: Final = 32  # characters of a key
+_LOOK_SECONDS: Final = 1.0  # between two looks at the file: notes are read by the thousand
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an object is, as far as it is known at its creation."""
+
+    group: str
+    resource: str
+    namespace: str
+    name: str  # "" for a create with generateName
+    generate_name: str = ""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    annotations: dict[str, str] | None = None
+    generate_name: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+
+
+_objects = msgspec.json.Decoder(_Object)
+_notes = msgspec.json.Decoder(dict[str, str | None])
+
+
+class Seals:
+    """Seals notes, and tells which ones are sealed; without a file of keys, every note counts."""
+
+    def __init__(self, path: str | None = None) -> None:
+        """Read the keys. Raises Misconfigured: no file, no key in it, or one that is too short."""
+        self._file = TokenFile(path)
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self._keys = self._read()
+        self._told: set[GroupVersionResource] = set()
+
+    @property
+    def sealing(self) -> bool:
+        """Whether notes have to be sealed."""
+        return bool(self._keys)
+
+    def proves(self, annotations: Mapping[str, str], place: Place) -> bool:
+        """Tell whether the note among these annotations is sealed, for what stands beside it."""
+        if (text := annotations.get(REQUESTED)) is None:
+            return False
+        try:
+            sealed = _notes.decode(text).get(SEAL)
+        except NO_JSON:
+            return False
+        if sealed is None or not sealed.isascii():
+            return False
+        noted = requests(annotations)
+        content = noted, beside(noted, annotations)
+        places = [place]
+        if place.generate_name and place.name.startswith(place.generate_name):
+            places.append(_generated(place))
+        expected = [_seal(key, found, *content) for key in self._current() for found in places]
+        return any(hmac.compare_digest(sealed, one) for one in expected)
+
+    def note(
+        self,
+        noted: Mapping[str, str | None],
+        stored: Mapping[str, str],
+        place: Place,
+        found: str | None = None,
+    ) -> str:
+        """Return the note to write beside the annotations that are to be `stored`.
+
+        It is the text that was `found` where that says and proves the same.
+        """
+        requested = {key: value for key, value in noted.items() if key != SEAL}
+        if not self.sealing:
+            return compact(requested)
+        there = {**stored, REQUESTED: found} if found is not None else {}
+        if found is not None and requests(there) == requested and self.proves(there, place):
+            return found
+        named = place if place.name else _generated(place)
+        sealed = _seal(self._current()[0], named, requested, beside(requested, stored))
+        return compact({**requested, SEAL: sealed})
+
+    def proven(self, gvr: GroupVersionResource, item: Item) -> bytes:
+        """Return the JSON of an object, without its note unless that is sealed."""
+        if not self.sealing or _MARK not in item.body:
+            return item.body
+        try:
+            metadata = _objects.decode(item.body).metadata
+        except NO_JSON:
+            return item.body  # whoever reads it tells
+        annotations, key = metadata.annotations or {}, item.key
+        place = Place(gvr.group, gvr.resource, key.namespace, key.name, metadata.generate_name)
+        if REQUESTED not in annotations or self.proves(annotations, place):
+            return item.body
+        if gvr not in self._told:  # once: after an upgrade there may be many
+            self._told.add(gvr)
+            log.warning("note_not_sealed", resource=str(gvr), key=str(key))
+        return bytes(with_annotations(item.body, without_note(annotations)))
+
+    def _current(self) -> tuple[bytes, ...]:
+        if (now := time.monotonic()) < self._look_at:
+            return self._keys
+        self._look_at = now + _LOOK_SECONDS
+        try:
+            self._keys = self._read()
+        except Misconfigured as error:  # what was sealed stays proven
+            log.warning("keys_not_read", reason=str(error))
+        return self._keys
+
+    def _read(self) -> tuple[bytes, ...]:
+        found = self._file.all()
+        if any(len(key) < _SHORTEST for key in found):
+            msg = f"placement.key_file: a key has less than {_SHORTEST} characters"
+            raise Misconfigured(msg)
+        return tuple(key.encode() for key in found)
+
+
+def beside(noted: Iterable[str], annotations: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what a seal covers besides the requests: the placement, and what else is noted."""
+    return {key: annotations.get(key) for key in sorted({*noted, PLACEMENT})}
+
+
+def without_note(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return all other annotations."""
+    return {key: value for key, value in annotations.items() if key != REQUESTED}
+
+
+def _generated(place: Place) -> Place:
+    return Place(place.group, place.resource, place.namespace, "", place.generate_name)
+
+
+def _seal(
+    key: bytes,
+    place: Place,
+    noted: Mapping[str, str | None],
+    stored: Mapping[str, str | None],
+) -> str:
+    prefix = "" if place.name else place.generate_name
+    where = (place.group, place.resource, place.namespace, place.name, prefix)
+    message = msgspec.json.encode((SEAL, where, noted, stored), order="sorted")
+    digest = hmac.digest(key, message, "sha256")
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
