@@ -10,7 +10,7 @@ import msgspec
 from kube_sync.ledger.entries import Entry, Text, text_of
 from kube_sync.ledger.heads import Head
 from kube_sync.ledger.reading import Object, reading
-from kube_sync.ledger.store import Store
+from kube_sync.ledger.store import WINDOW, Store
 from kube_sync.ledger.verifying import Verified, verify
 
 WEB = Object("replicasets.v1.apps", "shop", "web")
@@ -31,9 +31,9 @@ def gone(name: str = "web") -> tuple[Entry, list[Text]]:
     return Entry(kind="gone", collection=WEB.collection, namespace="shop", name=name), []
 
 
-def filled(path: Path, count: int, **options: int) -> Store:
+def filled(path: Path, count: int, *, chunk: int = 5_000, window: int = WINDOW) -> Store:
     """Return a ledger in which so many decisions were recorded, one a second."""
-    store = Store(path, **options)
+    store = Store(path, chunk=chunk, window=window)
     for number in range(count):
         store.append([decided(f"c{number}")], START + number)
     return store
