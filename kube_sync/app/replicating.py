@@ -47,7 +47,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     hub = DecisionHub(instance, stricter=stricter, recorder=ledger.recorder)
     for condition in ("data", "policies"):  # or it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
-    shelf, compiler = Shelf(), ScratchOpa(settings.opa.binary)
+    shelf, compiler = Shelf(), ScratchOpa.of(settings.opa)
     replicator = Replicator(
         settings,
         context.kube,

@@ -53,6 +53,10 @@ NotNegative = Annotated[
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, description="whole number, 1 or more")]
 Count = Annotated[int, msgspec.Meta(ge=0, description="whole number, 0 or more")]
 Bytes = Annotated[int, msgspec.Meta(ge=1024, description="whole number of bytes, 1024 or more")]
+# OPA itself takes 110 MiB of private memory before it has read anything.
+ProcessMemory = Annotated[
+    int, msgspec.Meta(ge=1 << 28, description="whole number of bytes, 268435456 (256 MiB) or more")
+]
 # Beneath it what stands and the texts of the newest rows alone would not fit.
 LedgerSize = Annotated[
     int, msgspec.Meta(ge=1 << 26, description="whole number of bytes, 67108864 (64 MiB) or more")

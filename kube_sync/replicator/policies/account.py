@@ -15,7 +15,7 @@ import msgspec
 from kube_sync.kube.policynames import called, named
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
-from kube_sync.opa.scratch import Cause
+from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause
 
 _OK: dict[str, Any] = {"status": "ok"}
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
@@ -25,7 +25,7 @@ _ONE_BY_ONE = (
     "OPA took it neither before nor after the others; modules that need each other in a circle can"
     " only be loaded as a bundle (configure OPA to fetch one from the replicator)"
 )
-_OURS = (FORBIDDEN, "unauthorized", "timeout", STAGE)  # not OPA's compiler speaking
+_OURS = (FORBIDDEN, "unauthorized", TOO_EXPENSIVE, STAGE)  # not OPA's compiler speaking
 
 
 def account(causes: Sequence[Cause], rivals: Iterable[ObjectKey], *, in_force: bool) -> str:

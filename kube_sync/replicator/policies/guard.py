@@ -34,6 +34,8 @@ class Guard:
 
     def findings(self, module: Inspected) -> list[str]:
         """Return the reasons to refuse a module, none for one that may be loaded."""
+        if module.refused:
+            return [module.refused]
         package = module.package
         name = ".".join(package)
         return [*self._of_package(name, package), *self._of_builtins(module.names)]
