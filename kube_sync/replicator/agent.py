@@ -70,7 +70,9 @@ from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Lanes
 from kube_sync.replicator.policies.lastgood import LastGood
 from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
+from kube_sync.replicator.policies.marker import Marker
 from kube_sync.replicator.policies.outcomes import Outcomes, Policy
+from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.way import Compiler
@@ -149,6 +151,7 @@ class Replicator:
                 everywhere=settings.asks_opa(),
             ),
             tell=Outcomes(self._statuses.want_status, planned=self._planned).tell,
+            quarantine=Quarantine(Marker(kube, namespace, socket.gethostname())),
         )
         self._staging: tuple[PolicyMaps | PlacementPolicies, ...] = ()  # of the present epoch
         told = Told(self._statuses.want, self._policies.wake)
@@ -263,6 +266,8 @@ class Replicator:
                 # In no variable: it would keep the parts that it was raised in, and all they hold.
                 log.warning("opa_lost", error=str(first_of(lost)))
                 metrics.opa_restarts.inc(_found_empty(first_of(lost)))
+                if _found_empty(first_of(lost)):
+                    self._policies.opa_ended()
                 reason = "lost"
             except* Reconfigured as changed:
                 log.info("load_begun_again", reason=str(first_of(changed)))

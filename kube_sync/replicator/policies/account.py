@@ -18,6 +18,8 @@ from kube_sync.opa.client import OpaError
 from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause
 
 _OK: dict[str, Any] = {"status": "ok"}
+NOT_TRIED = "not_tried"  # not again: see quarantine.py
+QUARANTINED = "quarantined"
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
 FORBIDDEN = "forbidden"
 STAGE = "stage"  # what is staged cannot be, or nobody knows how
@@ -25,7 +27,14 @@ _ONE_BY_ONE = (
     "OPA took it neither before nor after the others; modules that need each other in a circle can"
     " only be loaded as a bundle (configure OPA to fetch one from the replicator)"
 )
-_OURS = (FORBIDDEN, "unauthorized", TOO_EXPENSIVE, STAGE)  # not OPA's compiler speaking
+_OURS = (
+    FORBIDDEN,
+    "unauthorized",
+    TOO_EXPENSIVE,
+    STAGE,
+    NOT_TRIED,
+    QUARANTINED,
+)  # not OPA's compiler speaking
 
 
 def account(causes: Sequence[Cause], rivals: Iterable[ObjectKey], *, in_force: bool) -> str:

@@ -47,6 +47,7 @@ from kube_sync.replicator.policies.outcomes import (
     unreadable,
 )
 from kube_sync.replicator.policies.puts import InForce
+from kube_sync.replicator.policies.quarantine import Quarantine, quarantined
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf, Stands
 from kube_sync.replicator.policies.standing import Standing
@@ -186,6 +187,7 @@ class PolicyLoader:
         lanes: Lanes | None = None,
         canaries: Canaries | None = None,
         tell: Callable[[Told], None] = nobody,
+        quarantine: Quarantine | None = None,
     ) -> None:
         """Take the `generated` modules, which are part of every set.
 
@@ -195,6 +197,7 @@ class PolicyLoader:
         """
         self._lanes = lanes
         self._canaries = canaries
+        self._quarantine = quarantine or Quarantine()
         self._told_canary: Canary | None = None
         self._told_counting: Counting | None = None
         self._canary_changing = False
@@ -262,6 +265,10 @@ class PolicyLoader:
             self._canaries.count(counted)
             self._news.set()
 
+    def opa_ended(self) -> None:
+        """Say that OPA has lost all that it held."""
+        self._quarantine.opa_ended()
+
     def wake(self) -> None:
         """Say that a policy may have changed."""
         self._news.set()
@@ -274,6 +281,8 @@ class PolicyLoader:
         if self._canaries is not None:
             self._canaries.begin()
         self._shelf.withhold()
+        if self._good is not None:
+            self._good = self._quarantine.restored(self._good)
         if epoch.data.narrowed:
             await self._foresee(epoch)
         self._readiness.waiting("policies", "they are loaded after the data")
@@ -292,6 +301,10 @@ class PolicyLoader:
                 self._readiness.waiting("policies", str(error))
                 await self._backoff.wait(getattr(error, "retry_after", None))
                 continue
+            finally:
+                # There was an answer, or this process ends as it should.
+                if await self._quarantine.ended():
+                    self._news.set()
             self._backoff.progressed()
             await self._news.wait()
 
@@ -317,6 +330,8 @@ class PolicyLoader:
                 epoch.data.begin(needs)
                 self._backoff.progressed()
                 return
+            finally:
+                await self._quarantine.ended()
 
     async def _find(self, epoch: Epoch) -> Way:
         way = await self._ways.find(epoch.namespaces)
@@ -352,6 +367,7 @@ class PolicyLoader:
         # Whatever becomes of the others.
         self._at_fault(_faults({**choice.failures, **unknown(epoch.staged)}))
         metrics.policies_rejected.set(len(choice.failures))
+        metrics.policies_quarantined.set(quarantined(choice.failures))
         wanted = self._wanted(choice)
         alike = self._alike(way, wanted)
         narrowed = epoch.data.narrowed
@@ -364,6 +380,7 @@ class PolicyLoader:
             self._may_hold.append(wanted)
         if (offered := digest(wanted)) != self._offered:
             self._offered = offered
+            self._quarantine.offered(offered, choice.modules)
             if not alike:
                 self._told = self._standing = None
                 epoch.changing()
@@ -548,12 +565,10 @@ class PolicyLoader:
         guard = replace(way.guard, data=[*way.guard.data, *epoch.places()])
         if self._good is None:
             self._good = await self._record.load()
-        versions = [p.modules for p in policies.values()]
-        await self._declared.learn([self._generated, *versions, *self._good.values()])
-        candidates = {
-            key: Candidate(policy.modules, policy.born, self._objections(guard, policy))
-            for key, policy in policies.items()
-        }
+        versions = {key: policy.modules for key, policy in policies.items()}
+        await self._quarantine.begin(versions, self._good)
+        await self._declared.learn([self._generated, *versions.values(), *self._good.values()])
+        candidates = self._candidates(guard, policies)
         if self._chosen is not None and self._chosen[:2] == (way.static, candidates):
             return self._chosen[2]
 
@@ -562,14 +577,27 @@ class PolicyLoader:
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         choice = await choose(candidates, good, check)
-        self._chosen = way.static, candidates, choice
+        self._quarantine.judge(choice.failures, versions)
+        self._chosen = way.static, self._candidates(guard, policies), choice
         for key, causes in choice.failures.items():
             metrics.policy_loads.labels("rejected").inc()
             log.warning("policy_rejected", policy=str(key), error=str(OpaError(errors=causes)))
         return choice
 
+    def _candidates(
+        self, guard: Guard, policies: Mapping[ObjectKey, Policy]
+    ) -> dict[ObjectKey, Candidate]:
+        return {
+            key: Candidate(policy.modules, policy.born, self._objections(guard, policy))
+            for key, policy in policies.items()
+        }
+
     def _objections(self, guard: Guard, policy: Policy) -> tuple[Cause, ...]:
-        return unreadable(policy) or self._refusals(guard, policy.modules)
+        return (
+            unreadable(policy)
+            or self._quarantine.objection(policy.modules)
+            or self._refusals(guard, policy.modules)
+        )
 
     def _refusals(self, guard: Guard, modules: Modules) -> tuple[Cause, ...]:
         return tuple(

@@ -23,7 +23,7 @@ from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policykinds.conditions import are_right, condition, dated
-from kube_sync.replicator.policies.account import FORBIDDEN, STAGE
+from kube_sync.replicator.policies.account import FORBIDDEN, NOT_TRIED, QUARANTINED, STAGE
 
 Json = dict[str, Any]
 Policy = PolicyMap | PlacementPolicy
@@ -35,6 +35,8 @@ _REASONS: Final = {
     UNREADABLE: "Unreadable",
     STAGE: _NOT_STAGED,
     TOO_EXPENSIVE: "TooExpensive",
+    NOT_TRIED: "NotTriedAgain",
+    QUARANTINED: "Quarantined",
     "unauthorized": "NotTaken",
 }
 _FIELDS: Final = {"stands_for": "standsFor", "together_with": "togetherWith"}  # by what texts say
