@@ -22,6 +22,7 @@ from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.candidates.planner import Make
 from kube_sync.replicator.candidates.running import Plans
 from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.replicator.policies.trial import Trial
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.errand import Limits, run_errand
 from kube_sync.runtime.httpserver import serving
@@ -58,6 +59,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         shelf,
         ledger.in_force,
         plan=_planning(source, settings),
+        trial=Trial(compiler),
     )
     decisions = settings.decisions
     check_stream(decisions)

@@ -74,7 +74,9 @@ from kube_sync.replicator.policies.marker import Marker
 from kube_sync.replicator.policies.outcomes import Outcomes, Policy
 from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
+from kube_sync.replicator.policies.sample import Sampler
 from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.replicator.policies.trial import Trial
 from kube_sync.replicator.policies.way import Compiler
 from kube_sync.replicator.resources import Reconfigured, Resources
 from kube_sync.replicator.selfcheck import SelfCheck
@@ -109,10 +111,12 @@ class Replicator:
         in_force: Callable[[str, Mapping[str, str]], None] = lambda _digest, _modules: None,
         *,
         plan: Make | None = None,
+        trial: Trial | None = None,
     ) -> None:
         """`in_force` is told the digest and the modules of the policies, whenever they differ.
 
-        It is told those that a canary decides by, too. Without `plan` nobody plans with candidates.
+        It is told those that a canary decides by, too. Without `plan` nobody plans with candidates;
+        without `trial` policies are compiled before they are in force, and not tried.
         """
         settings = with_builtin(settings)
         self._in_force = in_force
@@ -152,6 +156,7 @@ class Replicator:
             ),
             tell=Outcomes(self._statuses.want_status, planned=self._planned).tell,
             quarantine=Quarantine(Marker(kube, namespace, socket.gethostname())),
+            trial=trial,
         )
         self._staging: tuple[PolicyMaps | PlacementPolicies, ...] = ()  # of the present epoch
         told = Told(self._statuses.want, self._policies.wake)
@@ -380,6 +385,9 @@ class Replicator:
             away=self._away,
             witness=witness,
         )
+        sampler = Sampler(
+            self._opa, root, lambda: resources.mirrors, self._targets, documents.places
+        )
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)
         async with asyncio.TaskGroup() as group:
@@ -405,6 +413,7 @@ class Replicator:
                         partial(_count, resources, counter),
                         tracker.canary_changing,
                         partial(_decide, self._in_force, evaluator, resources, tracker, check),
+                        sampler.sample,
                     )
                 )
             )

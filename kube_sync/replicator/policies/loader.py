@@ -51,6 +51,7 @@ from kube_sync.replicator.policies.quarantine import Quarantine, quarantined
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf, Stands
 from kube_sync.replicator.policies.standing import Standing
+from kube_sync.replicator.policies.trial import TakeSample, Trial
 from kube_sync.replicator.policies.way import Compiler, Pathfinder, PolicyApi, Way
 from kube_sync.runtime.backoff import Backoff
 
@@ -138,6 +139,7 @@ class Epoch:
     counting: Callable[[Counting | None], None] = lambda _: None
     canary_changing: Callable[[], None] = lambda: None  # OPA may hold another one from now on
     canary: Callable[[Canary | None], None] = lambda _: None  # told what decides on its side
+    sample: TakeSample | None = None  # of what OPA holds, to try policies on
 
     @property
     def policies(self) -> dict[ObjectKey, Policy]:
@@ -188,6 +190,7 @@ class PolicyLoader:
         canaries: Canaries | None = None,
         tell: Callable[[Told], None] = nobody,
         quarantine: Quarantine | None = None,
+        trial: Trial | None = None,
     ) -> None:
         """Take the `generated` modules, which are part of every set.
 
@@ -198,6 +201,7 @@ class PolicyLoader:
         self._lanes = lanes
         self._canaries = canaries
         self._quarantine = quarantine or Quarantine()
+        self._trial = trial
         self._told_canary: Canary | None = None
         self._told_counting: Counting | None = None
         self._canary_changing = False
@@ -281,6 +285,7 @@ class PolicyLoader:
         if self._canaries is not None:
             self._canaries.begin()
         self._shelf.withhold()
+        self._let_try(None)
         if self._good is not None:
             self._good = self._quarantine.restored(self._good)
         if epoch.data.narrowed:
@@ -288,6 +293,7 @@ class PolicyLoader:
         self._readiness.waiting("policies", "they are loaded after the data")
         await epoch.loaded.wait()
         await self._listed(epoch, "the policies are not listed yet")
+        self._let_try(epoch.sample)
         self._way = None
         while True:
             self._news.clear()
@@ -307,6 +313,12 @@ class PolicyLoader:
                     self._news.set()
             self._backoff.progressed()
             await self._news.wait()
+
+    def _let_try(self, sample: TakeSample | None) -> None:
+        if self._trial is not None:
+            self._trial.begin(sample)
+        if self._chosen is not None and self._chosen[2].modules != self._good:
+            self._chosen = None  # it was chosen without trial, or what was good is not any more
 
     async def _listed(self, epoch: Epoch, reason: str) -> None:
         while not epoch.listed:
@@ -573,7 +585,10 @@ class PolicyLoader:
             return self._chosen[2]
 
         async def check(modules: Modules) -> list[Cause]:
-            return await self._compiler.check({**way.static, **self._generated, **modules})
+            together = {**way.static, **self._generated, **modules}
+            if self._trial is None or self._is_tried(modules, together):
+                return await self._compiler.check(together)
+            return await self._trial.check(together)
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         choice = await choose(candidates, good, check)
@@ -583,6 +598,14 @@ class PolicyLoader:
             metrics.policy_loads.labels("rejected").inc()
             log.warning("policy_rejected", policy=str(key), error=str(OpaError(errors=causes)))
         return choice
+
+    def _is_tried(self, modules: Modules, together: Modules) -> bool:
+        """Tell whether these decided before, or decide as what is in force does."""
+        good = {item for found in (self._good or {}).values() for item in found.items()}
+        packages = self._packages({**self._generated, **modules})
+        return modules.items() <= good or (
+            self._standing is not None and self._standing.decides_as(together, packages)
+        )
 
     def _candidates(
         self, guard: Guard, policies: Mapping[ObjectKey, Policy]
