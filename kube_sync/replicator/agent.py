@@ -54,9 +54,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
-from kube_sync.opa.lanes import Lane
 from kube_sync.opa.paths import DataPath
-from kube_sync.opa.scratch import Modules
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
 from kube_sync.replicator.candidates.planner import Make, Planner, Told
@@ -132,6 +130,9 @@ class Replicator:
         self._lease = Lease(kube, namespace, LEASE, _identity(), news=self._held)
         self._statuses = StatusWriter(kube, self._lease)
         self._good = datamaps.LastGood()
+        quarantine = Quarantine(Marker(kube, namespace, socket.gethostname()))
+        batch = partial(batch_module, settings.replicate.root, settings.placement.path)
+        maker = partial(LaneMaker, compiler, generated, batch, quarantine=quarantine, trial=trial)
         self._policies = PolicyLoader(
             opa,
             compiler,
@@ -148,14 +149,14 @@ class Replicator:
             Reading(compiler, settings.placement.path, self._collections),
             readiness,
             at_fault=partial(hub.note, "policies"),
-            lanes=_lanes(settings, compiler, generated),
+            lanes=Lanes(maker(), "shadow"),
             canaries=Canaries(
-                _lanes(settings, compiler, generated, "canary"),
+                Lanes(maker(), "canary"),
                 settings.placement.path,
                 everywhere=settings.asks_opa(),
             ),
             tell=Outcomes(self._statuses.want_status, planned=self._planned).tell,
-            quarantine=Quarantine(Marker(kube, namespace, socket.gethostname())),
+            quarantine=quarantine,
             trial=trial,
         )
         self._staging: tuple[PolicyMaps | PlacementPolicies, ...] = ()  # of the present epoch
@@ -511,13 +512,6 @@ def _count(resources: Resources, counter: Shadow, counting: Counting | None) -> 
     else:
         resources.staged_changed("counted", counting.reads)
         counter.staged(counting.reads, counting.side, counting.of)
-
-
-def _lanes(
-    settings: Settings, compiler: Compiler, generated: Modules, lane: Lane = "shadow"
-) -> Lanes:
-    batch = partial(batch_module, settings.replicate.root, settings.placement.path)
-    return Lanes(LaneMaker(compiler, generated, batch), lane)
 
 
 def _found_empty(error: BaseException) -> bool:

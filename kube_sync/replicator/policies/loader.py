@@ -392,7 +392,6 @@ class PolicyLoader:
             self._may_hold.append(wanted)
         if (offered := digest(wanted)) != self._offered:
             self._offered = offered
-            self._quarantine.offered(offered, choice.modules)
             if not alike:
                 self._told = self._standing = None
                 epoch.changing()
@@ -405,7 +404,11 @@ class PolicyLoader:
             return False
         self._leave_lane(epoch, staged)
         self._leave_canary(epoch, offer)
-        delivered = await self._deliver(way, {**wanted, **staged, **offer.modules}, epoch)
+        modules = {**wanted, **staged, **offer.modules}
+        beside_it = epoch.staged if staged or offer.modules else []
+        versions = {**choice.modules, **{policy.key: policy.modules for policy in beside_it}}
+        self._quarantine.offered(digest(modules), versions)
+        delivered = await self._deliver(way, modules, epoch)
         if delivered is None:
             # While OPA fetches them: until it is known what they read no decision is shared.
             await self._reading.need({**way.static, **wanted})
@@ -578,7 +581,8 @@ class PolicyLoader:
         if self._good is None:
             self._good = await self._record.load()
         versions = {key: policy.modules for key, policy in policies.items()}
-        await self._quarantine.begin(versions, self._good)
+        staged = {policy.key: policy.modules for policy in epoch.staged}
+        await self._quarantine.begin({**staged, **versions}, self._good)
         await self._declared.learn([self._generated, *versions.values(), *self._good.values()])
         candidates = self._candidates(guard, policies)
         if self._chosen is not None and self._chosen[:2] == (way.static, candidates):

@@ -58,7 +58,7 @@ class Nowhere:
         """Do nothing."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Revision:
     name: str
     versions: Versions
@@ -85,7 +85,7 @@ class Quarantine:
         self._expensive: dict[str, tuple[tuple[Cause, ...], float]] = {}  # and until when
         self._unwritten = False
         self._revisions: deque[_Revision] = deque(maxlen=_REVISIONS)
-        self._stands = False  # OPA may hold the last of them
+        self._stands: _Revision | None = None  # what OPA may hold
         self._restore: dict[ObjectKey, Modules] = {}
 
     async def begin(self, wanted: Versions, good: Versions) -> None:
@@ -142,33 +142,35 @@ class Quarantine:
 
     def offered(self, revision: str, versions: Versions) -> None:
         """Take note that OPA may hold these from now on."""
-        now, self._stands = self._clock(), True
-        if self._revisions and self._revisions[-1].name == revision:
-            self._revisions[-1].since = now
-        else:
-            self._revisions.append(_Revision(revision, dict(versions), now, now))
+        if self._stands is not None and self._stands.name == revision:
+            return
+        now = self._clock()
+        found = next((known for known in self._revisions if known.name == revision), None)
+        if found is None:
+            found = _Revision(revision, dict(versions), now, now)
+            self._revisions.append(found)
+        found.since, self._stands = now, found
 
     def opa_ended(self) -> None:
         """Take note that OPA has lost all that it held."""
-        if not self._stands:
+        revision, self._stands, now = self._stands, None, self._clock()
+        if revision is None:
             return  # it ended before it got any policy of this load
-        self._stands = False
-        revision, now = self._revisions[-1], self._clock()
         if now - revision.since > _WINDOW_SECONDS or now - revision.first > _YOUNG_SECONDS:
             revision.ends = 0
             return
         revision.ends += 1
-        if revision.ends >= _OPA_ENDS and len(self._revisions) > 1:
-            self._go_back()
+        if revision.ends >= _OPA_ENDS and revision is not self._revisions[0]:
+            self._go_back(revision)
 
     def restored(self, good: Versions) -> dict[ObjectKey, Modules]:
         """Return the last good versions, with those of the revision that comes back."""
         restore, self._restore = self._restore, {}
         return {key: modules for key, modules in {**good, **restore}.items() if modules}
 
-    def _go_back(self) -> None:
-        bad = self._revisions.pop()
-        before = self._revisions[-1].versions
+    def _go_back(self, bad: _Revision) -> None:
+        before = self._revisions[self._revisions.index(bad) - 1].versions
+        self._revisions.remove(bad)
         changed = {key: m for key, m in bad.versions.items() if before.get(key) != m}
         for key, modules in changed.items():
             name = digest(modules)
