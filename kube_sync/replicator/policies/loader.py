@@ -47,7 +47,11 @@ from kube_sync.replicator.policies.outcomes import (
     unreadable,
 )
 from kube_sync.replicator.policies.puts import InForce
-from kube_sync.replicator.policies.quarantine import Quarantine, quarantined
+from kube_sync.replicator.policies.quarantine import (
+    EXPENSIVE_SECONDS,
+    Quarantine,
+    quarantined,
+)
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf, Stands
 from kube_sync.replicator.policies.standing import Standing
@@ -596,7 +600,8 @@ class PolicyLoader:
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         choice = await choose(candidates, good, check)
-        self._quarantine.judge(choice.failures, versions)
+        if self._quarantine.judge(choice.failures, versions):
+            asyncio.get_running_loop().call_later(EXPENSIVE_SECONDS, self._news.set)
         self._chosen = way.static, self._candidates(guard, policies), choice
         for key, causes in choice.failures.items():
             metrics.policy_loads.labels("rejected").inc()

@@ -31,7 +31,7 @@ _UNCLEAN_ENDS: Final = 2  # the first one may be an eviction or a node that went
 _OPA_ENDS: Final = 3
 _WINDOW_SECONDS: Final = 600.0  # after OPA got a revision
 _YOUNG_SECONDS: Final = 3600.0  # a revision that stood longer is not at fault
-_AGAIN_SECONDS: Final = 3600.0  # what was too expensive beside others may not be for ever
+EXPENSIVE_SECONDS: Final = 600.0  # what was too expensive beside others may not be for ever
 _REVISIONS: Final = 8  # kept to go back to
 
 
@@ -131,14 +131,19 @@ class Quarantine:
         causes, until = self._expensive.get(name, ((), 0.0))
         return causes if self._clock() < until else ()
 
-    def judge(self, failures: Mapping[ObjectKey, Iterable[Cause]], wanted: Versions) -> None:
-        """Remember what exceeded a limit, so that the next change of another one is not delayed."""
+    def judge(self, failures: Mapping[ObjectKey, Iterable[Cause]], wanted: Versions) -> bool:
+        """Remember what exceeded a limit, so that the next change of another one is not delayed.
+
+        Returns whether that is news; after EXPENSIVE_SECONDS it may be tried again.
+        """
         now = self._clock()
         self._expensive = {n: known for n, known in self._expensive.items() if known[1] > now}
+        before = len(self._expensive)
         for key, causes in failures.items():
             if is_too_expensive(causes):
                 name = digest(wanted[key])
-                self._expensive.setdefault(name, (tuple(causes), now + _AGAIN_SECONDS))
+                self._expensive.setdefault(name, (tuple(causes), now + EXPENSIVE_SECONDS))
+        return len(self._expensive) > before
 
     def offered(self, revision: str, versions: Versions) -> None:
         """Take note that OPA may hold these from now on."""

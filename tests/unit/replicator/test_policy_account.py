@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
@@ -56,3 +58,9 @@ def test_rival_that_is_a_placementpolicy_is_called_so() -> None:
 def test_what_the_guard_found_is_the_message() -> None:
     found = status(forbidden("ns/p/a.rego", "one"), forbidden("ns/p/a.rego", "two"))
     assert (found["error"]["code"], found["error"]["message"]) == ("forbidden", "one; two")
+
+
+@pytest.mark.parametrize("code", ["too_expensive", "not_tried", "quarantined"])
+def test_what_took_too_much_or_ended_opa_is_the_message(code: str) -> None:
+    found = status({"code": code, "message": "too much"})
+    assert (found["error"]["code"], found["error"]["message"]) == (code, "too much")
