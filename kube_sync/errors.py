@@ -3,7 +3,8 @@
 SyncError
 ├── Retriable       the same call may succeed later: time-outs, 5xx, 429, a refused connection
 │   ├── Expired     410 Gone: the resourceVersion is too old, list again
-│   └── Unconfirmed 404 for a kind that may be there: what was seen of it stands
+│   ├── Unconfirmed 404 for a kind that may be there: what was seen of it stands
+│   └── TooExpensive  a process exceeded its limits; what it was given needs another version
 ├── Refused         401 or 403: somebody has to grant something; tried again, slowly
 ├── NotFound        404: the thing is not there, forget it
 ├── Conflict        409: somebody else was first, read again
@@ -42,6 +43,14 @@ class Expired(Retriable):
 
 class Unconfirmed(Retriable):
     """A 404 for a kind that is not known to be gone."""
+
+
+class TooExpensive(Retriable):
+    """A process ended because it exceeded a limit, which `limit` names."""
+
+    def __init__(self, what: str, limit: str) -> None:
+        super().__init__(f"{what}: {limit}")
+        self.limit = limit
 
 
 class Refused(SyncError):

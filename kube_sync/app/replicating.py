@@ -33,6 +33,7 @@ from kube_sync.replicator.candidates.running import Plans
 from kube_sync.replicator.policies.canary import Halt
 from kube_sync.replicator.policies.outcomes import Policy
 from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.replicator.policies.trial import Trial
 from kube_sync.runtime.configfile import ConfigFile
 from kube_sync.runtime.errand import Limits, run_errand
 from kube_sync.runtime.httpserver import serving
@@ -58,8 +59,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     hub = DecisionHub(instance, stricter=stricter, recorder=ledger.recorder)
     for condition in ("data", "policies"):  # or it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
-    shelf = Shelf()
-    compiler = ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins)
+    shelf, compiler = Shelf(), ScratchOpa.of(settings)
     events = EventRecorder(
         context.kube, Reporter(LEASE, socket.gethostname()), metrics.replicator_events
     )
@@ -75,6 +75,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         plan=_planning(source, settings),
         notes=ledger.notes,
         halted=partial(tell_halt, events, ledger.head),
+        trial=Trial(compiler),
     )
     decisions = settings.decisions
     check_stream(decisions)

@@ -67,7 +67,7 @@ async def run(request: Request, settings: Settings) -> Answer:
 
     Raises SyncError.
     """
-    scratch = ScratchOpa(settings.opa.binary)
+    scratch = ScratchOpa.of(settings)
     modules = builtin_modules([METADATA.system])
     documents = await asyncio.to_thread(read_files, request.files, "--filename")
     old = await asyncio.to_thread(read_files, request.old, "--old")

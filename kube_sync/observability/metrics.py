@@ -114,6 +114,15 @@ policies_rejected = Gauge(
     "kube_sync_policies_rejected",
     "Policies (ConfigMaps, PlacementPolicies) that are not in force as they are",
 )
+policies_quarantined = Gauge(
+    "kube_sync_policies_quarantined",
+    "Policies whose present version is not tried again: it ended OPA or the replicator",
+)
+policy_trials = Counter(
+    "kube_sync_policy_trials_total",
+    "Sets of policies that were to decide on a sample of objects before OPA got them, by outcome",
+    ["outcome"],
+)
 policy_loads = Counter(
     "kube_sync_policy_loads_total", "Policy modules sent to OPA, by outcome", ["outcome"]
 )

@@ -36,6 +36,7 @@ class Inspected(msgspec.Struct, frozen=True):
     names: Mapping[str, int] = {}  # builtins that are refused to some, by row
     schemas: int = 0  # the row of METADATA that has some
     fault: str = ""  # why it cannot be inspected: then the rest is not known
+    expensive: bool = False  # it cannot, since it exceeds a limit
 
 
 class Finding(NamedTuple):
@@ -62,6 +63,11 @@ def inspected(tree: Any) -> Inspected:  # noqa: ANN401 - any JSON
     # The first part is the variable `data`.
     package = tuple(part["value"] for part in tree["package"]["path"][1:])
     return Inspected(package, names, min(rows, default=0))
+
+
+def may_differ(found: Inspected | None) -> bool:
+    """Tell whether another inspection of the same source may have another outcome."""
+    return found is not None and bool(found.fault) and not found.expensive
 
 
 def objections(module: Inspected, given: Collection[str]) -> Iterator[Finding]:

@@ -1,11 +1,12 @@
 """A scratch OPA: the pinned program, run only while policies change, beside the OPA that serves.
 
 Keeps true: what a module says is parsed and compiled here, and evaluated only where that is asked
-for by name; each run has a time limit and leaves neither process nor file behind. Sources pass
-through files of a private folder, named after the modules' ids, so that OPA's own errors name them.
-No module leaves it: what compiles has passed `objections`, by OPA's capabilities too, and what is
-evaluated has compiled. (`opa run` and `opa parse` take no capabilities. They fetch no schemas, and
-an OPA is asked to evaluate only what passed `check`.)
+for by name; each run has limits of time, CPU time, memory, open files and output, and leaves
+neither process nor file behind. Sources pass through files of a private folder, named after the
+modules' ids, so that OPA's own errors name them. No module leaves it: what compiles has passed
+`objections`, by OPA's capabilities too, and what is evaluated has compiled. (`opa run` and `opa
+parse` take no capabilities. They fetch no schemas, and an OPA is asked to evaluate only what passed
+`check`.)
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ import tempfile
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import msgspec
 
-from kube_sync.errors import NO_JSON, Misconfigured, Retriable, SyncError, Terminal, first_of
+from kube_sync.errors import (
+    NO_JSON,
+    Misconfigured,
+    Retriable,
+    SyncError,
+    Terminal,
+    TooExpensive,
+    first_of,
+)
 from kube_sync.opa.builtins import Capabilities, refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.inspection import (
@@ -32,9 +41,12 @@ from kube_sync.opa.inspection import (
     forbidden,
     inspected,
     is_suspicious,
+    may_differ,
     objections,
 )
+from kube_sync.runtime.rlimits import ResourceLimits, cpu_of_children
 from kube_sync.runtime.tokenfile import TokenFile
+from kube_sync.settings import Settings
 
 _SECONDS = 20.0
 _POLL_SECONDS = 0.02
@@ -44,6 +56,12 @@ _LISTENING = (f"--addr=unix://{_SOCKET}", "--log-level=error", "--skip-version-c
 _PARSERS = 4  # processes at once
 _CAPABILITIES = "opa.capabilities"  # no name of a module's file or folder, and none of data
 _INSPECTED = 1_000  # suspicious sources that are remembered
+_LIMITS = ResourceLimits(512 * 2**20, 30)
+# Of an OPA that holds a fleet for a command; the replicator gives what it starts less than that.
+_SERVING_LIMITS = ResourceLimits(4 * 2**30, 3600, files=4096)
+_OUTPUT_BYTES = 128 * 2**20  # of one answer, which this process has to hold
+_CRASH = re.compile(rb"^(?:fatal error|panic|runtime): .*", re.MULTILINE)
+TOO_EXPENSIVE = "too_expensive"  # the code of a cause
 _V0_HINT = (
     "this is Rego v0, which OPA 1 no longer reads by default: rewrite it with"
     " `opa fmt --write --v0-v1 FILE`"
@@ -86,7 +104,12 @@ class ScratchOpa:
     """OPA's command line, as a compiler."""
 
     def __init__(
-        self, binary: str, seconds: float = _SECONDS, *, builtins: Iterable[str] = ()
+        self,
+        binary: str,
+        seconds: float = _SECONDS,
+        limits: ResourceLimits = _LIMITS,
+        *,
+        builtins: Iterable[str] = (),
     ) -> None:
         """`binary` is a path, or a name that PATH is searched for. Raises Misconfigured.
 
@@ -101,14 +124,22 @@ class ScratchOpa:
             raise Misconfigured(msg)
         self._binary = found
         self._seconds = seconds
+        self._limits = limits
         self._builtins = frozenset(builtins)
         self._own: Capabilities | None = None  # of this OPA, until it is asked
         self._inspected: dict[bytes, Inspected | None] = {}  # by the digest of the source
 
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return what the configuration says. Raises Misconfigured."""
+        opa, builtins = settings.opa, settings.policies.allow.builtins
+        limits = ResourceLimits(opa.compile.memory_bytes, opa.compile.cpu_seconds)
+        return cls(opa.binary, opa.compile.timeout_seconds, limits, builtins=builtins)
+
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         """Compile all together; return what OPA says against it, nothing when it compiles.
 
-        Any of them may call builtins that are `given`. Taking too long is one of these things.
+        Any of them may call builtins that are `given`. Exceeding a limit is one of these things.
         Raises Retriable when no answer is to be had, Misconfigured.
         """
         allowed = self._builtins | {*given}
@@ -121,16 +152,17 @@ class ScratchOpa:
             arguments = ("check", "--format=json", "--max-errors=0", limited, ".")
             try:
                 status, output, complaint = await self._run(folder, arguments)
-            except TimeoutError as error:
-                return [{"code": "timeout", "message": str(error)}]
+            except TooExpensive as error:
+                return [too_expensive("compile", error)]
             if status == 0:
                 return []
             causes = [self._named(cause, ids) for cause in _errors(output, complaint)]
             for cause in _first_parse_errors(causes):
                 where = file_of(cause["location"]["file"])
-                status, _, _ = await self._run(folder, ("parse", "--v0-compatible", where))
-                if status == 0:
-                    cause["message"] += f" ({_V0_HINT})"
+                with suppress(TooExpensive):
+                    status, _, _ = await self._run(folder, ("parse", "--v0-compatible", where))
+                    if status == 0:
+                        cause["message"] += f" ({_V0_HINT})"
         return causes
 
     async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
@@ -172,12 +204,12 @@ class ScratchOpa:
         return found
 
     async def _parse(self, folder: str, file: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return a syntax tree, None of what does not parse. Raises Unparsable, Retriable."""
+        """Return a syntax tree, None of what does not parse.
+
+        Raises Unparsable, TooExpensive, Retriable.
+        """
         arguments = ("parse", "--format=json", "--json-include=locations,-comments", file)
-        try:
-            status, output, complaint = await self._run(folder, arguments)
-        except TimeoutError as error:
-            raise _Unparsable(str(error)) from error
+        status, output, complaint = await self._run(folder, arguments)
         if status != 0 and _rejected(complaint):
             return None
         try:
@@ -194,7 +226,7 @@ class ScratchOpa:
                     break
                 try:
                     async with session.get("http://opa/v1/policies") as response:
-                        return await response.read()
+                        return await _read(response.content, process)
                 except (aiohttp.ClientError, TimeoutError):
                     await asyncio.sleep(_POLL_SECONDS)  # it says nothing when it is there
         msg = b"its server does not answer"
@@ -203,7 +235,7 @@ class ScratchOpa:
     async def inspect(self, sources: Modules) -> dict[str, Inspected]:
         """Return what each module says of itself.
 
-        Modules that do not parse are left out. Raises Retriable.
+        Modules that do not parse are left out; one that exceeds a limit says so. Raises Retriable.
         """
         found: dict[str, Inspected] = {}
         few = asyncio.Semaphore(_PARSERS)
@@ -212,6 +244,9 @@ class ScratchOpa:
             async with few:
                 try:
                     tree = await self._parse(folder, file_of(policy_id))
+                except TooExpensive as error:
+                    fault = f"too expensive to parse ({error.limit})"
+                    found[policy_id] = Inspected((), fault=fault, expensive=True)
                 except _Unparsable as error:
                     found[policy_id] = Inspected((), fault=str(error))
                 else:
@@ -236,7 +271,7 @@ class ScratchOpa:
             if (module := self._inspected[digest]) is not None
             for finding in objections(module, given)
         ]
-        known = [(d, found) for d, found in self._inspected.items() if not (found and found.fault)]
+        known = [(d, found) for d, found in self._inspected.items() if not may_differ(found)]
         self._inspected = dict(known[-_INSPECTED:])
         return causes
 
@@ -251,11 +286,8 @@ class ScratchOpa:
         return self._own.limited(given)
 
     async def _asked(self) -> Capabilities:
-        try:
-            async with _private({}) as folder:
-                status, output, complaint = await self._run(folder, ("capabilities", "--current"))
-        except TimeoutError as error:
-            raise Retriable(str(error)) from error
+        async with _private({}) as folder:
+            status, output, complaint = await self._run(folder, ("capabilities", "--current"))
         try:
             return Capabilities(output if status == 0 else b"")
         except NO_JSON as error:
@@ -278,22 +310,22 @@ class ScratchOpa:
         data: Mapping[str, Any],
         asked: Any,  # noqa: ANN401 - any JSON
         query: str,
+        given: Collection[str] = (),
     ) -> Any:  # noqa: ANN401 - any JSON
         """Return the value of `query` over `data` with `asked` as input, None when undefined.
 
-        Raises Retriable, which tells what OPA has against it.
+        Any module may call builtins that are `given`. Raises Retriable, which tells what OPA has
+        against it, TooExpensive where it took too much, Terminal where a module is refused.
         """
-        if causes := await self._objections(modules, self._builtins):
+        allowed = self._builtins | {*given}
+        if causes := await self._objections(modules, allowed):
             raise _against(causes)
-        contents = {_CAPABILITIES: await self._capabilities(self._builtins)}
+        contents = {_CAPABILITIES: await self._capabilities(allowed)}
         contents |= {**_files(modules), "data.json": _encode(data)}
         async with _private(contents) as folder:
             limited = f"--capabilities={_CAPABILITIES}"
             arguments = ("eval", "--format=json", limited, "--data=.", "--stdin-input", query)
-            try:
-                status, output, complaint = await self._run(folder, arguments, _encode(asked))
-            except TimeoutError as error:
-                raise Retriable(str(error)) from error
+            status, output, complaint = await self._run(folder, arguments, _encode(asked))
         if status != 0:
             cause = _errors(output, complaint)[0]
             msg = f"OPA cannot evaluate it: {cause.get('code', 'error')}: {cause.get('message')}"
@@ -315,7 +347,9 @@ class ScratchOpa:
         async with _private({**_files(modules), "data.json": data}) as folder:
             connector = aiohttp.UnixConnector(str(Path(folder, _SOCKET)), limit=0)
             async with (
-                self._process(folder, ("run", "--server", *_LISTENING, "."), None) as process,
+                self._process(
+                    folder, ("run", "--server", *_LISTENING, "."), None, _SERVING_LIMITS
+                ) as process,
                 aiohttp.ClientSession(connector=connector) as session,
             ):
                 client = OpaClient("http://opa", TokenFile(None), session, lambda: True)
@@ -339,26 +373,37 @@ class ScratchOpa:
     async def _run(
         self, folder: str, arguments: Sequence[str], body: bytes = b""
     ) -> tuple[int, bytes, bytes]:
+        """Return exit status, output and complaint. Raises TooExpensive and Retriable."""
+        before, command = cpu_of_children(), f"opa {arguments[0]}"
         async with self._process(folder, arguments, asyncio.subprocess.PIPE) as process:
             try:
                 async with asyncio.timeout(self._seconds):
-                    output, complaint = await process.communicate(body)
+                    output, complaint = await _communicate(process, body)
             except TimeoutError as error:
-                msg = f"opa {arguments[0]} took more than {self._seconds:.0f} s"
-                raise TimeoutError(msg) from error
-        return process.returncode or 0, output, complaint
+                limit = f"more than {self._seconds:g} s"
+                raise TooExpensive(command, limit) from error
+        status = process.returncode or 0
+        used = cpu_of_children() - before
+        if reason := _exceeded(status, complaint, used, self._limits):
+            raise TooExpensive(command, reason)
+        return status, output, complaint
 
     @asynccontextmanager
     async def _process(
-        self, folder: str, arguments: Sequence[str], pipe: int | None
+        self,
+        folder: str,
+        arguments: Sequence[str],
+        pipe: int | None,
+        limits: ResourceLimits | None = None,
     ) -> AsyncGenerator[asyncio.subprocess.Process]:
         nowhere = asyncio.subprocess.DEVNULL if pipe is None else pipe
+        limits = limits or self._limits
         try:
             process = await asyncio.create_subprocess_exec(
                 self._binary,
                 *arguments,
                 cwd=folder,
-                env={"HOME": folder},  # nothing of ours is in it
+                env={"HOME": folder, **limits.environment()},  # nothing of ours is in it
                 stdin=nowhere,
                 stdout=nowhere,
                 stderr=nowhere,
@@ -367,12 +412,83 @@ class ScratchOpa:
             msg = f"{self._binary} does not start: {error.strerror}"
             raise Retriable(msg) from error
         try:
+            _limit(process, limits)
             yield process
         finally:
             # Also when cancelled: nothing is left running.
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+def too_expensive(what: str, error: TooExpensive) -> Cause:
+    """Return the cause that an exceeded limit is; `what` was being done, as in `compile`."""
+    return {"code": TOO_EXPENSIVE, "message": f"too expensive to {what} ({error.limit})"}
+
+
+def _limit(process: asyncio.subprocess.Process, limits: ResourceLimits) -> None:
+    try:
+        limits.apply(process.pid)
+    except ProcessLookupError:
+        return  # it has ended
+    except OSError as error:
+        msg = f"the scratch OPA cannot be limited: {error.strerror}"
+        raise Retriable(msg) from error
+
+
+async def _communicate(process: asyncio.subprocess.Process, body: bytes) -> tuple[bytes, bytes]:
+    """Send the input and return output and complaint. Raises TooExpensive where it is too much."""
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    assert stdin and stdout and stderr  # noqa: S101, PT018 - all are pipes
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_send(stdin, body))
+            output = group.create_task(_read(stdout, process))
+            complaint = group.create_task(_read(stderr, process))
+    except ExceptionGroup as errors:
+        raise first_of(errors) from errors
+    await process.wait()
+    return output.result(), complaint.result()
+
+
+async def _send(stream: asyncio.StreamWriter, body: bytes) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # it ended before it has read all
+        stream.write(body)
+        await stream.drain()
+    stream.close()
+
+
+async def _read(
+    stream: asyncio.StreamReader | aiohttp.StreamReader, process: asyncio.subprocess.Process
+) -> bytes:
+    """Return all of a stream; a process that writes too much is killed. Raises TooExpensive."""
+    found, size = bytearray(), 0
+    while chunk := await stream.read(2**16):
+        size += len(chunk)
+        if size <= _OUTPUT_BYTES:
+            found += chunk
+        elif process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()  # and read to the end, or the pipe is left open
+    if size > _OUTPUT_BYTES:
+        what = "opa"
+        raise TooExpensive(what, f"more than {_OUTPUT_BYTES / 2**20:.0f} MiB of output")
+    return bytes(found)
+
+
+def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits) -> str | None:
+    """Return which limit a process exceeded, or how it crashed; None: it ended by itself.
+
+    Go ignores SIGXCPU, so one that exceeds its CPU time is killed, as where memory runs out.
+    """
+    crash = _CRASH.search(complaint) if status > 0 else None
+    if status < 0:
+        return limits.cpu_text if used > 0.9 * limits.cpu_seconds else limits.memory_text
+    if crash is None:
+        return None
+    if b"memory" in crash[0]:
+        return limits.memory_text
+    return f"OPA crashed: {crash[0][:200].decode('utf-8', 'replace')}"
 
 
 _encode = msgspec.json.encode

@@ -76,7 +76,7 @@ async def export(settings: Settings, say: Say, tell: Say) -> None:
 
 async def planned(request: Request, settings: Settings, progress: Progress, now: float) -> Plan:
     """Return the plan, with moves that go from `now` on (Unix seconds). Raises SyncError."""
-    scratch = ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins)
+    scratch = ScratchOpa.of(settings)
     async with AsyncExitStack() as stack:
         client: KubeClient | None = None
         if request.exported is None:

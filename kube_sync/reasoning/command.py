@@ -49,7 +49,7 @@ async def answered(
     question: Question, settings: Settings, snapshot: Snapshot, progress: Progress
 ) -> Told:
     """Return the answer over a snapshot. Raises SyncError."""
-    scratch = ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins)
+    scratch = ScratchOpa.of(settings)
     # What was misspelt is said at once, before anything is compiled.
     meant = subject(question.subject, question.namespace, settings.targets(), snapshot.objects)
     on = await in_effect(snapshot.configmaps, settings.policies)

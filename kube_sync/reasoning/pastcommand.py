@@ -22,11 +22,7 @@ async def run(asked: Recalled, settings: Settings) -> Answer:
     """Return what to print. Raises SyncError: there is no answer."""
     with reading(Path(asked.file)) as ledger:
         found = past(ledger, asked)
-    rules = await derived(
-        found,
-        settings,
-        lambda: ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins),
-    )
+    rules = await derived(found, settings, lambda: ScratchOpa.of(settings))
     if asked.form == "json":
         return Answer(past_as_json(found, rules), 0)
     return Answer(past_as_text(found, rules, shutil.get_terminal_size((100, 40)).columns), 0)

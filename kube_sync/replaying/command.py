@@ -46,7 +46,7 @@ async def run(request: Request, settings: Settings, complain: Callable[[str], No
             raise NotFound(msg)
         if len(rows) == request.limit:
             complain(f"the newest {request.limit} only: --limit for more")
-        scratch = ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins)
+        scratch = ScratchOpa.of(settings)
         recorded = Recorded(ledger)
         deciders = Deciders(recorded, scratch, built_in(settings), candidates)
         if candidates:

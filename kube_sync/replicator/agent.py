@@ -55,9 +55,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
-from kube_sync.opa.lanes import Lane
 from kube_sync.opa.paths import DataPath
-from kube_sync.opa.scratch import Modules
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
 from kube_sync.replicator.candidates.planner import Make, Planner, Told
@@ -72,9 +70,13 @@ from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Lanes
 from kube_sync.replicator.policies.lastgood import LastGood
 from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
+from kube_sync.replicator.policies.marker import Marker
 from kube_sync.replicator.policies.outcomes import Outcomes, Policy
+from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
+from kube_sync.replicator.policies.sample import Sampler
 from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.replicator.policies.trial import Trial
 from kube_sync.replicator.policies.way import Compiler
 from kube_sync.replicator.resources import Reconfigured, Resources
 from kube_sync.replicator.selfcheck import SelfCheck
@@ -111,10 +113,12 @@ class Replicator:
         plan: Make | None = None,
         notes: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _seen: {},
         halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
+        trial: Trial | None = None,
     ) -> None:
         """`in_force` is told the digest and the modules of the policies, whenever they differ.
 
-        It is told those that a canary decides by, too. Without `plan` nobody plans with candidates.
+        It is told those that a canary decides by, too. Without `plan` nobody plans with candidates;
+        without `trial` policies are compiled before they are in force, and not tried.
         `notes` returns the annotations to keep on the Lease, from those that it has; `halted` is
         called when a canary is halted while this process holds it.
         """
@@ -139,6 +143,9 @@ class Replicator:
         )
         self._statuses = StatusWriter(kube, self._lease)
         self._good = datamaps.LastGood()
+        quarantine = Quarantine(Marker(kube, namespace, socket.gethostname()))
+        batch = partial(batch_module, settings.replicate.root, settings.placement.path)
+        maker = partial(LaneMaker, compiler, generated, batch, quarantine=quarantine, trial=trial)
         self._policies = PolicyLoader(
             opa,
             compiler,
@@ -155,14 +162,16 @@ class Replicator:
             Reading(compiler, settings.placement.path, self._collections),
             readiness,
             at_fault=partial(hub.note, "policies"),
-            lanes=_lanes(settings, compiler, generated),
+            lanes=Lanes(maker(), "shadow"),
             canaries=Canaries(
-                _lanes(settings, compiler, generated, "canary"),
+                Lanes(maker(), "canary"),
                 settings.placement.path,
                 everywhere=settings.asks_opa(),
                 halted=partial(self._canary_halted, halted),
             ),
             tell=Outcomes(self._statuses.want_status, planned=self._planned).tell,
+            quarantine=quarantine,
+            trial=trial,
         )
         self._staging: tuple[PolicyMaps | PlacementPolicies, ...] = ()  # of the present epoch
         told = Told(self._statuses.want, self._policies.wake)
@@ -284,6 +293,8 @@ class Replicator:
                 # In no variable: it would keep the parts that it was raised in, and all they hold.
                 log.warning("opa_lost", error=str(first_of(lost)))
                 metrics.opa_restarts.inc(_found_empty(first_of(lost)))
+                if _found_empty(first_of(lost)):
+                    self._policies.opa_ended()
                 reason = "lost"
             except* Reconfigured as changed:
                 log.info("load_begun_again", reason=str(first_of(changed)))
@@ -400,6 +411,9 @@ class Replicator:
             away=self._away,
             witness=witness,
         )
+        sampler = Sampler(
+            self._opa, root, lambda: resources.mirrors, self._targets, documents.places
+        )
         applied = asyncio.Event()
         self._wakers = (writer.wake, tracker.wake)
         async with asyncio.TaskGroup() as group:
@@ -425,6 +439,7 @@ class Replicator:
                         partial(_count, resources, counter),
                         tracker.canary_changing,
                         partial(_decide, self._in_force, evaluator, resources, tracker, check),
+                        sampler.sample,
                     )
                 )
             )
@@ -522,13 +537,6 @@ def _count(resources: Resources, counter: Shadow, counting: Counting | None) -> 
     else:
         resources.staged_changed("counted", counting.reads)
         counter.staged(counting.reads, counting.side, counting.of)
-
-
-def _lanes(
-    settings: Settings, compiler: Compiler, generated: Modules, lane: Lane = "shadow"
-) -> Lanes:
-    batch = partial(batch_module, settings.replicate.root, settings.placement.path)
-    return Lanes(LaneMaker(compiler, generated, batch), lane)
 
 
 def _found_empty(error: BaseException) -> bool:

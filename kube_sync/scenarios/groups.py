@@ -53,7 +53,7 @@ class GroupRunner:
         self._settings = settings
         self._places = places
         self._progress = progress
-        self._scratch = ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins)
+        self._scratch = ScratchOpa.of(settings)
         self._reader = PolicyReader(self._scratch, settings)
         self._results: dict[str, FileResult] = {}
         self._done = self._number = 0

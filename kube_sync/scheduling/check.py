@@ -54,7 +54,7 @@ class _Result(msgspec.Struct):
 
 async def run(request: Request, settings: Settings) -> Answer:
     """Judge the pods and return what to print, and with which status to exit. Raises SyncError."""
-    scratch = ScratchOpa(settings.opa.binary)
+    scratch = ScratchOpa.of(settings)
     modules = builtin_modules(["scheduling"])
     documents = await asyncio.to_thread(read_files, request.files, "--filename")
     pods = candidates(documents, request)

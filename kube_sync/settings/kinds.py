@@ -69,6 +69,10 @@ LedgerName = Annotated[
         description="lower-case letters, digits and `-`, at most 40 characters",
     ),
 ]
+# OPA itself takes 110 MiB of private memory before it has read anything.
+ProcessMemory = Annotated[
+    int, msgspec.Meta(ge=1 << 28, description="whole number of bytes, 268435456 (256 MiB) or more")
+]
 # Beneath it what stands and the texts of the newest rows alone would not fit.
 LedgerSize = Annotated[
     int, msgspec.Meta(ge=1 << 26, description="whole number of bytes, 67108864 (64 MiB) or more")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from kube_sync.settings.kinds import (
+    AtLeastOne,
     DataName,
     DataPath,
     File,
@@ -18,6 +19,8 @@ from kube_sync.settings.kinds import (
     Listen,
     Namespace,
     NamespacePrefix,
+    ProcessMemory,
+    Seconds,
     Section,
     Url,
 )
@@ -109,6 +112,18 @@ class Kubernetes(Section, frozen=True):
     """Context of the kubeconfig; null: its current one."""
 
 
+class Compile(Section, frozen=True):
+    """What one process may take that compiles policies, or tries them, before they are in force."""
+
+    memory_bytes: ProcessMemory = 512 * 2**20
+    """Memory of the process; a policy that exceeds it gets `too expensive to compile`. It counts
+    for the container's own limit too."""
+    cpu_seconds: AtLeastOne = 30
+    """CPU time of the process, in seconds."""
+    timeout_seconds: Seconds = 20.0
+    """Time in which the process has to answer."""
+
+
 class Opa(Section, frozen=True):
     """The OPA that this process feeds or asks."""
 
@@ -122,6 +137,7 @@ class Opa(Section, frozen=True):
     binary: str = "opa"
     """Program of OPA, by path or name, which compiles candidate policies beside the OPA that
     serves, and decides for the commands that check or analyze policies."""
+    compile: Compile = Compile()
 
 
 class Coordination(Section, frozen=True):

@@ -87,7 +87,7 @@ async def _policies(
 ) -> Sequence[PolicySet]:
     if request.paths:
         sources = await asyncio.to_thread(read_sources, request.paths)
-        compiler = ScratchOpa(settings.opa.binary, builtins=settings.policies.allow.builtins)
+        compiler = ScratchOpa.of(settings)
         return await sets_of_files(sources, ", ".join(request.paths), compiler, progress)
     async with opa_client(settings.opa) as opa:
         held = await opa.compiled_policies()
@@ -98,7 +98,7 @@ async def _policies(
 def _parser(settings: Settings, say: Say) -> ScratchOpa | None:
     """Return what tells rows; OPA has compiled these policies without it."""
     try:
-        return ScratchOpa(settings.opa.binary)
+        return ScratchOpa.of(settings)
     except Misconfigured as error:
         say(f"rows are not known: {error}")
         return None

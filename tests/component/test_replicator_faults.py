@@ -677,6 +677,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "journal.py",  # when what happened was recorded
         "lease.py",
         "machinery.py",
+        "marker.py",  # when a replicator that may be gone wrote its key
         "outcomes.py",
         "plan.py",
         "planner.py",  # when a candidate was planned with

@@ -17,7 +17,7 @@ from kube_sync.kube.policymaps import STATUS
 from tests.integration.test_pair import eventually
 from tools.demo.components import start_service
 from tools.servers.http import get, request
-from tools.servers.running import Launcher
+from tools.servers.running import Launcher, RunningServer
 from tools.servers.secured_opa import RunningOpa, start_opa
 from tools.servers.stack import RunningStack
 
@@ -40,21 +40,23 @@ class World:
         self.runs = 0
 
     @contextmanager
-    def replicating(self, builtins: Sequence[str] = ()) -> Iterator[None]:
+    def replicating(self, builtins: Sequence[str] = (), **opa: object) -> Iterator[RunningServer]:
         """Run the replicator beside the block; it is ready when the block begins.
 
-        It allows `builtins` to policies.
+        It allows `builtins` to policies; `opa` is what its configuration says of OPA beside where
+        it is.
         """
         self.runs += 1
         configuration: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs["admin"])},
-            "opa": self.opa.settings(),
+            "opa": {**self.opa.settings(), **opa},
+            "coordination": {"namespace": self.namespace},
             "decisions": self.opa.replicator.server(),
             "policies": {"namespaces": [self.namespace], "allow": {"builtins": [*builtins]}},
         }
         server = start_service("replicate", self.folder / str(self.runs), configuration)
         try:
-            yield
+            yield server
         finally:
             server.stop()
 

@@ -203,6 +203,7 @@ _VOLUME = Row(
             (
                 ("max(kube_sync_policies_in_force)", "in force"),
                 ("max(kube_sync_policies_rejected)", "policies rejected"),
+                ("max(kube_sync_policies_quarantined)", "quarantined"),
             ),
         ),
         Panel(

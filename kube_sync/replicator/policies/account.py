@@ -16,16 +16,25 @@ from kube_sync.kube.policynames import called, named
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.inspection import FORBIDDEN
-from kube_sync.opa.scratch import Cause
+from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause
 
 _OK: dict[str, Any] = {"status": "ok"}
+NOT_TRIED = "not_tried"  # not again: see quarantine.py
+QUARANTINED = "quarantined"
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
 STAGE = "stage"  # what is staged cannot be, or nobody knows how
 _ONE_BY_ONE = (
     "OPA took it neither before nor after the others; modules that need each other in a circle can"
     " only be loaded as a bundle (configure OPA to fetch one from the replicator)"
 )
-_OURS = (FORBIDDEN, "unauthorized", "timeout", STAGE)  # not OPA's compiler speaking
+_OURS = (
+    FORBIDDEN,
+    "unauthorized",
+    TOO_EXPENSIVE,
+    STAGE,
+    NOT_TRIED,
+    QUARANTINED,
+)  # not OPA's compiler speaking
 
 
 def account(

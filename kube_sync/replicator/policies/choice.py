@@ -2,18 +2,20 @@
 
 Keeps true: what is chosen compiles as one set; a ConfigMap falls back to its last good version
 only if it is at fault, and no other is held up by it; of two that conflict the one that was good
-before stays, else the older. What is gone stays in force as long as others that are good cannot do
-without it. Pure but for the compiler, which is asked once when nothing is wrong.
+before stays, else the older. A change that exceeds the compiler's limits is found by adding changes
+to what was good, which is never dropped for that. What is gone stays in force as long as others
+that are good cannot do without it. Pure but for the compiler, which is asked once when nothing is
+wrong.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.scratch import Cause, Modules
+from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause, Modules
 
 Check = Callable[[Modules], Awaitable[list[Cause]]]
 Versions = Mapping[ObjectKey, Modules]
@@ -70,6 +72,11 @@ class _Choosing:
         """Revert what is at fault until the rest compiles."""
         while self.choice.modules and (causes := await self._check(self._together())):
             by_owner, changed = self._by_owner(causes), self._changed()
+            if is_too_expensive(causes):
+                if not changed:
+                    return  # OPA holds it already, or did
+                await self._admit_affordable(changed, causes)
+                continue
             # An error that is located in a changed ConfigMap is most likely its own.
             if blamed := by_owner.keys() & changed:
                 self._revert_all(blamed, by_owner, causes)
@@ -84,7 +91,8 @@ class _Choosing:
         """Give those a second chance that were reverted for what others were at fault for."""
         reverted = [key for key in self.choice.failures if not self._wanted[key].refused]
         for key in sorted(reverted, key=self._age)[:_CHANCES]:
-            if self._is_in_force(key) or _unparsed(self.choice.failures[key]):
+            failures = self.choice.failures[key]
+            if self._is_in_force(key) or _unparsed(failures) or is_too_expensive(failures):
                 continue
             causes = await self._check(self._together({key: self._wanted[key].modules}))
             if not causes:
@@ -101,6 +109,25 @@ class _Choosing:
             if not _same(found, causes):
                 return {key}
         return set(changed)
+
+    async def _admit_affordable(self, changed: Iterable[ObjectKey], causes: list[Cause]) -> None:
+        """Revert all changes, and admit those again, oldest first, that stay within the limits."""
+        self._revert_all(changed, {}, causes)
+        if not is_too_expensive(await self._check(self._together())):
+            await self._admit_halves(sorted(changed, key=self._age))
+
+    async def _admit_halves(self, keys: Sequence[ObjectKey]) -> None:
+        wanted = {key: self._wanted[key].modules for key in keys}
+        causes = await self._check(self._together(wanted))
+        if not is_too_expensive(causes):
+            for key in keys:  # what else is wrong with them is found out by whoever called
+                self._admit(key)
+        elif len(keys) == 1:
+            self.choice.failures[keys[0]] = causes
+        else:
+            middle = len(keys) // 2
+            await self._admit_halves(keys[:middle])
+            await self._admit_halves(keys[middle:])
 
     async def _find_rival(self, key: ObjectKey, causes: list[Cause]) -> None:
         """Find who is in the way of `key`; a younger rival that is as new gives way to it."""
@@ -196,6 +223,11 @@ class _Choosing:
             if owner := owners.get((cause.get("location") or {}).get("file", "")):
                 found.setdefault(owner, []).append(cause)
         return found
+
+
+def is_too_expensive(causes: Iterable[Cause]) -> bool:
+    """Tell whether a limit was exceeded, so that nothing else is known."""
+    return any(cause.get("code") == TOO_EXPENSIVE for cause in causes)
 
 
 def _same(some: Iterable[Cause], others: Iterable[Cause]) -> bool:

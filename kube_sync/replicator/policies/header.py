@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from kube_sync.opa.inspection import Inspected, is_suspicious
+from kube_sync.opa.inspection import Inspected, is_suspicious, may_differ
 from kube_sync.opa.packages import plain_package
 from kube_sync.opa.scratch import Modules
 
@@ -38,7 +38,7 @@ class Declared:
         sources = {source for modules in versions for source in modules.values()}
         known = self._known.items()
         # Whether a parser gives an answer may be another matter next time.
-        self._known = {s: found for s, found in known if s in sources and not _is_fault(found)}
+        self._known = {s: found for s, found in known if s in sources and not may_differ(found)}
         doubtful: dict[str, str] = {}
         for index, source in enumerate(sources - self._known.keys()):
             package = plain_package(source)
@@ -49,7 +49,3 @@ class Declared:
         if doubtful:
             found = await self._inspector.inspect(doubtful)
             self._known |= {source: found.get(index) for index, source in doubtful.items()}
-
-
-def _is_fault(found: Inspected | None) -> bool:
-    return found is not None and bool(found.fault)

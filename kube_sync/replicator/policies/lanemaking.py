@@ -23,6 +23,8 @@ from kube_sync.replicator.policies.choice import Candidate, Versions, choose
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.header import Declared, Inspector
 from kube_sync.replicator.policies.outcomes import Policy, unreadable
+from kube_sync.replicator.policies.quarantine import Quarantine
+from kube_sync.replicator.policies.trial import Trial
 
 _KNOWN: Final = "(but candidate, shadow, canary and active): it is not in force"
 _BELOW: Final = Ground(frozenset({(ROOT,)}))  # where all of them lie
@@ -66,9 +68,22 @@ class Staged:
 class LaneMaker:
     """Makes lanes of staged policies; it keeps the trees of what it made last."""
 
-    def __init__(self, parser: Parser, generated: Modules, batch: Callable[[Lane], str]) -> None:
-        """Take the `generated` modules of every set, and what makes the one that asks a lane."""
+    def __init__(
+        self,
+        parser: Parser,
+        generated: Modules,
+        batch: Callable[[Lane], str],
+        *,
+        quarantine: Quarantine | None = None,
+        trial: Trial | None = None,
+    ) -> None:
+        """Take the `generated` modules of every set, and what makes the one that asks a lane.
+
+        What the `quarantine` refuses is left out; without `trial` sets are compiled alone.
+        """
         self._parser = parser
+        self._quarantine = quarantine or Quarantine()
+        self._compile = parser.check if trial is None else trial.check
         self._generated = generated
         self._batch = batch
         self._declared = Declared(parser)
@@ -117,7 +132,7 @@ class LaneMaker:
         )
 
         async def check(modules: Modules) -> list[Cause]:
-            return await self._parser.check(
+            return await self._compile(
                 {**beside.static, **self._generated, **modules}, beside.guard.own_builtins
             )
 
@@ -128,6 +143,8 @@ class LaneMaker:
         }
         choice = await choose(candidates, beside.versions, check)
         if choice.failures:
+            own = {key: choice.failures[key] for key in choice.failures.keys() & wanted.keys()}
+            self._quarantine.judge(own, {key: wanted[key].modules for key in own})
             return {}, {}, choice.failures
         modules, faults = await self._moved(lane, choice.modules, beside)
         if faults:
@@ -184,7 +201,8 @@ class LaneMaker:
         return Ground(packages, frozenset(map(tuple, (*guard.data, *guard.own, *guard.builtin))))
 
     def _refusals(self, beside: Beside, policy: Policy) -> tuple[Cause, ...]:
-        return unreadable(policy) or tuple(
+        refused = unreadable(policy) or self._quarantine.objection(policy.modules)
+        return refused or tuple(
             forbidden(policy_id, finding)
             for policy_id, source in policy.modules.items()
             if (found := self._declared[source]) is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -25,6 +26,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 NAME = "kube-sync-last-good"
 _KEY = "modules.json.gz"
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, OSError, EOFError)
+_MERGE_PATCH: Final = "application/merge-patch+json"
 _LARGEST = 900_000  # bytes of the body; the API server takes 1 MiB
 
 
@@ -35,7 +37,14 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 class Api(Protocol):
     """The API server."""
 
-    async def request(self, method: str, path: str, *, body: bytes | None = None) -> bytes:
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
         """Make one request. Raises SyncError."""
         ...
 
@@ -104,27 +113,38 @@ class LastGood:
             self._complained = False
 
     async def _write(self, packed: bytes) -> None:
-        body = msgspec.json.encode(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": NAME, "namespace": self._namespace},
-                "binaryData": {_KEY: base64.b64encode(packed).decode()},
-            }
-        )
-        try:
-            await self._client.request("PUT", CONFIGMAPS.path(self._namespace, NAME), body=body)
-        except NotFound:
-            try:
-                await self._client.request("POST", CONFIGMAPS.path(self._namespace), body=body)
-            except Conflict:  # it is there: the 404 was not true, or another replica was first
-                await self._client.request("PUT", CONFIGMAPS.path(self._namespace, NAME), body=body)
+        record = {"binaryData": {_KEY: base64.b64encode(packed).decode()}}
+        await patch_record(self._client, self._namespace, record)
 
     def _complain(self, error: SyncError) -> None:
         if not self._complained:
             where = f"{self._namespace}/{NAME}"
             log.warning("last_good_policies_not_kept", configmap=where, error=str(error))
         self._complained = True
+
+
+async def patch_record(
+    client: Api, namespace: str, content: Mapping[str, Mapping[str, str | None]]
+) -> None:
+    """Merge keys into the ConfigMap (None: remove), created where it is missing. Raises SyncError.
+
+    No other key is touched: replicators have keys of their own in it.
+    """
+    path, patch = CONFIGMAPS.path(namespace, NAME), msgspec.json.encode(content)
+    try:
+        await client.request("PATCH", path, body=patch, content_type=_MERGE_PATCH)
+    except NotFound:
+        metadata = {"name": NAME, "namespace": namespace}
+        new = {
+            field: {key: value for key, value in keys.items() if value is not None}
+            for field, keys in content.items()
+        }
+        whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **new}
+        try:
+            body = msgspec.json.encode(whole)
+            await client.request("POST", CONFIGMAPS.path(namespace), body=body)
+        except Conflict:  # another replica was first, with what it has to say
+            await client.request("PATCH", path, body=patch, content_type=_MERGE_PATCH)
 
 
 def _packed(good: Versions) -> bytes:

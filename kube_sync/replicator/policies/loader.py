@@ -48,9 +48,15 @@ from kube_sync.replicator.policies.outcomes import (
     unreadable,
 )
 from kube_sync.replicator.policies.puts import InForce
+from kube_sync.replicator.policies.quarantine import (
+    EXPENSIVE_SECONDS,
+    Quarantine,
+    quarantined,
+)
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf, Stands
 from kube_sync.replicator.policies.standing import Standing
+from kube_sync.replicator.policies.trial import TakeSample, Trial
 from kube_sync.replicator.policies.way import Compiler, Pathfinder, PolicyApi, Way
 from kube_sync.runtime.backoff import Backoff
 
@@ -147,6 +153,7 @@ class Epoch:
     counting: Callable[[Counting | None], None] = lambda _: None
     canary_changing: Callable[[], None] = lambda: None  # OPA may hold another one from now on
     canary: Callable[[Canary | None], None] = lambda _: None  # told what decides on its side
+    sample: TakeSample | None = None  # of what OPA holds, to try policies on
 
     @property
     def policies(self) -> dict[ObjectKey, Policy]:
@@ -196,6 +203,8 @@ class PolicyLoader:
         lanes: Lanes | None = None,
         canaries: Canaries | None = None,
         tell: Callable[[Told], None] = nobody,
+        quarantine: Quarantine | None = None,
+        trial: Trial | None = None,
     ) -> None:
         """Take the `generated` modules, which are part of every set.
 
@@ -205,6 +214,8 @@ class PolicyLoader:
         """
         self._lanes = lanes
         self._canaries = canaries
+        self._quarantine = quarantine or Quarantine()
+        self._trial = trial
         self._told_canary: Canary | None = None
         self._told_counting: Counting | None = None
         self._canary_changing = False
@@ -292,6 +303,10 @@ class PolicyLoader:
             self._canaries.count(counted)
             self._news.set()
 
+    def opa_ended(self) -> None:
+        """Say that OPA has lost all that it held."""
+        self._quarantine.opa_ended()
+
     def wake(self) -> None:
         """Say that a policy may have changed."""
         self._news.set()
@@ -304,11 +319,15 @@ class PolicyLoader:
         if self._canaries is not None:
             self._canaries.begin()
         self._shelf.withhold()
+        self._let_try(None)
+        if self._good is not None:
+            self._good = self._quarantine.restored(self._good)
         if epoch.data.narrowed:
             await self._foresee(epoch)
         self._readiness.waiting("policies", "they are loaded after the data")
         await epoch.loaded.wait()
         await self._listed(epoch, "the policies are not listed yet")
+        self._let_try(epoch.sample)
         self._way = None
         while True:
             self._news.clear()
@@ -322,8 +341,18 @@ class PolicyLoader:
                 self._readiness.waiting("policies", str(error))
                 await self._backoff.wait(getattr(error, "retry_after", None))
                 continue
+            finally:
+                # There was an answer, or this process ends as it should.
+                if await self._quarantine.ended():
+                    self._news.set()
             self._backoff.progressed()
             await self._news.wait()
+
+    def _let_try(self, sample: TakeSample | None) -> None:
+        if self._trial is not None:
+            self._trial.begin(sample)
+        if self._chosen is not None and self._chosen[2].modules != self._good:
+            self._chosen = None  # it was chosen without trial, or what was good is not any more
 
     async def _listed(self, epoch: Epoch, reason: str) -> None:
         while not epoch.listed:
@@ -347,6 +376,8 @@ class PolicyLoader:
                 epoch.data.begin(needs)
                 self._backoff.progressed()
                 return
+            finally:
+                await self._quarantine.ended()
 
     async def _find(self, epoch: Epoch) -> Way:
         way = await self._ways.find(epoch.namespaces)
@@ -382,6 +413,7 @@ class PolicyLoader:
         # Whatever becomes of the others.
         self._at_fault(_faults({**choice.failures, **unknown(epoch.staged)}))
         metrics.policies_rejected.set(len(choice.failures))
+        metrics.policies_quarantined.set(quarantined(choice.failures))
         wanted = self._wanted(choice)
         alike = self._alike(way, wanted)
         narrowed = epoch.data.narrowed
@@ -406,7 +438,11 @@ class PolicyLoader:
             return False
         self._leave_lane(epoch, staged)
         self._leave_canary(epoch, offer)
-        delivered = await self._deliver(way, {**wanted, **staged, **offer.modules}, epoch)
+        modules = {**wanted, **staged, **offer.modules}
+        beside_it = epoch.staged if staged or offer.modules else []
+        versions = {**choice.modules, **{policy.key: policy.modules for policy in beside_it}}
+        self._quarantine.offered(digest(modules), versions)
+        delivered = await self._deliver(way, modules, epoch)
         if delivered is None:
             # While OPA fetches them: until it is known what they read no decision is shared.
             await self._reading.need({**way.static, **wanted})
@@ -579,30 +615,53 @@ class PolicyLoader:
         guard = replace(way.guard, data=[*way.guard.data, *epoch.places()])
         if self._good is None:
             self._good = await self._record.load()
-        versions = [p.modules for p in policies.values()]
-        await self._declared.learn([self._generated, *versions, *self._good.values()])
-        candidates = {
-            key: Candidate(policy.modules, policy.born, self._objections(guard, policy))
-            for key, policy in policies.items()
-        }
+        versions = {key: policy.modules for key, policy in policies.items()}
+        staged = {policy.key: policy.modules for policy in epoch.staged}
+        await self._quarantine.begin({**staged, **versions}, self._good)
+        await self._declared.learn([self._generated, *versions.values(), *self._good.values()])
+        candidates = self._candidates(guard, policies)
         if self._chosen is not None and self._chosen[:2] == (way.static, candidates):
             return self._chosen[2]
 
         async def check(modules: Modules) -> list[Cause]:
-            return await self._compiler.check(
-                {**way.static, **self._generated, **modules}, way.guard.own_builtins
-            )
+            together = {**way.static, **self._generated, **modules}
+            given = way.guard.own_builtins
+            if self._trial is None or self._is_tried(modules, together):
+                return await self._compiler.check(together, given)
+            return await self._trial.check(together, given)
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         choice = await choose(candidates, good, check)
-        self._chosen = way.static, candidates, choice
+        if self._quarantine.judge(choice.failures, versions):
+            asyncio.get_running_loop().call_later(EXPENSIVE_SECONDS, self._news.set)
+        self._chosen = way.static, self._candidates(guard, policies), choice
         for key, causes in choice.failures.items():
             metrics.policy_loads.labels("rejected").inc()
             log.warning("policy_rejected", policy=str(key), error=str(OpaError(errors=causes)))
         return choice
 
+    def _is_tried(self, modules: Modules, together: Modules) -> bool:
+        """Tell whether these decided before, or decide as what is in force does."""
+        good = {item for found in (self._good or {}).values() for item in found.items()}
+        packages = self._packages({**self._generated, **modules})
+        return modules.items() <= good or (
+            self._standing is not None and self._standing.decides_as(together, packages)
+        )
+
+    def _candidates(
+        self, guard: Guard, policies: Mapping[ObjectKey, Policy]
+    ) -> dict[ObjectKey, Candidate]:
+        return {
+            key: Candidate(policy.modules, policy.born, self._objections(guard, policy))
+            for key, policy in policies.items()
+        }
+
     def _objections(self, guard: Guard, policy: Policy) -> tuple[Cause, ...]:
-        return unreadable(policy) or self._refusals(guard, policy.modules)
+        return (
+            unreadable(policy)
+            or self._quarantine.objection(policy.modules)
+            or self._refusals(guard, policy.modules)
+        )
 
     def _refusals(self, guard: Guard, modules: Modules) -> tuple[Cause, ...]:
         return tuple(

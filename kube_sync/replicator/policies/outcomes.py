@@ -21,10 +21,10 @@ from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import FORBIDDEN
 from kube_sync.opa.lanes import LANES
-from kube_sync.opa.scratch import Cause
+from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policykinds.conditions import are_right, condition, dated
-from kube_sync.replicator.policies.account import STAGE
+from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE
 
 Json = dict[str, Any]
 Policy = PolicyMap | PlacementPolicy
@@ -35,6 +35,9 @@ _REASONS: Final = {
     FORBIDDEN: "Forbidden",
     UNREADABLE: "Unreadable",
     STAGE: _NOT_STAGED,
+    TOO_EXPENSIVE: "TooExpensive",
+    NOT_TRIED: "NotTriedAgain",
+    QUARANTINED: "Quarantined",
     "unauthorized": "NotTaken",
 }
 _FIELDS: Final = {"stands_for": "standsFor", "together_with": "togetherWith"}  # by what texts say

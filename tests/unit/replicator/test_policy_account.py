@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import Finding, forbidden
@@ -59,3 +61,9 @@ def test_what_the_guard_found_is_the_message() -> None:
         forbidden("ns/p/a.rego", Finding("one")), forbidden("ns/p/a.rego", Finding("two", 7))
     )
     assert (found["error"]["code"], found["error"]["message"]) == ("forbidden", "one; two")
+
+
+@pytest.mark.parametrize("code", ["too_expensive", "not_tried", "quarantined"])
+def test_what_took_too_much_or_ended_opa_is_the_message(code: str) -> None:
+    found = status({"code": code, "message": "too much"})
+    assert (found["error"]["code"], found["error"]["message"]) == (code, "too much")

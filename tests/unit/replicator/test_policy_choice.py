@@ -234,3 +234,46 @@ async def test_rival_is_found_by_what_the_compiler_says_among_many(message: str)
     choice = await choose(candidates, good(**words, z="package z"), check)
     assert choice.conflicts == {key("a"): {key("z")}, key("z"): {key("a")}}
     assert len(check.asked) == 4
+
+
+def dear(*words: str, most: int = 99) -> Compiler:
+    """Return a compiler that gives up sets with any of these words, or with too many words."""
+
+    class Dear(Compiler):
+        async def __call__(self, modules: Modules) -> list[Cause]:
+            causes = await super().__call__(modules)
+            found = set(modules.values())
+            if found & set(words) or len(found) > most:
+                return [{"code": "too_expensive", "message": "too expensive to compile (1 MiB)"}]
+            return causes
+
+    return Dear(broken("bad"))
+
+
+async def test_change_that_is_too_expensive_falls_back_alone() -> None:
+    choice = await choose(
+        wanted(a="a2", b="dear", c="bad", d="d1"), good(a="a1", b="b1"), dear("dear")
+    )
+    assert in_force(choice) == {"a": "a2", "b": "b1", "d": "d1"}
+    assert messages(choice, "b") == ["too expensive to compile (1 MiB)"]
+    assert messages(choice, "c") == ["undefined bad"]
+    assert set(choice.failures) == {key("b"), key("c")}
+
+
+async def test_two_of_many_that_are_too_expensive_are_found_by_halves() -> None:
+    names = {f"n{index}": f"w{index}" for index in range(32)}
+    check = dear("w3", "w30")
+    choice = await choose(wanted(**names), {}, check)
+    assert set(choice.failures) == {key("n3"), key("n30")}
+    assert len(in_force(choice)) == 30
+    assert len(check.asked) < 25
+
+
+async def test_set_that_is_too_large_in_all_keeps_what_was_good() -> None:
+    before = good(a="a1", b="b1", c="c1")
+    choice = await choose(wanted(a="a1", b="b1", c="c1"), before, dear(most=2))
+    assert in_force(choice) == {"a": "a1", "b": "b1", "c": "c1"}
+    assert not choice.failures
+    choice = await choose(wanted(a="a1", b="b1", c="c2", d="d1"), before, dear(most=2))
+    assert in_force(choice) == {"a": "a1", "b": "b1", "c": "c1"}
+    assert set(choice.failures) == {key("c"), key("d")}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -28,18 +29,39 @@ class Api:
         self.missing = '404 configmaps "kube-sync-last-good" not found'
         self.methods: list[str] = []
 
-    async def request(self, method: str, path: str, *, body: bytes | None = None) -> bytes:
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
         self.methods.append(method)
         if self.failure is not None:
             raise self.failure
         assert path == (PATH if method == "POST" else f"{PATH}/kube-sync-last-good")
         if method == "POST" and self.raced:
-            msg, self.held = "409", b"{}"
+            self.held, self.raced = b"{}", False
+            msg = "409"
             raise Conflict(msg)
         if method != "POST" and self.held is None:
             raise NotFound(self.missing)
+        if method == "PATCH":
+            assert content_type == "application/merge-patch+json"
+            body = json.dumps(
+                merged(json.loads(self.held or b"{}"), json.loads(body or b"{}"))
+            ).encode()
         self.held = body or self.held
         return self.held or b""
+
+
+def merged(held: Any, patch: Any) -> Any:
+    """Return what a merge patch makes of a document (RFC 7386)."""
+    if not isinstance(patch, dict) or not isinstance(held, dict):
+        return patch
+    found = held | {name: merged(held.get(name, {}), value) for name, value in patch.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 class Leader:
@@ -68,11 +90,11 @@ async def test_nothing_on_record_is_nothing_good(api: Api) -> None:
 async def test_record_that_says_the_same_is_not_written_again(api: Api) -> None:
     record = LastGood(api, "kube-sync", Leader())
     await record.save(GOOD)
-    assert api.methods == ["PUT", "POST"]
+    assert api.methods == ["PATCH", "POST"]
     await record.save(dict(reversed(GOOD.items())))
-    assert api.methods == ["PUT", "POST"]
+    assert api.methods == ["PATCH", "POST"]
     await record.save({})
-    assert api.methods == ["PUT", "POST", "PUT"]
+    assert api.methods == ["PATCH", "POST", "PATCH"]
 
 
 async def test_another_replica_that_was_first_is_no_failure(api: Api) -> None:
@@ -80,6 +102,7 @@ async def test_another_replica_that_was_first_is_no_failure(api: Api) -> None:
     with capture_logs() as logs:
         await LastGood(api, "kube-sync", Leader()).save(GOOD)
     assert logs == []
+    assert api.methods == ["PATCH", "POST", "PATCH"]
     assert await LastGood(api, "kube-sync", Leader()).load() == GOOD
 
 
@@ -104,6 +127,12 @@ async def test_record_that_could_not_be_read_is_not_replaced(api: Api) -> None:
     newer = {ObjectKey("ns", "r"): {"ns/r/b.rego": "package r"}}
     await record.save(newer)
     assert await LastGood(api, "kube-sync", Leader()).load() == {**GOOD, **newer}
+
+
+async def test_saving_leaves_what_other_replicators_say_in_the_same_configmap(api: Api) -> None:
+    api.held = json.dumps({"data": {"quarantine.other": "{}"}}).encode()
+    await LastGood(api, "kube-sync", Leader()).save(GOOD)
+    assert json.loads(api.held)["data"] == {"quarantine.other": "{}"}
 
 
 async def test_without_rights_nothing_is_kept_and_that_is_said_once(api: Api) -> None:

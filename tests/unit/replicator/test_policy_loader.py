@@ -29,7 +29,9 @@ from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Counted, Lanes
 from kube_sync.replicator.policies.loader import Data, Epoch, PolicyLoader, Whole
+from kube_sync.replicator.policies.marker import State
 from kube_sync.replicator.policies.outcomes import Outcome, Told, Tried
+from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import RESOURCE, Shelf
 from tests.fakes.compiler import FakeCompiler, reading
@@ -100,6 +102,8 @@ class Bench:
         self.canaries: list[Canary | str | None] = []
         self.places: list[tuple[str, ...]] = []
         self.kept = Kept()
+        self.recorded: list[State] = []  # what is on record of what is tried
+        self.quarantine = Quarantine(self)
         self.data: Data = Whole()
         self.loader = self.new_loader()
         self.maps = PolicyMaps(NAMESPACE, self._wake)
@@ -128,7 +132,14 @@ class Bench:
             lanes=Lanes(self.maker()),
             canaries=Canaries(Lanes(self.maker(), "canary"), "a", everywhere=self.everywhere),
             tell=self._tell,
+            quarantine=self.quarantine,
         )
+
+    async def load(self) -> State:
+        return State()
+
+    async def write(self, state: State) -> None:
+        self.recorded.append(State(dict(state.trying), dict(state.refused)))
 
     def maker(self) -> LaneMaker:
         return LaneMaker(self.compiler, {}, lambda lane: f"package batch.{lane}")
@@ -1022,3 +1033,46 @@ async def test_unchanged_placementpolicy_costs_opa_nothing(bench: Bench, opa: Fa
         bench.put_object("p", **{"a.rego": "package a"})
         await bench.until_idle()
         assert opa.http.requests[seen:] == []
+
+
+async def test_version_is_on_record_until_it_was_tried_or_the_replicator_is_stopped(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.put("p", **{"a.rego": "package a\n"})
+    async with bench.applied_once():
+        (tried, ended) = bench.recorded
+        assert list(tried.trying.values()) == [1]
+        assert ended == State()
+        compiling = asyncio.Event()
+
+        async def stalled(_modules: Any) -> Any:
+            compiling.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(bench.compiler, "check", stalled)
+        bench.put("p", **{"a.rego": "package a\n\nx := 1\n"})
+        await compiling.wait()
+        assert list(bench.recorded[-1].trying.values()) == [1]
+    assert bench.recorded[-1] == State(), "it was stopped, and not killed"
+
+
+async def test_policy_that_is_too_expensive_is_compiled_once(bench: Bench) -> None:
+    checked, compile_ = 0, bench.compiler.check
+
+    async def check(modules: Any, given: Any = ()) -> Any:
+        nonlocal checked
+        if any("greedy" in source for source in modules.values()):
+            checked += 1
+            return [{"code": "too_expensive", "message": "too expensive to compile (1 s)"}]
+        return await compile_(modules, given)
+
+    bench.compiler.check = check  # type: ignore[method-assign]
+    bench.put("a", **{"a.rego": "package a\n"})
+    bench.put("greedy", **{"b.rego": "package greedy\n"})
+    async with bench.applied_once():
+        assert set(bench.modules) == {"a/a.rego"}
+        spent = checked
+        bench.put("a", **{"a.rego": "package a\n\nx := 1\n"})
+        await until(lambda: bench.modules.get("a/a.rego") == "package a\n\nx := 1\n")
+    assert checked == spent
+    assert "too expensive to compile" in dict(bench.statuses)["greedy"]

@@ -91,6 +91,20 @@ def test_what_no_policy_may_say_is_a_reason_of_its_own() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("too_expensive", "TooExpensive"),
+        ("not_tried", "NotTriedAgain"),
+        ("quarantined", "Quarantined"),
+    ],
+)
+def test_what_took_too_much_or_ended_opa_is_a_reason_of_its_own(code: str, reason: str) -> None:
+    found = said(Outcome([{"code": code, "message": "of memory"}], held=True))
+    assert found["Compiled"] == ("False", reason, f"{code}: of memory")
+    assert found["Active"][1] == "LastGood"
+
+
 def test_what_cannot_be_read_is_a_reason_of_its_own() -> None:
     policy = replace(POLICY, modules={}, unreadable="spec: Expected `object`")
     found = said(Outcome(unreadable(policy), held=True), policy)

@@ -22,7 +22,12 @@ from kube_sync.settings import (
 
 DOCUMENTED = """\
 kubernetes: {kubeconfig: null, context: null}          # default: in-cluster, then KUBECONFIG
-opa: {url: "http://127.0.0.1:8181", token_file: null, ca_file: null, binary: opa}
+opa:
+  url: "http://127.0.0.1:8181"
+  token_file: null
+  ca_file: null
+  binary: opa
+  compile: {memory_bytes: 536870912, cpu_seconds: 30, timeout_seconds: 20}
 replicate:
   root: kubernetes
   fields: all                                           # all | auto | a list of paths per resource
@@ -467,6 +472,9 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "opa.token_file": ("/a", "/a"),
     "opa.ca_file": ("/a", "/a"),
     "opa.binary": ("/a/opa", "/a/opa"),
+    "opa.compile.memory_bytes": ("268435456", 268435456),
+    "opa.compile.cpu_seconds": ("60", 60),
+    "opa.compile.timeout_seconds": ("60", 60.0),
     "replicate.root": ("fleet", "fleet"),
     "replicate.fields": ("auto", "auto"),
     "replicate.verify": ("0.01", 0.01),

@@ -1,0 +1,220 @@
+"""Versions of policies that are not tried again: they ended OPA or the replicator, or cost much.
+
+Keeps true: before a version that was never good is compiled, its digest is on record, and it is
+off the record once there is an answer, whichever. A replicator that finds one of its own there was
+ended in between: it tries these versions again, one by one, and one that it is ended by twice never
+again. Where OPA ends three times, each within ten minutes of getting the same revision, the
+revision before it comes back. A refusal holds for one version: another one is tried.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import Cause, Modules
+from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED
+from kube_sync.replicator.policies.bundle import digest
+from kube_sync.replicator.policies.choice import Versions, is_too_expensive
+from kube_sync.replicator.policies.marker import State
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_CODES: Final = (NOT_TRIED, QUARANTINED)
+_UNCLEAN_ENDS: Final = 2  # the first one may be an eviction or a node that went away
+_OPA_ENDS: Final = 3
+_WINDOW_SECONDS: Final = 600.0  # after OPA got a revision
+_YOUNG_SECONDS: Final = 3600.0  # a revision that stood longer is not at fault
+EXPENSIVE_SECONDS: Final = 600.0  # what was too expensive beside others may not be for ever
+_REVISIONS: Final = 8  # kept to go back to
+
+
+class Record(Protocol):
+    """Where it outlives this process."""
+
+    async def load(self) -> State:
+        """Return what is on record."""
+        ...
+
+    async def write(self, state: State) -> None:
+        """Put this on record."""
+        ...
+
+
+class Nowhere:
+    """No record: what is known is in memory alone."""
+
+    async def load(self) -> State:
+        """Return nothing."""
+        return State()
+
+    async def write(self, state: State) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class _Revision:
+    name: str
+    versions: Versions
+    first: float  # when OPA was offered it for the first time
+    since: float  # the same, of the present load
+    ends: int = 0
+
+
+class Quarantine:
+    """Knows which versions are refused, whatever the compiler would say."""
+
+    def __init__(
+        self, record: Record | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Without `record` nothing of it outlives this process."""
+        self._record: Record = record or Nowhere()
+        self._clock = clock
+        self._loaded = False
+        self._suspects: dict[str, int] = {}  # unclean ends, of what was not tried since
+        self._waiting: set[str] = set()  # suspects that are not tried before another one was
+        self._trying: set[str] = set()
+        self._answered: set[str] = set()  # there was an answer to these in this process
+        self._refused: dict[str, str] = {}
+        self._expensive: dict[str, tuple[tuple[Cause, ...], float]] = {}  # and until when
+        self._unwritten = False
+        self._revisions: deque[_Revision] = deque(maxlen=_REVISIONS)
+        self._stands: _Revision | None = None  # what OPA may hold
+        self._restore: dict[ObjectKey, Modules] = {}
+
+    async def begin(self, wanted: Versions, good: Versions) -> None:
+        """Put on record what is tried now for the first time. Never raises SyncError."""
+        if not self._loaded:
+            await self._load()
+        if self._refused or self._suspects:
+            self._forget_all_but({digest(modules) for modules in wanted.values()})
+        names = {digest(modules) for key, modules in wanted.items() if modules != good.get(key)}
+        self._answered &= names
+        new = names - self._answered - self._refused.keys() - self._trying
+        suspects = sorted(new & self._suspects.keys())
+        # One by one: of several that were tried together one may be at fault.
+        self._waiting = set(suspects[1:])
+        if new := new - self._waiting:
+            self._trying |= new
+            self._unwritten = True
+        await self._write()
+
+    async def ended(self) -> bool:
+        """Take what was tried off the record; returns whether others wait for that."""
+        if self._trying:
+            self._answered |= self._trying
+            for name in self._trying:
+                self._suspects.pop(name, None)
+            self._trying.clear()
+            self._unwritten = True
+        await self._write()
+        waiting, self._waiting = self._waiting, set()
+        return bool(waiting)
+
+    def objection(self, modules: Modules) -> tuple[Cause, ...]:
+        """Return why this version is not even tried."""
+        if not (self._refused or self._waiting or self._expensive):
+            return ()
+        name = digest(modules)
+        if why := self._refused.get(name):
+            code, _, message = why.partition(": ")
+            return ({"code": code, "message": message},)
+        if name in self._waiting:
+            message = "it waits for others: the replicator ended while it compiled them together"
+            return ({"code": NOT_TRIED, "message": message},)
+        causes, until = self._expensive.get(name, ((), 0.0))
+        return causes if self._clock() < until else ()
+
+    def judge(self, failures: Mapping[ObjectKey, Iterable[Cause]], wanted: Versions) -> bool:
+        """Remember what exceeded a limit, so that the next change of another one is not delayed.
+
+        Returns whether that is news; after EXPENSIVE_SECONDS it may be tried again.
+        """
+        now = self._clock()
+        self._expensive = {n: known for n, known in self._expensive.items() if known[1] > now}
+        before = len(self._expensive)
+        for key, causes in failures.items():
+            if is_too_expensive(causes):
+                name = digest(wanted[key])
+                self._expensive.setdefault(name, (tuple(causes), now + EXPENSIVE_SECONDS))
+        return len(self._expensive) > before
+
+    def offered(self, revision: str, versions: Versions) -> None:
+        """Take note that OPA may hold these from now on."""
+        if self._stands is not None and self._stands.name == revision:
+            return
+        now = self._clock()
+        found = next((known for known in self._revisions if known.name == revision), None)
+        if found is None:
+            found = _Revision(revision, dict(versions), now, now)
+            self._revisions.append(found)
+        found.since, self._stands = now, found
+
+    def opa_ended(self) -> None:
+        """Take note that OPA has lost all that it held."""
+        revision, self._stands, now = self._stands, None, self._clock()
+        if revision is None:
+            return  # it ended before it got any policy of this load
+        if now - revision.since > _WINDOW_SECONDS or now - revision.first > _YOUNG_SECONDS:
+            revision.ends = 0
+            return
+        revision.ends += 1
+        if revision.ends >= _OPA_ENDS and revision is not self._revisions[0]:
+            self._go_back(revision)
+
+    def restored(self, good: Versions) -> dict[ObjectKey, Modules]:
+        """Return the last good versions, with those of the revision that comes back."""
+        restore, self._restore = self._restore, {}
+        return {key: modules for key, modules in {**good, **restore}.items() if modules}
+
+    def _go_back(self, bad: _Revision) -> None:
+        before = self._revisions[self._revisions.index(bad) - 1].versions
+        self._revisions.remove(bad)
+        changed = {key: m for key, m in bad.versions.items() if before.get(key) != m}
+        for key, modules in changed.items():
+            name = digest(modules)
+            self._refused[name] = (
+                f"{QUARANTINED}: OPA ended {bad.ends} times while this version was in force (digest"
+                f" {name}): the version before it is; change it to have it tried"
+            )
+            self._restore[key] = before.get(key, {})
+            log.error("policy_quarantined", policy=str(key), digest=name, opa_ended=bad.ends)
+        self._unwritten = bool(changed)
+
+    async def _load(self) -> None:
+        self._loaded = True
+        found = await self._record.load()
+        self._refused = {**found.refused, **self._refused}
+        for name, ends in found.trying.items():
+            if ends < _UNCLEAN_ENDS:
+                self._suspects[name] = ends
+                continue
+            self._refused[name] = (
+                f"{NOT_TRIED}: not tried again: the replicator ended {ends} times while it compiled"
+                f" this version (digest {name}); change it to have it tried"
+            )
+            self._unwritten = True
+            log.error("policy_not_tried_again", digest=name, replicator_ended=ends)
+
+    def _forget_all_but(self, names: set[str]) -> None:
+        if (self._refused.keys() | self._suspects.keys()) - names:
+            self._refused = {n: why for n, why in self._refused.items() if n in names}
+            self._suspects = {n: ends for n, ends in self._suspects.items() if n in names}
+            self._unwritten = True
+
+    async def _write(self) -> None:
+        if self._unwritten:
+            self._unwritten = False
+            trying = self._suspects | {n: self._suspects.get(n, 0) + 1 for n in self._trying}
+            await self._record.write(State(trying, dict(self._refused)))
+
+
+def quarantined(failures: Mapping[ObjectKey, Iterable[Cause]]) -> int:
+    """Return how many policies are refused for what they did, whatever the compiler says."""
+    return sum(any(c.get("code") in _CODES for c in causes) for causes in failures.values())

@@ -1,0 +1,141 @@
+"""Policies that take memory or time without end, on real servers: nothing ends but they."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_pair import eventually
+from tests.integration.test_policies import World
+from tools.servers.binaries import ensure_binary
+from tools.servers.errors import StartFailed
+from tools.servers.secured_opa import RunningOpa
+from tools.servers.stack import RunningStack
+
+LIMITS = {"memory_bytes": 256 * 2**20, "cpu_seconds": 10, "timeout_seconds": 10}
+COMPILED = """# METADATA
+# schemas:
+#   - input: {"$ref": "file:///dev/zero"}
+package greedy
+
+x := input.y
+"""
+RANGE = """package io.k8s.federation
+
+admission := {"n": count(numbers.range(1, 1e10))}
+"""
+COMPREHENSION = """package io.k8s.federation
+
+admission := {"n": count([1 | some i in few; some j in few; some k in few])}
+
+few := numbers.range(1, 3000)
+"""
+MODEST = """package io.k8s.federation
+
+admission := {"n": 1}
+"""
+
+
+@pytest.fixture
+def world(stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path) -> World:
+    found = World(stack, opa, namespace, tmp_path)
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "r", "namespace": namespace},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    return found
+
+
+def error(world: World, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = (world.status(name) or {}).get("error") or {}
+    return found
+
+
+async def test_policy_that_compiles_without_end_is_refused_and_delays_no_other(
+    world: World,
+) -> None:
+    with world.replicating(compile=LIMITS):
+        epoch = world.data("kube_sync/epoch")
+        world.policy("greedy", m=COMPILED)
+        world.policy("other", m="package other\n\nx := 1\n")
+        await eventually(lambda: world.data("other/x"), 1)
+        await eventually(lambda: error(world, "greedy").get("code"), "too_expensive")
+        assert error(world, "greedy")["message"] == (
+            "too expensive to compile (more than 256 MiB of memory)"
+        )
+        assert world.status("other") == {"status": "ok"}
+        assert world.data("kube_sync/epoch") == epoch, "nothing ended"
+        world.policy("greedy", m="package greedy\n\nx := 2\n")
+        await eventually(lambda: world.data("greedy/x"), 2)
+
+
+@pytest.mark.parametrize("source", [RANGE, COMPREHENSION], ids=["range", "comprehension"])
+async def test_policy_that_decides_without_end_never_reaches_the_opa_that_serves(
+    world: World, source: str
+) -> None:
+    world.policy("p", m=MODEST)
+    with world.replicating(compile=LIMITS):
+        assert world.data("io/k8s/federation/admission/n") == 1
+        epoch = world.data("kube_sync/epoch")
+        world.policy("p", m=source)
+        await eventually(lambda: error(world, "p").get("code"), "too_expensive")
+        assert error(world, "p")["message"].startswith("too expensive to evaluate (more than ")
+        assert world.status("p")["in_force"] == "the last good version"
+        assert world.data("io/k8s/federation/admission/n") == 1
+        assert world.data("kube_sync/epoch") == epoch, "nothing ended"
+
+
+async def test_version_that_ends_the_replicator_twice_is_not_tried_a_third_time(
+    world: World, tmp_path: Path
+) -> None:
+    """A compiler that kills whoever started it stands for one that takes all memory there is."""
+    deadly = tmp_path / "deadly"
+    script = f'#!/bin/sh\ngrep -qrs deadly . && kill -9 $PPID\nexec {ensure_binary("opa")} "$@"\n'
+    deadly.write_text(script, encoding="utf-8")
+    deadly.chmod(0o755)
+    world.policy("good", m="package good\n\nx := 1\n")
+    with world.replicating(binary=str(deadly)) as server:
+        world.policy("p", m="package p\n\ndeadly := 1\n")
+        await eventually(server.alive, False)  # noqa: FBT003
+    with pytest.raises(StartFailed), world.replicating(binary=str(deadly)):
+        pass
+    with world.replicating(binary=str(deadly)):
+        await eventually(lambda: error(world, "p").get("code"), "not_tried")
+        assert "the replicator ended 2 times while it compiled" in error(world, "p")["message"]
+        assert world.data("good/x") == 1
+        world.policy("p", m="package p\n\nharmless := 1\n")
+        await eventually(lambda: world.data("p/harmless"), 1)
+
+
+async def test_revision_in_which_opa_ends_three_times_gives_way_to_the_one_before(
+    world: World,
+) -> None:
+    world.policy("p", m="package p\n\nx := 1\n")
+    world.policy("q", m="package q\n\nx := 1\n")
+    with world.replicating():
+        world.policy("p", m="package p\n\nx := 2\n")
+        for _ in range(3):
+            await eventually(lambda: world.data("p/x"), 2)
+            world.opa.server.kill()
+            await asyncio.to_thread(world.opa.server.start)
+        await eventually(lambda: world.data("p/x"), 1)
+        assert world.data("q/x") == 1
+        await eventually(lambda: error(world, "p").get("code"), "quarantined")
+        assert "OPA ended 3 times while this version was in force" in error(world, "p")["message"]
+        assert world.status("q") == {"status": "ok"}
+    with world.replicating():  # another one knows it too
+        assert world.data("p/x") == 1
+        assert error(world, "p")["code"] == "quarantined"
+        world.policy("p", m="package p\n\nx := 3\n")
+        await eventually(lambda: world.data("p/x"), 3)

@@ -1,0 +1,288 @@
+"""Which versions of policies are not tried again, and how that outlives a replicator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from kube_sync.errors import Refused
+from kube_sync.kube.policymaps import CONFIGMAPS
+from kube_sync.objects import ObjectKey
+from kube_sync.opa.scratch import Cause
+from kube_sync.replicator.policies.bundle import digest
+from kube_sync.replicator.policies.choice import Versions
+from kube_sync.replicator.policies.marker import Marker, State
+from kube_sync.replicator.policies.quarantine import Quarantine, quarantined
+from tests.unit.replicator.test_policy_lastgood import Api
+
+A, B, C = (ObjectKey("ns", name) for name in "abc")
+GOOD: Versions = {A: {"ns/a/m": "package a"}}
+
+
+def version(text: str) -> dict[str, str]:
+    return {"ns/m": f"package {text}"}
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+def marker(api: Api, host: str = "pod-1") -> Marker:
+    return Marker(api, "kube-sync", host)
+
+
+def on_record(api: Api, host: str = "pod-1") -> Any:
+    data = json.loads(api.held or b"{}").get("data", {})
+    return json.loads(data[f"quarantine.{host}"]) if f"quarantine.{host}" in data else None
+
+
+async def killed(api: Api, wanted: Versions) -> Quarantine:
+    """Return what a replicator knew that was killed while it tried these."""
+    quarantine = Quarantine(marker(api))
+    await quarantine.begin(wanted, {})
+    return quarantine
+
+
+def codes(quarantine: Quarantine, wanted: Versions) -> dict[str, str]:
+    found = {key.name: quarantine.objection(modules) for key, modules in wanted.items()}
+    return {name: causes[0]["code"] for name, causes in found.items() if causes}
+
+
+async def test_version_is_on_record_while_it_is_tried_and_no_longer(api: Api) -> None:
+    quarantine = Quarantine(marker(api))
+    wanted = {**GOOD, B: version("b")}
+    await quarantine.begin(wanted, GOOD)
+    assert on_record(api)["trying"] == {digest(version("b")): 1}
+    assert not await quarantine.ended()
+    assert on_record(api) is None
+
+
+async def test_version_that_is_good_or_got_an_answer_costs_no_request(api: Api) -> None:
+    quarantine = Quarantine(marker(api))
+    await quarantine.begin(GOOD, GOOD)
+    await quarantine.ended()
+    assert api.methods == ["GET"]
+    wanted = {B: version("b")}
+    await quarantine.begin(wanted, {})
+    await quarantine.ended()
+    asked = list(api.methods)
+    await quarantine.begin(wanted, {})
+    await quarantine.ended()
+    assert api.methods == asked
+
+
+async def test_replicator_that_was_ended_once_tries_again_and_forgets(api: Api) -> None:
+    wanted = {B: version("b")}
+    await killed(api, wanted)
+    second = await killed(api, wanted)
+    assert codes(second, wanted) == {}
+    assert on_record(api)["trying"] == {digest(version("b")): 2}
+    await second.ended()
+    assert on_record(api) is None
+
+
+async def test_replicator_that_was_ended_twice_does_not_try_that_version_again(api: Api) -> None:
+    wanted = {A: version("a"), B: version("b")}
+    await killed(api, {B: wanted[B]})
+    await killed(api, {B: wanted[B]})
+    with capture_logs() as logs:
+        third = await killed(api, wanted)
+    assert codes(third, wanted) == {"b": "not_tried"}
+    (cause,) = third.objection(wanted[B])
+    assert cause["message"].startswith("not tried again: the replicator ended 2 times while it")
+    assert logs[0]["event"] == "policy_not_tried_again"
+    assert quarantined({B: [cause], A: [{"code": "rego_parse_error"}]}) == 1
+    await third.ended()
+    fourth = await killed(api, wanted)
+    assert codes(fourth, wanted) == {"b": "not_tried"}, "it outlives replicators"
+    changed = {B: version("b2")}
+    await fourth.begin(changed, {})
+    assert codes(fourth, changed) == {}
+    assert "refused" not in on_record(api), "nobody wants it any more"
+
+
+async def test_several_that_were_tried_together_are_tried_one_by_one(api: Api) -> None:
+    wanted = {A: version("a"), B: version("b"), C: version("c")}
+    await killed(api, wanted)
+    second = await killed(api, wanted)
+    waiting = codes(second, wanted)
+    assert list(waiting.values()) == ["not_tried", "not_tried"]
+    (tried,) = {"a", "b", "c"} - waiting.keys()
+    # Killed by the one that was tried: the others are not blamed for that.
+    third = Quarantine(marker(api))
+    await third.begin(wanted, {})
+    assert (
+        "replicator ended 2 times" in third.objection(wanted[ObjectKey("ns", tried)])[0]["message"]
+    )
+    turns = 1
+    while await third.ended():
+        turns += 1
+        await third.begin(wanted, {})
+    assert codes(third, wanted) == {tried: "not_tried"}
+    assert turns == 2
+
+
+async def test_replicators_do_not_write_over_each_other(api: Api) -> None:
+    await killed(api, {A: version("a")})
+    other = Quarantine(marker(api, "pod-2"))
+    await other.begin({B: version("b")}, {})
+    await other.ended()
+    assert on_record(api)["trying"] == {digest(version("a")): 1}
+    third = Quarantine(marker(api, "pod-3"))
+    await third.begin({A: version("a")}, {})
+    assert codes(third, {A: version("a")}) == {}, "the end of another pod is no evidence"
+
+
+async def test_what_another_replicator_refuses_is_refused_and_old_keys_go(api: Api) -> None:
+    old = State({"x": 1}, {digest(version("a")): "quarantined: OPA ended 3 times"}, 1)
+    new = State({"y": 1}, {}, int(time.time()))
+    await marker(api, "old").write(old)
+    data = json.loads(api.held or b"")
+    data["data"]["quarantine.old"] = json.dumps({"refused": old.refused, "written": 1})
+    api.held = json.dumps(data).encode()
+    await marker(api, "new").write(new)
+    quarantine = Quarantine(marker(api))
+    wanted = {A: version("a"), B: version("b")}
+    await quarantine.begin(wanted, {})
+    assert codes(quarantine, wanted) == {"a": "quarantined"}
+    assert on_record(api, "old") is None
+    assert on_record(api, "new") is not None
+    assert on_record(api)["refused"] == old.refused
+
+
+async def test_api_server_that_refuses_delays_nothing_and_is_said_once(api: Api) -> None:
+    api.failure = Refused("403")
+    with capture_logs() as logs:
+        quarantine = Quarantine(marker(api))
+        for text in "xy":
+            await quarantine.begin({A: version(text)}, {})
+            await quarantine.ended()
+    assert [said["event"] for said in logs] == ["policy_trials_not_marked"]
+
+
+async def test_api_server_that_does_not_answer_is_waited_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kube_sync.replicator.policies.marker._SECONDS", 0.01)
+
+    class Silent(Api):
+        async def request(self, *_: Any, **__: Any) -> bytes:
+            await asyncio.Event().wait()
+            return b""
+
+    quarantine = Quarantine(marker(Silent()))
+    with capture_logs() as logs:
+        await quarantine.begin({A: version("a")}, {})
+    assert logs[0]["error"] == "late"
+
+
+async def test_record_that_cannot_be_read_delays_nothing(api: Api) -> None:
+    api.held = json.dumps({"data": {"quarantine.pod-1": "no JSON", "other": "x"}}).encode()
+    quarantine = Quarantine(marker(api))
+    await quarantine.begin({A: version("a")}, {})
+    assert codes(quarantine, {A: version("a")}) == {}
+    assert CONFIGMAPS.resource == "configmaps"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_version_that_was_too_expensive_is_not_compiled_again_for_ten_minutes() -> None:
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    wanted = {A: version("a"), B: version("b")}
+    cause: Cause = {"code": "too_expensive", "message": "too expensive to compile (1 MiB)"}
+    failures = {A: [cause], B: [{"code": "rego_parse_error"}]}
+    assert quarantine.judge(failures, wanted)
+    assert not quarantine.judge(failures, wanted)
+    assert quarantine.objection(wanted[A]) == (cause,)
+    assert quarantine.objection(wanted[B]) == ()
+    assert quarantine.objection(version("a2")) == ()
+    clock.now = 600.0
+    assert quarantine.objection(wanted[A]) == ()
+
+
+async def revisions(quarantine: Quarantine, *names: str) -> None:
+    for name in names:
+        quarantine.offered(name, {A: version("a"), B: version(name)})
+
+
+async def test_revision_that_opa_ends_in_three_times_gives_way_to_the_one_before(
+    api: Api,
+) -> None:
+    quarantine = Quarantine(marker(api), clock=Clock())
+    await revisions(quarantine, "one", "two")
+    for _ in range(2):
+        quarantine.opa_ended()
+        assert quarantine.restored({B: version("two")}) == {B: version("two")}
+        await revisions(quarantine, "two")
+    with capture_logs() as logs:
+        quarantine.opa_ended()
+    assert [said["event"] for said in logs] == ["policy_quarantined"]
+    good = quarantine.restored({A: version("a"), B: version("two")})
+    assert good == {A: version("a"), B: version("one")}
+    wanted = {A: version("a"), B: version("two")}
+    await quarantine.begin(wanted, good)
+    assert codes(quarantine, wanted) == {"b": "quarantined"}
+    (cause,) = quarantine.objection(version("two"))
+    assert cause["message"].startswith("OPA ended 3 times while this version was in force (digest ")
+    again = Quarantine(marker(api))
+    await again.begin(wanted, good)
+    assert codes(again, wanted) == {"b": "quarantined"}, "it outlives the replicator"
+
+
+async def test_policy_that_was_not_there_before_goes() -> None:
+    quarantine = Quarantine(clock=Clock())
+    quarantine.offered("one", {})
+    for _ in range(3):
+        quarantine.offered("two", {A: version("a")})
+        quarantine.opa_ended()
+    assert quarantine.restored({A: version("a")}) == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ends"), [(601.0, 3), (0.0, 2)], ids=["survived its window", "ended twice"]
+)
+async def test_opa_that_ends_for_another_reason_leaves_policies_in_force(
+    seconds: float, ends: int
+) -> None:
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    quarantine.offered("one", {A: version("a")})
+    for _ in range(ends):
+        quarantine.offered("two", {A: version("b")})
+        clock.now += seconds
+        quarantine.opa_ended()
+        quarantine.opa_ended()  # while it was loaded, before it got any policy
+    assert codes(quarantine, {A: version("b")}) == {}
+
+
+async def test_revision_that_stood_for_long_is_not_at_fault() -> None:
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    quarantine.offered("one", {A: version("a")})
+    quarantine.offered("two", {A: version("b")})
+    clock.now = 3601.0
+    for _ in range(3):
+        quarantine.offered("two", {A: version("b")})
+        quarantine.opa_ended()
+    assert codes(quarantine, {A: version("b")}) == {}
+
+
+async def test_first_revision_has_none_to_give_way_to() -> None:
+    quarantine = Quarantine(clock=Clock())
+    for _ in range(4):
+        quarantine.offered("one", {A: version("a")})
+        quarantine.opa_ended()
+    assert codes(quarantine, {A: version("a")}) == {}
