@@ -56,7 +56,7 @@ check: setup ## Check format, lint, layers, types, Rego and manifests; no server
 	$(BIN)/mypy
 	opa=$$($(BIN)/python -m tools.servers path opa)
 	kustomize=$$($(BIN)/python -m tools.servers path kustomize)
-	$$opa fmt --fail --list rego kube_sync
+	$$opa fmt --fail --list rego
 	for folder in $(REGO); do
 		$$opa check --strict "$$folder"
 		$$opa test --coverage --threshold 100 --fail-on-empty "$$folder" >/dev/null || { $$opa test "$$folder"; exit 1; }
