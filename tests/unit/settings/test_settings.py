@@ -45,7 +45,7 @@ policies:
              data: openpolicyagent.org/data=opa}
   allow: {packages: [], builtins: []}
 staging: {plan: true, every_seconds: 600, timeout_seconds: 600, memory_bytes: 671088640}
-placement: {path: io/k8s/federation/admission, resources: [replicasets]}
+placement: {path: io/k8s/federation/admission, resources: [replicasets], key_file: null}
 decisions: {listen: "127.0.0.1:9400", board: true, token_file: null,
   url: "http://127.0.0.1:9400/v1/decisions", cert_file: null, key_file: null, ca_file: null}
 ledger: {path: null, name: '', inputs: true, max_age: 7776000, max_size: 1073741824}
@@ -495,6 +495,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "policies.allow.builtins": ("[http.send]", ("http.send",)),
     "placement.path": ("0123", "0123"),
     "placement.resources": ("[clusters]", ("clusters",)),
+    "placement.key_file": ("/a", "/a"),
     "decisions.listen": ("127.0.0.1:1", "127.0.0.1:1"),
     "decisions.board": ("false", False),
     "decisions.url": ("http://replicator:1/", "http://replicator:1/"),
@@ -593,8 +594,8 @@ def test_every_field_can_be_overridden_by_its_variable(file: Path, path: str) ->
     environment = {_ALL[path].variable: text}
     # The other half of a pair, which the check asks for.
     for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
-        if path.endswith(one):
-            environment[_ALL[path.replace(one, other)].variable] = "/b"
+        if path.endswith(one) and (pair := _ALL.get(path.replace(one, other))) is not None:
+            environment[pair.variable] = "/b"
     if path == "admission.client_names":  # of whom, it asks too
         environment[_ALL["admission.client_ca_file"].variable] = "/b"
     if path == "EnforceSchedulingPolicy.token":
