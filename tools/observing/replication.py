@@ -209,7 +209,16 @@ _VOLUME = Row(
         Panel(
             "Modules sent",
             "By outcome; a rejected one leaves its older version in force.",
-            ((f"sum by (outcome) (increase(kube_sync_policy_loads_total{_RATE}))", "{{outcome}}"),),
+            (
+                (
+                    f"sum by (outcome) (increase(kube_sync_policy_loads_total{_RATE}))",
+                    "{{outcome}}",
+                ),
+                (
+                    f"sum by (outcome) (increase(kube_sync_policy_trials_total{_RATE}))",
+                    "trial {{outcome}}",
+                ),
+            ),
         ),
         Panel(
             "Staged policies",
