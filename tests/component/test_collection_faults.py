@@ -53,7 +53,7 @@ ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "replication.md"
 GATEWAYS = GroupVersionResource(GATEWAY.group, "v1", "gateways")
 # They hand on what they are given, and hold nothing.
-HANDING_ON = {"Store", "_Valve", "Part", "FollowedKind", "Both"}
+HANDING_ON = {"Store", "_Valve", "Part", "FollowedKind", "Both", "Proven"}
 
 
 def ignored(*_: object) -> None:

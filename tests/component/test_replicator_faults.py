@@ -672,6 +672,7 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "conditionkeeper.py",
         "eventrecorder.py",
         "events.py",
+        "heads.py",  # when a ledger was found without the head that was noted
         "history.py",  # what people are told
         "hub.py",  # marks that copies may go from a time on, which another process reads
         "journal.py",  # when what happened was recorded

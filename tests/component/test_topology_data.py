@@ -84,6 +84,7 @@ class World:
         self.readiness = Readiness()
         api.define(DEFINITIONS, "CustomResourceDefinition", builtin=False, namespaced=False)
         api.define(NAMESPACES, "Namespace", namespaced=False)
+        api.define(CONFIGMAPS, "ConfigMap")
         api.define(SERVICES, "Service")
         self.install(CLASSES, "GatewayClass", namespaced=False)
         self.install(GATEWAYS, "Gateway")
@@ -166,7 +167,6 @@ def configured(*resources: Resource, topology: bool = True) -> Settings:
 
 
 async def test_the_topology_is_loaded_beside_what_is_replicated(world: World) -> None:
-    world.api.define(CONFIGMAPS, "ConfigMap")
     world.api.put(CONFIGMAPS, key("app"))
     async with world.replicating(configured(Resource("", "v1", "configmaps"))):
         await until(lambda: world.applied() == [{"sky": {"color": "blue"}}])
@@ -284,7 +284,6 @@ async def test_a_kind_that_cannot_be_followed_any_more_is_told_and_nothing_goes(
 
 
 async def test_it_comes_and_goes_with_the_configuration(world: World) -> None:
-    world.api.define(CONFIGMAPS, "ConfigMap")
     world.api.put(CONFIGMAPS, key("app"))
     also = Resource("", "v1", "configmaps")
     async with world.replicating(configured(also, topology=False)) as replicator:

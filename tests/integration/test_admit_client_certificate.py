@@ -45,15 +45,18 @@ def _for_webhooks(folder: Path) -> Path:
     }
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
     named = write_file(folder / "webhooks.kubeconfig", yaml.safe_dump(kubeconfig).encode())
-    plugin = {
-        "name": "MutatingAdmissionWebhook",
-        "configuration": {
-            "apiVersion": _GROUP,
-            "kind": "WebhookAdmissionConfiguration",
-            "kubeConfigFile": str(named),
-        },
-    }
-    configuration = {"apiVersion": _GROUP, "kind": "AdmissionConfiguration", "plugins": [plugin]}
+    plugins = [
+        {
+            "name": f"{kind}AdmissionWebhook",
+            "configuration": {
+                "apiVersion": _GROUP,
+                "kind": "WebhookAdmissionConfiguration",
+                "kubeConfigFile": str(named),
+            },
+        }
+        for kind in ("Mutating", "Validating")
+    ]
+    configuration = {"apiVersion": _GROUP, "kind": "AdmissionConfiguration", "plugins": plugins}
     return write_file(folder / "admission.yaml", yaml.safe_dump(configuration).encode())
 
 
