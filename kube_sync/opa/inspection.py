@@ -27,6 +27,8 @@ _NO_SCHEMAS: Final = (
 
 
 FORBIDDEN: Final = "forbidden"  # the code of a cause that is ours to say, not the compiler's
+TOO_EXPENSIVE: Final = "too_expensive"  # likewise: a limit was exceeded
+EXPENSIVE_SECONDS: Final = 600.0  # what was too expensive beside others may not be for ever
 
 
 class Inspected(msgspec.Struct, frozen=True):
@@ -36,7 +38,7 @@ class Inspected(msgspec.Struct, frozen=True):
     names: Mapping[str, int] = {}  # builtins that are refused to some, by row
     schemas: int = 0  # the row of METADATA that has some
     fault: str = ""  # why it cannot be inspected: then the rest is not known
-    expensive: bool = False  # it cannot, since it exceeds a limit
+    until: float = 0.0  # it exceeds a limit: not inspected again before (monotonic clock)
 
 
 class Finding(NamedTuple):
@@ -44,6 +46,7 @@ class Finding(NamedTuple):
 
     message: str
     row: int = 0
+    code: str = FORBIDDEN
 
 
 def is_suspicious(source: str) -> bool:
@@ -65,15 +68,15 @@ def inspected(tree: Any) -> Inspected:  # noqa: ANN401 - any JSON
     return Inspected(package, names, min(rows, default=0))
 
 
-def may_differ(found: Inspected | None) -> bool:
-    """Tell whether another inspection of the same source may have another outcome."""
-    return found is not None and bool(found.fault) and not found.expensive
+def may_differ(found: Inspected | None, now: float) -> bool:
+    """Tell whether another inspection of the same source may have another outcome by now."""
+    return found is not None and bool(found.fault) and now >= found.until
 
 
 def objections(module: Inspected, given: Collection[str]) -> Iterator[Finding]:
     """Yield what no module may say, but for builtins that are `given` to it."""
     if module.fault:
-        yield Finding(module.fault)
+        yield Finding(module.fault, code=TOO_EXPENSIVE if module.until else FORBIDDEN)
     if module.schemas:
         yield Finding(_NO_SCHEMAS, module.schemas)
     for name, row in sorted(module.names.items()):
@@ -84,7 +87,7 @@ def objections(module: Inspected, given: Collection[str]) -> Iterator[Finding]:
 def forbidden(policy_id: str, finding: Finding) -> dict[str, Any]:
     """Return a finding as OPA gives its causes: code, message, location of file and row."""
     location = {"file": policy_id} | ({"row": finding.row} if finding.row else {})
-    return {"code": FORBIDDEN, "message": finding.message, "location": location}
+    return {"code": finding.code, "message": finding.message, "location": location}
 
 
 def without_metadata(source: str) -> str:

@@ -16,6 +16,7 @@ import hashlib
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -36,7 +37,9 @@ from kube_sync.errors import (
 from kube_sync.opa.builtins import Capabilities, refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.inspection import (
+    EXPENSIVE_SECONDS,
     FORBIDDEN,
+    TOO_EXPENSIVE,
     Inspected,
     forbidden,
     inspected,
@@ -61,7 +64,6 @@ _LIMITS = ResourceLimits(512 * 2**20, 30)
 _SERVING_LIMITS = ResourceLimits(4 * 2**30, 3600, files=4096)
 _OUTPUT_BYTES = 128 * 2**20  # of one answer, which this process has to hold
 _CRASH = re.compile(rb"^(?:fatal error|panic|runtime): .*", re.MULTILINE)
-TOO_EXPENSIVE = "too_expensive"  # the code of a cause
 _V0_HINT = (
     "this is Rego v0, which OPA 1 no longer reads by default: rewrite it with"
     " `opa fmt --write --v0-v1 FILE`"
@@ -246,7 +248,8 @@ class ScratchOpa:
                     tree = await self._parse(folder, file_of(policy_id))
                 except TooExpensive as error:
                     fault = f"too expensive to parse ({error.limit})"
-                    found[policy_id] = Inspected((), fault=fault, expensive=True)
+                    until = time.monotonic() + EXPENSIVE_SECONDS
+                    found[policy_id] = Inspected((), fault=fault, until=until)
                 except _Unparsable as error:
                     found[policy_id] = Inspected((), fault=str(error))
                 else:
@@ -261,6 +264,8 @@ class ScratchOpa:
         """Return what no module may say, before a process could do it."""
         suspicious = {i: source for i, source in modules.items() if is_suspicious(source)}
         digests = {i: hashlib.sha256(s.encode()).digest() for i, s in suspicious.items()}
+        now, known = time.monotonic(), self._inspected.items()
+        self._inspected = {d: found for d, found in known if not may_differ(found, now)}
         new = {i: s for i, s in suspicious.items() if digests[i] not in self._inspected}
         if new:
             found = await self.inspect(new)
@@ -271,8 +276,7 @@ class ScratchOpa:
             if (module := self._inspected[digest]) is not None
             for finding in objections(module, given)
         ]
-        known = [(d, found) for d, found in self._inspected.items() if not may_differ(found)]
-        self._inspected = dict(known[-_INSPECTED:])
+        self._inspected = dict([*self._inspected.items()][-_INSPECTED:])
         return causes
 
     async def _capabilities(self, given: Collection[str]) -> bytes:

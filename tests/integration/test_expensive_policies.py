@@ -17,13 +17,7 @@ from tools.servers.secured_opa import RunningOpa
 from tools.servers.stack import RunningStack
 
 LIMITS = {"memory_bytes": 256 * 2**20, "cpu_seconds": 10, "timeout_seconds": 10}
-COMPILED = """# METADATA
-# schemas:
-#   - input: {"$ref": "file:///dev/zero"}
-package greedy
-
-x := input.y
-"""
+COMPILED = f"package greedy\n\nx := [{','.join(['1'] * 480_000)}]\n"
 RANGE = """package io.k8s.federation
 
 admission := {"n": count(numbers.range(1, 1e10))}

@@ -15,8 +15,8 @@ import msgspec
 from kube_sync.kube.policynames import called, named
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
-from kube_sync.opa.inspection import FORBIDDEN
-from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause
+from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
+from kube_sync.opa.scratch import Cause
 
 _OK: dict[str, Any] = {"status": "ok"}
 NOT_TRIED = "not_tried"  # not again: see quarantine.py

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause, Modules
+from kube_sync.opa.inspection import TOO_EXPENSIVE
+from kube_sync.opa.scratch import Cause, Modules
 
 Check = Callable[[Modules], Awaitable[list[Cause]]]
 Versions = Mapping[ObjectKey, Modules]

@@ -6,6 +6,7 @@ whose package clause is not plain, or that may be what is not allowed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -36,9 +37,11 @@ class Declared:
     async def learn(self, versions: Iterable[Modules]) -> None:
         """Learn what is new in these, and forget all others. Raises SyncError."""
         sources = {source for modules in versions for source in modules.values()}
-        known = self._known.items()
+        now, known = time.monotonic(), self._known.items()
         # Whether a parser gives an answer may be another matter next time.
-        self._known = {s: found for s, found in known if s in sources and not may_differ(found)}
+        self._known = {
+            s: found for s, found in known if s in sources and not may_differ(found, now)
+        }
         doubtful: dict[str, str] = {}
         for index, source in enumerate(sources - self._known.keys()):
             package = plain_package(source)

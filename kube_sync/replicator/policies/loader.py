@@ -26,7 +26,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaError
-from kube_sync.opa.inspection import forbidden
+from kube_sync.opa.inspection import EXPENSIVE_SECONDS, forbidden
 from kube_sync.opa.lanes import ROOT, is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
@@ -48,11 +48,7 @@ from kube_sync.replicator.policies.outcomes import (
     unreadable,
 )
 from kube_sync.replicator.policies.puts import InForce
-from kube_sync.replicator.policies.quarantine import (
-    EXPENSIVE_SECONDS,
-    Quarantine,
-    quarantined,
-)
+from kube_sync.replicator.policies.quarantine import Quarantine, quarantined
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.shelf import Shelf, Stands
 from kube_sync.replicator.policies.standing import Standing

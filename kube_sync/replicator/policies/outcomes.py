@@ -19,9 +19,9 @@ from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.policynames import called
 from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.inspection import FORBIDDEN
+from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
 from kube_sync.opa.lanes import LANES
-from kube_sync.opa.scratch import TOO_EXPENSIVE, Cause
+from kube_sync.opa.scratch import Cause
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policykinds.conditions import are_right, condition, dated
 from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import structlog
 
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.inspection import EXPENSIVE_SECONDS
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED
 from kube_sync.replicator.policies.bundle import digest
@@ -31,7 +32,6 @@ _UNCLEAN_ENDS: Final = 2  # the first one may be an eviction or a node that went
 _OPA_ENDS: Final = 3
 _WINDOW_SECONDS: Final = 600.0  # after OPA got a revision
 _YOUNG_SECONDS: Final = 3600.0  # a revision that stood longer is not at fault
-EXPENSIVE_SECONDS: Final = 600.0  # what was too expensive beside others may not be for ever
 _REVISIONS: Final = 8  # kept to go back to
 
 
