@@ -1045,7 +1045,7 @@ async def test_version_is_on_record_until_it_was_tried_or_the_replicator_is_stop
         assert ended == State()
         compiling = asyncio.Event()
 
-        async def stalled(_modules: Any) -> Any:
+        async def stalled(*_: Any) -> Any:
             compiling.set()
             await asyncio.Event().wait()
 
