@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from kube_sync.settings import Kubernetes, Observe, Placement, Settings, Source
 from tools.servers.running import free_port
 
 _SOURCE = Source(None, {})
-COMMANDS = {
+COMMANDS: dict[str, Callable[[Settings], Awaitable[None]]] = {
     "replicate": partial(run_replicate, source=_SOURCE),
     "remediate": run_remediate,
     "admit": run_admit,
@@ -21,7 +22,9 @@ COMMANDS = {
 }
 
 
-async def warnings(command: str, folder: Path, key_file: str | None) -> list[dict[str, Any]]:
+async def warnings(
+    command: str, folder: Path, key_file: str | None
+) -> list[MutableMapping[str, Any]]:
     """Return what a command warns of before it finds that it has no kubeconfig."""
     settings = Settings(
         kubernetes=Kubernetes(str(folder / "none")),
