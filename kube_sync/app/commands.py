@@ -23,18 +23,21 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 async def run_replicate(settings: Settings, source: Source, patience: Patience = impatient) -> None:
     """Replicate into OPA and serve the decision stream; follow `source` when it changes."""
+    _warn_of_unsealed_notes(settings)
     async with process(settings, 9401, patience) as context:
         await run_services(await begun(context, lambda to: replicate(to, source), patience))
 
 
 async def run_remediate(settings: Settings, patience: Patience = impatient) -> None:
     """Follow the decision stream and patch what it concerns."""
+    _warn_of_unsealed_notes(settings)
     async with process(settings, 9402, patience) as context:
         await run_services(await begun(context, remediate, patience))
 
 
 async def run_admit(settings: Settings, patience: Patience = impatient) -> None:
     """Answer the API server's admission reviews."""
+    _warn_of_unsealed_notes(settings)
     async with process(settings, 9403, patience) as context:
         await run_services(await begun(context, admit, patience), context.drain.run)
 
@@ -62,5 +65,15 @@ async def run_all(settings: Settings, source: Source, patience: Patience = impat
             log.warning("no_webhook", reason="admission.cert_file is not set")
         return services
 
+    _warn_of_unsealed_notes(settings)
     async with process(settings, 9406, patience) as context:
         await run_services(await begun(context, start, patience), context.drain.run)
+
+
+def _warn_of_unsealed_notes(settings: Settings) -> None:
+    if settings.placement.key_file is None:
+        log.warning(
+            "notes_not_sealed",
+            setting="placement.key_file",
+            reason="who can write an object past the webhook can forge what was asked for",
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import socket
 import sys
-from collections.abc import Callable
 from functools import partial
 
 from aiohttp import web
@@ -15,23 +14,18 @@ from kube_sync.app.conditions import keep_conditions
 from kube_sync.app.context import Context
 from kube_sync.app.door import watch_door
 from kube_sync.app.ledger import open_ledger
+from kube_sync.app.policyevents import CONTROLLER, PolicyEvents
 from kube_sync.app.scheduling import install_defaults
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.kube.eventrecorder import EventRecorder
-from kube_sync.kube.events import Occurrence, Reference, Reporter, cut
-from kube_sync.kube.placementpolicies import KIND, PlacementPolicy
-from kube_sync.kube.placementpolicies import PLACEMENT_POLICIES as POLICIES
-from kube_sync.kube.policynames import object_key
-from kube_sync.ledger.heads import HALTED
+from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.replicator.agent import LEASE, Replicator
+from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.candidates.planner import Make
 from kube_sync.replicator.candidates.running import Plans
-from kube_sync.replicator.policies.canary import Halt
-from kube_sync.replicator.policies.outcomes import Policy
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.trial import Trial
 from kube_sync.runtime.configfile import ConfigFile
@@ -61,8 +55,9 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         context.readiness.waiting(condition, "not loaded yet")
     shelf, compiler = Shelf(), ScratchOpa.of(settings)
     events = EventRecorder(
-        context.kube, Reporter(LEASE, socket.gethostname()), metrics.replicator_events
+        context.kube, Reporter(CONTROLLER, socket.gethostname()), metrics.replicator_events
     )
+    beside = PolicyEvents(events, ledger.head)
     replicator = Replicator(
         settings,
         context.kube,
@@ -74,7 +69,8 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         ledger.in_force,
         plan=_planning(source, settings),
         notes=ledger.notes,
-        halted=partial(tell_halt, events, ledger.head),
+        halted=beside.halted,
+        failed=beside.failed,
         trial=Trial(compiler),
     )
     decisions = settings.decisions
@@ -119,20 +115,6 @@ def _planning(source: Source, settings: Settings) -> Make | None:
     limits = Limits(staging.timeout_seconds, staging.memory_bytes, _FILE_BYTES)
     errand = partial(run_errand, limits=limits, environment=source.environment)
     return Plans(errand, [sys.executable, "-m", "kube_sync"], source.file).make
-
-
-def tell_halt(events: EventRecorder, head: Callable[[], str], policy: Policy, halt: Halt) -> None:
-    """Tell beside a canary that it was halted, and up to where the ledger was written by then."""
-    where = object_key(policy.key)
-    if isinstance(policy, PlacementPolicy):
-        version, kind, uid = f"{POLICIES.group}/{POLICIES.version}", KIND, policy.uid
-    else:
-        version, kind, uid = "v1", "ConfigMap", ""
-    about = Reference(version, kind, where.namespace, where.name, uid)
-    # The head first, since what is too long is cut at its end.
-    said = " ".join(part for part in ("It decides nothing any more.", head()) if part)
-    note = cut(f"{said} {'; '.join(halt.why)}")
-    events.occurred(Occurrence(about, None, HALTED, "Halt", note), where.namespace)
 
 
 async def _opa(context: Context) -> OpaClient:

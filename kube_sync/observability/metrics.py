@@ -279,8 +279,8 @@ remediation_events = Counter(
 )
 replicator_events = Counter(
     "kube_sync_replicator_events_total",
-    "Events of canaries that were halted, by what became of them: as"
-    " kube_sync_admission_events_total",
+    "Events of canaries that were halted and of versions of policies that are refused for what they"
+    " did, by what became of them: as kube_sync_admission_events_total",
     ["outcome"],
 )
 placement_decisions = Gauge(

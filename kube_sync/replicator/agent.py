@@ -69,7 +69,7 @@ from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Lanes
 from kube_sync.replicator.policies.lastgood import LastGood
-from kube_sync.replicator.policies.loader import Epoch, PolicyLoader
+from kube_sync.replicator.policies.loader import Epoch, Failed, PolicyLoader
 from kube_sync.replicator.policies.marker import Marker
 from kube_sync.replicator.policies.outcomes import Outcomes, Policy
 from kube_sync.replicator.policies.quarantine import Quarantine
@@ -113,14 +113,16 @@ class Replicator:
         plan: Make | None = None,
         notes: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _seen: {},
         halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
+        failed: Failed = lambda _policies, _failures: None,
         trial: Trial | None = None,
     ) -> None:
         """`in_force` is told the digest and the modules of the policies, whenever they differ.
 
         It is told those that a canary decides by, too. Without `plan` nobody plans with candidates;
         without `trial` policies are compiled before they are in force, and not tried.
-        `notes` returns the annotations to keep on the Lease, from those that it has; `halted` is
-        called when a canary is halted while this process holds it.
+        `notes` returns the annotations to keep on the Lease, from those that it has; while
+        this process holds it, `halted` is called when a canary is halted, `failed` with why
+        policies fail.
         """
         settings = with_builtin(settings)
         self._in_force = in_force
@@ -167,9 +169,10 @@ class Replicator:
                 Lanes(maker(), "canary"),
                 settings.placement.path,
                 everywhere=settings.asks_opa(),
-                halted=partial(self._canary_halted, halted),
+                halted=self._while_held(halted),
             ),
             tell=Outcomes(self._statuses.want_status, planned=self._planned).tell,
+            failed=self._while_held(failed),
             quarantine=quarantine,
             trial=trial,
         )
@@ -240,11 +243,12 @@ class Replicator:
         self._statuses.wake()
         self._staged_news()
 
-    def _canary_halted(
-        self, told: Callable[[Policy, Halt], None], policy: Policy, halt: Halt
-    ) -> None:
-        if self._lease.held:  # each replica finds out by itself
-            told(policy, halt)
+    def _while_held(self, tell: Callable[P, None]) -> Callable[P, None]:
+        def told(*args: P.args, **kwargs: P.kwargs) -> None:
+            if self._lease.held:  # each replica finds out by itself
+                tell(*args, **kwargs)
+
+        return told
 
     def _staged_news(self) -> None:
         self._policies.wake()

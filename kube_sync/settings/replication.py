@@ -190,7 +190,7 @@ class Placement(Section, frozen=True):
     key_file: File | None = None
     """Holds the keys, one a line, that the note of what was asked for is sealed with: the first
     seals, each of them proves. The same for replicator, remediator and webhook; null: notes are
-    not sealed, and anyone's is believed."""
+    not sealed, anyone's is believed, and each of the three warns of that when it starts."""
 
 
 class Decisions(Section, frozen=True):

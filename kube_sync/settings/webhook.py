@@ -44,7 +44,7 @@ class Registration(Section, frozen=True):
     """The webhook configurations to keep right; nothing is kept while `name` is null."""
 
     name: str | None = None
-    """Name of the MutatingWebhookConfiguration for placement; null: none is kept, those for what
+    """Name of the two webhook configurations for placement; null: none is kept, those for what
     is `builtin` neither."""
     ca_file: File | None = None
     """Certificates that its `caBundle` should hold; null: somebody else keeps that."""

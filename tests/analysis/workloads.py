@@ -16,7 +16,7 @@ ROOTS = {
     "roles": Collection(("kubernetes", "roles")),
 }
 _NAMESPACES = ("default", "team-a", "fleet")
-_IMAGES = ("registry.example/app:1", "ghcr.io/x/app@sha256:1", "nginx", "nginx:latest", "a/b:2")
+_IMAGES = ("registry.example/app:1", "img.example/x@sha256:1", "nginx", "nginx:latest", "a/b:2")
 _REQUESTS = (
     '{"clusters": {"one": {"weight": 1}, "two": {}}}',
     '{"clusters": {"*": {}}}',

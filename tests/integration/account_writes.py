@@ -75,15 +75,15 @@ def listener(routes: int, *conditions: Manifest) -> Manifest:
     }
 
 
-def event(controller: str) -> Manifest:
-    return named(f"event-{controller.rpartition('/')[2]}", namespace=SHOP) | {
+def event(controller: str, namespace: str = SHOP) -> Manifest:
+    return named(f"event-{controller.rpartition('/')[2]}", namespace=namespace) | {
         "eventTime": "2026-01-01T00:00:00.000000Z",
         "reportingController": controller,
         "reportingInstance": "here",
         "type": "Normal",
         "reason": "Told",
         "action": "Tell",
-        "regarding": {"kind": "ReplicaSet", "namespace": SHOP, "name": "web"},
+        "regarding": {"kind": "ReplicaSet", "namespace": namespace, "name": "web"},
     }
 
 
@@ -176,6 +176,10 @@ def _replicator() -> Iterator[Write]:
     yield patched(who, "a status", f"{maps}/policy", annotated(STATUS, "{}"))
     yield created(who, "the last good", CONFIGMAPS.format(OWN), named("kube-sync-last-good"))
     yield created(who, "its Lease", LEASES, lease("kube-sync-replicator"))
+    events = EVENTS.replace(SHOP, POLICIES)
+    own = event("kube-sync.io/replicator", POLICIES)
+    yield created(who, "an Event of its own", events, own)
+    yield created(who, "an Event of another", events, event("kubelet", POLICIES), "Events of its")
     yield created(who, "a default role", f"{RBAC}/clusterroles", role("sp:restricted"))
     told = {"status": {"conditions": [condition("Accepted")]}}
     yield patched(who, "conditions", f"{SCHEDULING}/there/status", told)

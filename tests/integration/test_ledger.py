@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.app.ledger import noted_elsewhere
-from kube_sync.app.replicating import tell_halt
+from kube_sync.app.policyevents import PolicyEvents
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import Event, Item, KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -325,7 +325,7 @@ async def test_the_event_about_a_halted_canary_has_the_head_and_verify_compares_
         recorder = EventRecorder(kube, Reporter("replicator", "here"), metrics.replicator_events)
         task = asyncio.create_task(recorder.run())
         halt = Halt(["2 would be refused, at most 0 may"], {"refused": 2})
-        tell_halt(recorder, lambda: f"{_HEAD}={head}", policy, halt)
+        PolicyEvents(recorder, lambda: f"{_HEAD}={head}").halted(policy, halt)
         await eventually(lambda: _events(stack, namespace), 1)
         task.cancel()
     good, faults = await _verified(settings, path)

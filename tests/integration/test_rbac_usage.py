@@ -99,7 +99,7 @@ EXPLAINED: dict[str, set[Grant]] = {
         Grant("remediator", "events.k8s.io", "events", "patch"),
         Grant("policy-sync", "events.k8s.io", "events", "patch"),
     },
-    "a canary that is halted, and `kube-sync verify`: see test_ledger": {
+    "a canary halted, a version refused: see test_ledger, test_expensive_policies": {
         Grant("replicator", "events.k8s.io", "events", "create"),
         Grant("replicator", "events.k8s.io", "events", "patch"),
         Grant("replicator", "events.k8s.io", "events", "list"),

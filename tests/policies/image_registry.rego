@@ -3,7 +3,7 @@ package policies.image_registry
 import data.lib.images
 import data.lib.objects
 
-allowed := {"registry.example", "ghcr.io"}
+allowed := {"registry.example", "img.example"}
 
 decision contains message if {
 	some container in objects.containers(input)

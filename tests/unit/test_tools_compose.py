@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from kube_sync.certificates import make_authority
+from kube_sync.decisions.sealing import Seals
 from kube_sync.settings import load_settings
 from tools.compose import init
 from tools.observing.__main__ import DASHBOARDS
@@ -165,3 +166,25 @@ def test_remediator_is_handed_a_token_of_its_own_also_where_an_earlier_version_m
     assert token == state.remediation_token
     assert token not in ("", state.decisions_token)
     assert not (tmp_path / "replicator/remediation.token").exists()
+
+
+def test_services_are_handed_one_key_of_notes_that_stays_also_where_a_record_had_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init, "VOLUMES", tmp_path)
+    record = tmp_path / "state.json"
+    first = init.load_or_make(record)
+    earlier = json.loads(record.read_text(encoding="utf-8"))
+    del earlier["notes_key"]
+    record.write_text(json.dumps(earlier), encoding="utf-8")
+    init.hand_out_services(init.load_or_make(record))
+    file = ROOT / "tools/compose/config.yaml"
+    for name in OWN:
+        settings = load_settings(str(file), SERVICES[name]["environment"])
+        assert settings.placement.key_file == "/run/kube-sync/notes.key"
+        seals = Seals(str(tmp_path / name / "notes.key"))
+        assert seals.sealing
+    keys = {(tmp_path / name / "notes.key").read_text(encoding="utf-8") for name in OWN}
+    assert keys == {init.load_or_make(record).notes_key}
+    assert keys != {first.notes_key}
+    assert init.load_or_make(record).kube_tokens == first.kube_tokens

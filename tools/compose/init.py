@@ -37,6 +37,7 @@ class State:
     opa_tokens: Mapping[str, str]  # by role, and "host" for whoever looks in from outside
     decisions_token: str
     remediation_token: str
+    notes_key: str  # seals the notes of what was asked for
 
 
 def main() -> None:
@@ -54,11 +55,11 @@ def main() -> None:
 
 
 def load_or_make(path: Path) -> State:
-    """Return the state on record, recording a new one first where there is none."""
-    if not path.exists():
-        text = json.dumps(asdict(_make()), default=bytes.decode)
-        write_private(path.with_suffix(".new"), text).replace(path)
-    record = json.loads(path.read_text(encoding="utf-8"))
+    """Return the state on record; what it lacks, as a record of an earlier version, is added."""
+    record = json.loads(json.dumps(asdict(_make()), default=bytes.decode))
+    if path.exists():
+        record |= json.loads(path.read_text(encoding="utf-8"))
+    write_private(path.with_suffix(".new"), json.dumps(record)).replace(path)
     return State(
         authority=Authority(*_pem(record["authority"])),
         signer=KeyPair(*_pem(record["signer"])),
@@ -66,8 +67,8 @@ def load_or_make(path: Path) -> State:
         kube_tokens=record["kube_tokens"],
         opa_tokens=record["opa_tokens"],
         decisions_token=record["decisions_token"],
-        # A record of an earlier version has none.
-        remediation_token=record.get("remediation_token") or secrets.token_urlsafe(24),
+        remediation_token=record["remediation_token"],
+        notes_key=record["notes_key"],
     )
 
 
@@ -81,6 +82,7 @@ def _make() -> State:
         opa_tokens=_tokens([*OPA_ROLES, "host"]),
         decisions_token=secrets.token_urlsafe(24),
         remediation_token=secrets.token_urlsafe(24),
+        notes_key=secrets.token_urlsafe(32),
     )
 
 
@@ -103,6 +105,7 @@ def hand_out_services(state: State) -> None:
         write_kubeconfig(home, name, url, ca_file, state.kube_tokens[name])
         if name in state.opa_tokens:
             write_private(home / "opa.token", state.opa_tokens[name])
+        write_private(home / "notes.key", state.notes_key)
         if name in state.pairs:
             write_pair(home, "tls", state.pairs[name])
     for name in ("replicator", "remediator"):

@@ -95,7 +95,7 @@ def start_components(
         ),
     }
     services: dict[str, RunningServer] = {}
-    key_file = write_file(shared / "key", secrets.token_urlsafe(32).encode())
+    key_file = write_private(shared / "notes.key", secrets.token_urlsafe(32))
     for command, (role, configuration) in configurations.items():
         configuration["placement"] = {"key_file": str(key_file)}
         configuration["kubernetes"] = {"kubeconfig": str(stack.kubeconfigs[role])}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import ssl
 from collections import Counter
@@ -24,7 +25,7 @@ from tests.faults.proxy import FaultProxy
 from tools.demo.components import UNBRAKED, start_service
 from tools.demo.webhook import register_webhook
 from tools.servers.apiserver import write_kubeconfig
-from tools.servers.files import LOOPBACK, write_file, write_pair
+from tools.servers.files import LOOPBACK, write_file, write_pair, write_private
 from tools.servers.processes import recorded
 from tools.servers.running import RunningServer, free_port
 from tools.servers.stack import RunningStack
@@ -131,8 +132,10 @@ async def soak_scene(stack: RunningStack, folder: Path) -> AsyncGenerator[Scene]
 async def start_services(scene: Scene, folder: Path) -> None:
     """Start replicator, remediator (without brakes) and webhook, and register the webhook."""
     webhook = free_port()
+    key_file = write_private(folder / "notes.key", secrets.token_urlsafe(32))
     for command, configuration in _configurations(scene, folder, webhook).items():
         own = folder / command
+        configuration["placement"] = {"key_file": str(key_file)}
         await _to_its_end(partial(_start_one, scene, command, own, configuration))
     url, authority = f"https://127.0.0.1:{webhook}/admit/placement", folder / "ca.crt"
     await asyncio.to_thread(register_webhook, scene.stack, url, authority.read_bytes())

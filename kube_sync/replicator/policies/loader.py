@@ -125,6 +125,7 @@ class Whole:
 # Told the digest of the modules in force, how many they are, and what the decision reads.
 Changed = Callable[[str, int, Reads], None]
 Annotate = Callable[[PolicyMap, str], Awaitable[None]]
+Failed = Callable[[Mapping[ObjectKey, Policy], Mapping[ObjectKey, Iterable[Cause]]], None]
 Failures = Mapping[str, OpaError]  # by a module's id
 Warnings = Mapping[str, Sequence[str]]  # likewise
 
@@ -199,14 +200,15 @@ class PolicyLoader:
         lanes: Lanes | None = None,
         canaries: Canaries | None = None,
         tell: Callable[[Told], None] = nobody,
+        failed: Failed = lambda _policies, _failures: None,
         quarantine: Quarantine | None = None,
         trial: Trial | None = None,
     ) -> None:
         """Take the `generated` modules, which are part of every set.
 
         `at_fault` is told which policies are not in force as they are, None: all are; `tell` what
-        became of each PlacementPolicy. Without `lanes` nothing is staged, and without
-        `canaries` no canary is.
+        became of each PlacementPolicy, `failed` why policies fail. Without `lanes` nothing is
+        staged, and without `canaries` no canary is.
         """
         self._lanes = lanes
         self._canaries = canaries
@@ -220,6 +222,7 @@ class PolicyLoader:
         self._told_lane: tuple[str, Reads] | None = None
         self._at_fault = at_fault
         self._tell_objects = tell
+        self._tell_failed = failed
         self._ways = Pathfinder(opa, compiler, guard, generated)
         self._compiler = compiler
         self._declared = Declared(compiler)
@@ -406,10 +409,7 @@ class PolicyLoader:
             # They may need what OPA has got from elsewhere since.
             self._way = way = await self._ways.look_again(way)
             choice = self._explained = await self._choose(way, epoch, policies)
-        # Whatever becomes of the others.
-        self._at_fault(_faults({**choice.failures, **unknown(epoch.staged)}))
-        metrics.policies_rejected.set(len(choice.failures))
-        metrics.policies_quarantined.set(quarantined(choice.failures))
+        self._tell_faults(epoch, policies, choice)  # whatever becomes of the others
         wanted = self._wanted(choice)
         alike = self._alike(way, wanted)
         narrowed = epoch.data.narrowed
@@ -460,6 +460,14 @@ class PolicyLoader:
         self._tell_objects(self._outcomes(epoch, choice, in_force, said, withheld))
         await self._make_lanes(epoch, beside)
         return True
+
+    def _tell_faults(
+        self, epoch: Epoch, policies: Mapping[ObjectKey, Policy], choice: Choice
+    ) -> None:
+        self._at_fault(_faults({**choice.failures, **unknown(epoch.staged)}))
+        metrics.policies_rejected.set(len(choice.failures))
+        metrics.policies_quarantined.set(quarantined(choice.failures))
+        self._tell_failed(policies, choice.failures)
 
     async def _settle(
         self, way: Way, in_force: InForce, epoch: Epoch, lanes: Iterable[Need | None]

@@ -31,14 +31,18 @@ Policy = PolicyMap | PlacementPolicy
 
 UNREADABLE: Final = "unreadable"  # the code of a cause
 _NOT_STAGED: Final = "NotStaged"
+# Of versions that are refused for what they did.
+HARMFUL: Final = {
+    TOO_EXPENSIVE: "TooExpensive",
+    NOT_TRIED: "NotTriedAgain",
+    QUARANTINED: "Quarantined",
+}
 _REASONS: Final = {
     FORBIDDEN: "Forbidden",
     UNREADABLE: "Unreadable",
     STAGE: _NOT_STAGED,
-    TOO_EXPENSIVE: "TooExpensive",
-    NOT_TRIED: "NotTriedAgain",
-    QUARANTINED: "Quarantined",
     "unauthorized": "NotTaken",
+    **HARMFUL,
 }
 _FIELDS: Final = {"stands_for": "standsFor", "together_with": "togetherWith"}  # by what texts say
 _PLANNED: Final = {0: "NothingChanges", 2: "Changes", 3: "Breaks"}  # by a plan's exit status

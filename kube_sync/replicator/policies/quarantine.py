@@ -27,6 +27,7 @@ from kube_sync.replicator.policies.marker import State
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+WAITS: Final = "it waits for others: the replicator ended while it compiled them together"
 _CODES: Final = (NOT_TRIED, QUARANTINED)
 _UNCLEAN_ENDS: Final = 2  # the first one may be an eviction or a node that went away
 _OPA_ENDS: Final = 3
@@ -126,8 +127,7 @@ class Quarantine:
             code, _, message = why.partition(": ")
             return ({"code": code, "message": message},)
         if name in self._waiting:
-            message = "it waits for others: the replicator ended while it compiled them together"
-            return ({"code": NOT_TRIED, "message": message},)
+            return ({"code": NOT_TRIED, "message": WAITS},)
         causes, until = self._expensive.get(name, ((), 0.0))
         return causes if self._clock() < until else ()
 
