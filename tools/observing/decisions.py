@@ -103,7 +103,10 @@ _MOVING = Row(
                     "{{outcome}}",
                 ),
                 (
-                    f"sum by (outcome) (increase(kube_sync_replicator_events_total{_RATE}))",
+                    (
+                        f"sum by (outcome) (increase(kube_sync_replicator_events_total{_RATE}))"
+                        " or vector(0)"
+                    ),
                     "canaries: {{outcome}}",
                 ),
             ),
