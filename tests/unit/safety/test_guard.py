@@ -743,7 +743,7 @@ FORGED = st.lists(
         st.sampled_from(["", "moves-1"]),
     ),
     max_size=5,
-).map(lambda found: json.dumps(found))
+).map(json.dumps)
 
 
 @given(
