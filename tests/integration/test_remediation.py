@@ -205,6 +205,23 @@ async def test_object_with_deep_managed_fields_is_moved_like_any_other(world: Wo
         await eventually(lambda: '"new":"3"' in told("annotations"), expected=True)
 
 
+async def test_clusters_that_only_an_owner_named_make_no_fleet_that_shrank(world: World) -> None:
+    """The placement of what no policy decides is what its owner wrote."""
+    world.create("forged", **{PREFERENCES: _place(*(f"no-such-{number}" for number in range(50)))})
+    world.create("web", **{PREFERENCES: _place("east")})
+    guard = GUARD_OFF | {"shrink_share": 0.3}
+    async with world.remediator(guard=guard):
+        await world.decide("forged", None)
+        await world.decide("web", Decision({PREFERENCES: _place("west")}))
+        await eventually(lambda: world.annotations("web"), {PREFERENCES: _place("west")})
+    # What a policy gave counts, and of that some are gone.
+    world.create("placed", **{PREFERENCES: _place("a", "b", "east")})
+    await world.decide("placed", Decision({PREFERENCES: _place("east")}))
+    async with world.remediator(guard=guard):
+        page = f"{world.page}/v1/remediation/status"
+        await eventually(lambda: b"1 of 4 clusters are left" in get(page).body, expected=True)
+
+
 async def test_a_label_is_set_and_taken_back_alone(world: World) -> None:
     world.create("web", mine="1")
     async with world.remediator():
