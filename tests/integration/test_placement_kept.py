@@ -106,6 +106,18 @@ async def test_a_status_write_of_placement_or_note_is_put_back_and_others_pass(
     assert await _annotations(bare, namespace) == {**before, "other": "1"}
 
 
+async def test_a_status_write_that_the_policy_refuses_is_refused(
+    bare: Bare, namespace: str
+) -> None:
+    """An object that a policy objects to would not be moved any more."""
+    await bare.kube("POST", _path(namespace), _workload(namespace))
+    before = await _metadata(bare, namespace)
+    change = _annotated(danger="true")
+    status, text = await bare.answer("PATCH", _path(namespace, "/status"), change, MERGE)
+    assert (status, "danger is not allowed" in text) == (403, True)
+    assert (await _metadata(bare, namespace)) == before
+
+
 async def test_a_status_write_that_changes_no_metadata_is_not_sent(
     world: World, bare: Bare, namespace: str
 ) -> None:
