@@ -209,7 +209,7 @@ async def test_clusters_that_only_an_owner_named_make_no_fleet_that_shrank(world
     """The placement of what no policy decides is what its owner wrote."""
     world.create("forged", **{PREFERENCES: _place(*(f"no-such-{number}" for number in range(50)))})
     world.create("web", **{PREFERENCES: _place("east")})
-    guard = GUARD_OFF | {"shrink_share": 0.3}
+    guard = {**GUARD_OFF, "shrink_share": 0.3}
     async with world.remediator(guard=guard):
         await world.decide("forged", None)
         await world.decide("web", Decision({PREFERENCES: _place("west")}))

@@ -41,7 +41,7 @@ def test_nobody_overtakes_the_one_that_has_waited_longest() -> None:
 def test_many_of_one_namespace_cost_another_no_more_than_one() -> None:
     budget, turns = _empty(Limits(Rate(60, 1))), Turns()
     due = [(0.0, number, "n") for number in range(100)] + [(0.5, 100, "m"), (0.5, 101, "m")]
-    gone = []
+    gone: list[tuple[float, str]] = []
     while len(gone) < 6:
         now, key, namespace = heapq.heappop(due)
         missing = turns.take(budget, key, scopes(namespace, []), now)
