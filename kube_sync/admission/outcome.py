@@ -34,9 +34,9 @@ Read = Callable[[Review, Verdict], Outcome]
 
 def placed(review: Review, verdict: Verdict, settings: Admission, seals: Seals) -> Outcome:
     """Return what becomes of a review by what the placement policy says."""
-    if review.subresource:
-        return _status(review, settings)
     match verdict:
+        case Admitted() if review.subresource:
+            return _status(review, settings)
         case Admitted(decision):
             refusal = trespass(review, decision, settings.remediator)
             if refusal is None or settings.owned == "restore":

@@ -12,8 +12,12 @@ import msgspec
 
 from kube_sync.decisions.sealing import Place
 from kube_sync.errors import NO_JSON
+from kube_sync.kube.nesting import is_cut, is_deep, shallow, unmanaged
 
 API_VERSION: Final = "admission.k8s.io/v1"
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Malformed(ValueError):
@@ -118,13 +122,14 @@ def parse_review(body: bytes) -> Review:
     try:
         # All of it: what is only handed on (Raw) is not looked at, until somebody else fails on it.
         body.decode()
+        body = _unmanaged(body) if is_deep(body) else body
         review = msgspec.json.decode(body, type=_Review)
         if (review.apiVersion, review.kind) != (API_VERSION, "AdmissionReview"):
             msg = f"expected {API_VERSION} AdmissionReview, found {review.apiVersion} {review.kind}"
             raise Malformed(msg)
         request = msgspec.json.decode(review.request, type=_Request)
         metadata, old = _metadata(request.object), _metadata(request.old_object)
-    except NO_JSON as error:
+    except (*NO_JSON, KeyError) as error:
         msg = f"not an AdmissionReview: {error}"
         raise Malformed(msg) from error
     return Review(
@@ -147,6 +152,21 @@ def parse_review(body: bytes) -> Review:
         request.options.field_manager if request.options is not None else "",
         metadata.generate_name or "",
     )
+
+
+def _unmanaged(body: bytes) -> bytes:
+    """Return a review of objects without managedFields, where only these are nested too deeply."""
+    review = _fields.decode(shallow(body))
+    request = _fields.decode(review["request"])
+    for name in ("object", "oldObject"):
+        if (found := unmanaged(bytes(request.get(name, b"")))) is not None:
+            request[name] = msgspec.Raw(found)
+    review["request"] = msgspec.Raw(msgspec.json.encode(request))
+    found = msgspec.json.encode(review)
+    if is_cut(found):
+        msg = "not an AdmissionReview: nested too deeply"
+        raise Malformed(msg)
+    return found
 
 
 def _metadata(raw: msgspec.Raw) -> _Metadata:

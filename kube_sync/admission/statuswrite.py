@@ -16,7 +16,7 @@ import msgspec
 from kube_sync.admission.review import Malformed, Review
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.placement import PLACEMENT
-from kube_sync.decisions.requested import requests
+from kube_sync.decisions.requested import requests, with_annotations
 from kube_sync.errors import NO_JSON
 from kube_sync.safety import HISTORY
 
@@ -37,6 +37,19 @@ def changed(review: Review) -> dict[str, str | None]:
     return {key: old.get(key) for key in sorted(ours) if new.get(key) != old.get(key)}
 
 
+def restored(review: Review) -> Review:
+    """Return the write with the stored annotations of placement in place of its own."""
+    if not (found := changed(review)):
+        return review
+    annotations = {**(review.annotations or {}), **found}
+    kept = {key: value for key, value in annotations.items() if value is not None}
+    try:
+        body = with_annotations(review.object, kept)
+    except (*NO_JSON, KeyError) as error:
+        raise _unreadable(error) from error
+    return msgspec.structs.replace(review, object=body, annotations=kept)
+
+
 def as_update(review: Review) -> Review:
     """Return a status write as the update of labels and annotations that it is.
 
@@ -51,8 +64,7 @@ def as_update(review: Review) -> Review:
         stored = _fields.decode(whole["metadata"])
         written = _fields.decode(new["metadata"])
     except (*NO_JSON, KeyError) as error:
-        msg = f"a write of the status without the object that it is about: {error}"
-        raise Malformed(msg) from error
+        raise _unreadable(error) from error
     kept = {name: value for name, value in stored.items() if name not in _MAPS}
     whole["metadata"] = _raw(kept | {name: written[name] for name in _MAPS if name in written})
     found = _raw(whole)
@@ -60,6 +72,10 @@ def as_update(review: Review) -> Review:
     return msgspec.structs.replace(
         review, object=found, subresource="", request=_raw(request | {"object": found})
     )
+
+
+def _unreadable(error: Exception) -> Malformed:
+    return Malformed(f"a write of the status without the object that it is about: {error}")
 
 
 def _raw(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:

@@ -15,12 +15,12 @@ from prometheus_client import Histogram
 
 from kube_sync.admission.asking import proven
 from kube_sync.admission.inflight import InFlight
-from kube_sync.admission.judge import Admitted, Asked, Denied, Verdict
+from kube_sync.admission.judge import Admitted, Asked, Denied, Undecidable, Verdict
 from kube_sync.admission.memo import Memo
 from kube_sync.admission.outcome import Read, placed, ruled, still_placed
-from kube_sync.admission.review import Review
+from kube_sync.admission.review import Malformed, Review
 from kube_sync.admission.ruling import parse_ruling
-from kube_sync.admission.statuswrite import STATUS, as_update
+from kube_sync.admission.statuswrite import STATUS, as_update, restored
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.sealing import Seals
 from kube_sync.observability import metrics
@@ -78,7 +78,7 @@ class Way:
 def placement_way(
     judge: Judge, settings: Admission, denied: Told = nobody, seals: Seals | None = None
 ) -> Way:
-    """Return the way of placement decisions, and of status writes, which nobody is asked about."""
+    """Return the way of placement decisions, and of status writes that change metadata."""
     seals = seals or Seals()
     read = partial(placed, settings=settings, seals=seals)
     seconds = {outcome: metrics.admission_seconds.labels(outcome) for outcome in _OUTCOMES}
@@ -113,7 +113,7 @@ def _placement(
 ) -> Way:
     return Way(
         path,
-        _Unasked(judge),
+        _AsUpdate(judge, seals),
         read,
         lambda review: review.operation in _NOTHING or review.subresource not in ("", STATUS),
         seconds,
@@ -186,15 +186,23 @@ def ruling(answer: bytes, *, explains: bool = False) -> Admitted | Denied:
     return Admitted(Decision(), patch=found.patch, ruled=True, reasons=found.reasons)
 
 
-class _Unasked:
-    """Asks nobody about a status write: what it changes of placement is put back anyway."""
+class _AsUpdate:
+    """Asks about a status write as about the update that is left when placement is put back.
 
-    def __init__(self, judge: Judge) -> None:
+    The policy may refuse what its other labels and annotations become: else an owner could make an
+    object one that nothing is decided of any more, and that stays where it is for ever.
+    """
+
+    def __init__(self, judge: Judge, seals: Seals) -> None:
         self._judge = judge
+        self._seals = seals
 
     async def verdict(self, review: Review, seconds: float) -> Verdict:
-        if review.subresource:
-            return Admitted(Decision(), Asked(review.uid))
+        try:
+            if review.subresource:
+                review = proven(as_update(restored(review)), self._seals)
+        except Malformed as error:
+            return Undecidable(str(error), "malformed", Asked(review.uid))
         return await self._judge.verdict(review, seconds)
 
 

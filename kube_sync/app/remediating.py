@@ -10,7 +10,9 @@ from functools import partial
 
 from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.publishing import placement_sink
-from kube_sync.decisions.requested import FIELD_MANAGER
+from kube_sync.decisions.decision import REQUESTED
+from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.requested import FIELD_MANAGER, requests
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.kube.approvals import Approval, approvals, approved
@@ -28,12 +30,13 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.clusters import Clusters, FleetFacts
+from kube_sync.remediator.decided import Key
 from kube_sync.remediator.kept import Both, Proven
 from kube_sync.remediator.memory import Memory
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.overheard import Overheard, Records
 from kube_sync.remediator.placementdecisions import PlacementSink
-from kube_sync.remediator.plan import Amend, Write
+from kube_sync.remediator.plan import Amend, Current, Write
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.statuspage import status_app
 from kube_sync.remediator.telling import CONTROLLER, Telling
@@ -224,7 +227,16 @@ class _Parts:
 
     def _named(self) -> int:
         objects = self.reconciler.objects()
-        return len(self._placements.named(current.annotations for _, current in objects))
+        return len(self._placements.named(self._placed(*found) for found in objects))
+
+    def _placed(self, key: Key, current: Current) -> dict[str, str]:
+        """Return what a policy gave an object: all else is what its owner made up."""
+        wanted = self.reconciler.decided.get(key)
+        decision = None if wanted is None else wanted.decision
+        keys = set[str]() if decision is None else set(decision.annotations)
+        if self.seals.sealing and REQUESTED in current.annotations:  # sealed, or it would be gone
+            keys |= {PLACEMENT, *requests(current.annotations)}
+        return {key: text for key, text in current.annotations.items() if key in keys}
 
     def _seen_at(self) -> float | None:
         return self.reconciler.decided.seen_at

@@ -3,8 +3,8 @@
 Keeps true: an object's JSON passes through as bytes, with `apiVersion` and `kind` put into it
 where a LIST of a built-in kind leaves them out; a torn last line is never an event; an object
 whose metadata cannot be read, or that is nested too deeply to be read at all, is left out, with a
-log line and a count, and delays no other. It does not decide when to list or to watch: the
-Reflector does.
+log line and a count, and delays no other; where only its managedFields are nested so, they alone
+are. It does not decide when to list or to watch: the Reflector does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import structlog
 
 from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.client import KubeClient, Silent, Status, failure
-from kube_sync.kube.nesting import is_cut, shallow
+from kube_sync.kube.nesting import is_cut, is_deep, shallow, unmanaged
 from kube_sync.kube.presence import Presence
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -267,13 +267,13 @@ class KubeCollection:
     ) -> Item | None:
         """Read an object; `cut`: something of its page was cut; `gone`: its name will do."""
         try:
-            if not (cut and is_cut(bytes(raw))):
+            if not (cut and is_cut(bytes(raw))) and not is_deep(bytes(raw)):
                 return _item(raw, prefix)
+            if (found := unmanaged(bytes(raw))) is not None:
+                return _item(msgspec.Raw(found), prefix)
         except (msgspec.DecodeError, UnicodeError) as error:
             self._left_out("malformed", error=str(error))
             return None
-        except RecursionError:
-            pass  # it could just be skipped over, but not be read
         return self._nested(raw, gone=gone)
 
     def _nested(self, raw: msgspec.Raw, *, gone: bool) -> Item | None:

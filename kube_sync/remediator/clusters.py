@@ -1,7 +1,8 @@
 """How many clusters there are, and how many there were: what a fleet that shrinks is told by.
 
 A metadata-only watch of the collection that is called `clusters` in OPA. The most there were is not
-written anywhere: after a restart it is what the placements in force name, and what is seen since.
+written anywhere: after a restart it is what the placements in force name that policies gave (owners
+can name clusters that never were), and what is seen since.
 It is lowered when an operator approves moves on fewer.
 
 A cluster that comes back is seen here before the decisions on it are: those on the smaller fleet

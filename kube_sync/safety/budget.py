@@ -47,6 +47,12 @@ class Budget:
         self._used = {scope: (self._used_of(scope, now), now) for scope in self._used}
         self._rates = _rates(limits)
 
+    @property
+    def fills_within(self) -> float:
+        """Seconds until all that can be spent has come back."""
+        rates = (rate for rate in self._rates.values() if rate is not None)
+        return max((rate.burst / rate.per_second for rate in rates), default=0.0)
+
     def interval(self, scope: Scope) -> float:
         """Return after how many seconds a token comes back, 0 where there is no limit."""
         rate = self._rates[scope[0]]

@@ -15,7 +15,7 @@ placement waits for no budget, and not for a stale fleet, as it takes nothing aw
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -53,6 +53,7 @@ K = TypeVar("K", bound=Hashable)
 
 _LOOKS_SECONDS = 1.0
 _WATCH_LAGS_SECONDS = 10.0
+_MOST_REPLAYED = 10_000  # clusters that were left, in the histories of all objects
 _FLEET = ("fleet",)  # what an approval on fewer clusters is of; a namespace is a string
 
 
@@ -327,7 +328,8 @@ class Guard(Generic[K]):
         by the configured ones alone, what has not come back at the lower rate.
         """
         budget, lower = Budget(self._base), Budget(self._limits)
-        for at, _, spent in sorted(_spent(histories, now), key=lambda found: found[:2]):
+        since = now - max(budget.fills_within, lower.fills_within)
+        for at, _, spent in sorted(_spent(histories, now, since), key=lambda found: found[:2]):
             for one in (budget, lower):
                 if spent:
                     one.replay(spent, at)
@@ -339,16 +341,26 @@ class Guard(Generic[K]):
 
 
 def _spent(
-    histories: Mapping[K, tuple[str, History]], now: float
-) -> Iterator[tuple[float, int, tuple[Scope, ...]]]:
-    """Yield when what was spent, all of it where no scope is named; in no order."""
+    histories: Mapping[K, tuple[str, History]], now: float, since: float
+) -> list[tuple[float, int, tuple[Scope, ...]]]:
+    """Return when what was spent, all of it where no scope is named; in no order.
+
+    What was spent before `since` has come back. Histories may be forged: where they name more than
+    anybody could have spent in that time, all of it counts as spent, and none of them is followed.
+    """
+    found: list[tuple[float, int, tuple[Scope, ...]]] = []
+    named = 0
     for namespace, history in histories.values():
         for entry in history:
-            if entry.left:
-                yield min(entry.at, now), 1, scopes(namespace, entry.left)
-        if len(history) == LENGTH and history[0].at:
+            if entry.left and (at := min(entry.at, now)) >= since:
+                named += len(entry.left)
+                if named > _MOST_REPLAYED:
+                    return [(now, 0, ())]
+                found.append((at, 1, scopes(namespace, entry.left)))
+        if len(history) == LENGTH and history[0].at and (at := min(history[0].at, now)) >= since:
             # It may have moved before that too, from which clusters nobody knows.
-            yield min(history[0].at, now), 0, ()
+            found.append((at, 0, ()))
+    return found
 
 
 def _weighed(change: Change) -> tuple[str, str, bool]:

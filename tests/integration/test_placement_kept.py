@@ -13,7 +13,7 @@ from benchmarks.bare import Bare, bare_client
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.placement import PLACEMENT
 from tests.integration.test_pair import eventually
-from tests.integration.webhook_world import World, webhook_world
+from tests.integration.webhook_world import World, deeply_managed, webhook_world
 from tools.demo.fleet import replica_set
 from tools.servers.errors import ToolError
 from tools.servers.files import write_file
@@ -104,6 +104,18 @@ async def test_a_status_write_of_placement_or_note_is_put_back_and_others_pass(
         answer = await bare.kube("PATCH", _path(namespace, "/status"), body, MERGE)
         assert json.loads(answer)["status"]["replicas"] == 1
     assert await _annotations(bare, namespace) == {**before, "other": "1"}
+
+
+async def test_a_status_write_that_the_policy_refuses_is_refused(
+    bare: Bare, namespace: str
+) -> None:
+    """An object that a policy objects to would not be moved any more."""
+    await bare.kube("POST", _path(namespace), _workload(namespace))
+    before = await _metadata(bare, namespace)
+    change = _annotated(danger="true")
+    status, text = await bare.answer("PATCH", _path(namespace, "/status"), change, MERGE)
+    assert (status, "danger is not allowed" in text) == (403, True)
+    assert (await _metadata(bare, namespace)) == before
 
 
 async def test_a_status_write_that_changes_no_metadata_is_not_sent(
@@ -230,3 +242,17 @@ async def test_a_generated_name_has_a_sealed_note_too(bare: Bare, namespace: str
     noted = [found["metadata"]["annotations"][REQUESTED] for found in (made, changed)]
     assert [json.loads(note)[PLACEMENT] for note in noted] == [None, None]
     assert noted[0] == noted[1]  # proven, and so not written anew
+
+
+async def test_deep_managed_fields_take_no_object_out_of_the_reach_of_a_policy(
+    world: World, bare: Bare, namespace: str
+) -> None:
+    """The API server stores 9,000 levels of them, which Python's stack does not read."""
+    deep = deeply_managed(_workload(namespace, **{PLACEMENT: FORBIDDEN}))
+    world.stack.kubectl("create", f"--raw={_path(namespace)}", "-f", "-", stdin=deep)
+    stored = await bare.kube("GET", _path(namespace, "/"))
+    assert stored.count(b'"f:a"') == 9_000
+    forbidden = _annotated(**{PLACEMENT: FORBIDDEN})
+    patched = await bare.kube("PATCH", _path(namespace, "/"), forbidden, MERGE)
+    assert json.dumps(PLACED).encode() in stored
+    assert json.dumps(PLACED).encode() in patched

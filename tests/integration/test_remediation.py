@@ -34,6 +34,7 @@ from kube_sync.settings import Kubernetes
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.standin import StandIn, stand_in
 from tests.integration.test_pair import eventually
+from tests.integration.webhook_world import deeply_managed
 from tools.demo.components import GUARD_OFF, UNBRAKED, start_service
 from tools.demo.fleet import PREFERENCES, cluster, replica_set
 from tools.servers.http import get
@@ -186,6 +187,39 @@ async def test_what_came_by_a_json_patch_is_taken_back_when_it_is_not_decided_an
         await eventually(lambda: world.annotations("web"), {"mine": "1"})
         assert world.labels("web") == {"kept": "k"}
     assert world.writes() == {("web", 200): 3}
+
+
+async def test_object_with_deep_managed_fields_is_moved_like_any_other(world: World) -> None:
+    """Its owner can write them; else it would stay where a policy does not want it any more."""
+    manifest = replica_set("web")
+    manifest["metadata"] |= {"namespace": world.namespace, "annotations": {"mine": "1"}}
+    path = f"/apis/apps/v1/namespaces/{world.namespace}/replicasets"
+    world.stack.kubectl("create", f"--raw={path}", "-f", "-", stdin=deeply_managed(manifest))
+
+    def told(what: str) -> str:  # Python's own JSON reads no managedFields so deep
+        where = (f"--namespace={world.namespace}", f"--output=jsonpath={{.metadata.{what}}}")
+        return world.stack.kubectl("get", "replicaset", "web", *where)
+
+    async with world.remediator():
+        await world.decide("web", Decision({"mine": "2", "new": "3"}), told("uid"))
+        await eventually(lambda: '"new":"3"' in told("annotations"), expected=True)
+
+
+async def test_clusters_that_only_an_owner_named_make_no_fleet_that_shrank(world: World) -> None:
+    """The placement of what no policy decides is what its owner wrote."""
+    world.create("forged", **{PREFERENCES: _place(*(f"no-such-{number}" for number in range(50)))})
+    world.create("web", **{PREFERENCES: _place("east")})
+    guard = {**GUARD_OFF, "shrink_share": 0.3}
+    async with world.remediator(guard=guard):
+        await world.decide("forged", None)
+        await world.decide("web", Decision({PREFERENCES: _place("west")}))
+        await eventually(lambda: world.annotations("web"), {PREFERENCES: _place("west")})
+    # What a policy gave counts, and of that some are gone.
+    world.create("placed", **{PREFERENCES: _place("a", "b", "east")})
+    await world.decide("placed", Decision({PREFERENCES: _place("east")}))
+    async with world.remediator(guard=guard):
+        page = f"{world.page}/v1/remediation/status"
+        await eventually(lambda: b"1 of 4 clusters are left" in get(page).body, expected=True)
 
 
 async def test_a_label_is_set_and_taken_back_alone(world: World) -> None:

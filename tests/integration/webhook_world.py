@@ -114,6 +114,15 @@ def workload(name: str, namespace: str, **metadata: Any) -> dict[str, Any]:
     return manifest
 
 
+def deeply_managed(manifest: dict[str, Any], levels: int = 9_000) -> str:
+    """Return the JSON of an object whose managedFields are nested so deeply."""
+    entry = {"manager": "x", "operation": "Update", "apiVersion": manifest["apiVersion"]}
+    entry |= {"time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": "DEEP"}
+    metadata = manifest["metadata"] | {"managedFields": [entry]}
+    text = json.dumps(manifest | {"metadata": metadata})
+    return text.replace('"DEEP"', '{"f:a":' * levels + "{}" + "}" * levels)
+
+
 @contextmanager
 def webhook_world(
     launcher: Launcher, stack: RunningStack, folder: Path, key_file: Path | None = None

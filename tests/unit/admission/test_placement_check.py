@@ -130,18 +130,45 @@ async def test_no_decision_is_a_refusal(seals: Seals) -> None:
         assert response(outcome.body)["status"]["code"] == code
 
 
+def status_write(new: Json, old: Json) -> Review:
+    return parse_review(body(new, oldObject=old, operation="UPDATE", subResource="status"))
+
+
 @pytest.mark.parametrize("path", ["admit", "validate"])
-async def test_nobody_is_asked_about_a_status_write(seals: Seals, path: str) -> None:
-    request = {"operation": "UPDATE", "subResource": "status"}
-    review = parse_review(body(resource(FORGED), oldObject=resource({}), **request))
-    judge = Judge()
+async def test_a_status_write_is_judged_as_the_update_that_is_left_of_it(
+    seals: Seals, path: str
+) -> None:
+    review = status_write(resource(FORGED | {"a": "2"}, {"l": "2"}), resource({"b": "1"}))
+    judge = Judge(Admitted(DECISION))
     if path == "admit":
         outcome = await _through(placement_way(judge, Admission(), seals=seals), review)
-        assert patched(resource(FORGED), operations(response(outcome.body))) == resource({})
+        kept = patched(resource(FORGED | {"a": "2"}), operations(response(outcome.body)))
+        assert kept == resource({"a": "2"})
     else:
         outcome, _ = await check(review, judge, seals)
         assert REQUESTED in (outcome.refusal or "")
-    assert judge.asked == []
+    (seen,) = judge.asked
+    assert (seen.subresource, seen.annotations) == ("", {"a": "2"})
+    left = msgspec.json.decode(seen.object)["metadata"]
+    assert (left["annotations"], left["labels"]) == ({"a": "2"}, {"l": "2"})
+
+
+async def test_a_status_write_that_the_policy_refuses_is_refused(seals: Seals) -> None:
+    """Else an owner could make an object one that nobody decides on, and that stays for ever."""
+    review = status_write(resource({"danger": "true"}), resource({}))
+    for verdict, code in ((Undecidable("down", "unreachable"), 503), (Denied(("no",)), 403)):
+        way = placement_way(Judge(verdict), Admission(), seals=seals)
+        outcome = await _through(way, review)
+        assert response(outcome.body)["status"]["code"] == code
+
+
+@pytest.mark.parametrize("old", [None, 1, {}])
+async def test_a_status_write_without_its_object_is_refused(seals: Seals, old: object) -> None:
+    raw = msgspec.Raw(msgspec.json.encode(old))
+    review = msgspec.structs.replace(status_write(resource({}), resource({})), old_object=raw)
+    judge = Judge(Admitted(DECISION))
+    outcome = await _through(placement_way(judge, Admission(), seals=seals), review)
+    assert (outcome.name, judge.asked) == ("undecidable", [])
 
 
 def test_a_note_that_is_not_sealed_is_left_out_of_what_is_judged(seals: Seals) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import resource
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -72,6 +73,18 @@ async def test_what_was_sent_is_not_quoted_at_length(server: Webhook) -> None:
 async def test_an_object_that_is_nested_too_deeply_is_400(server: Webhook) -> None:
     body = review_body(RESOURCE).replace(b'"web"', b'"web", "deep": ' + _nested(10_000))
     assert (await server.post(body))[0] == 400
+
+
+@pytest.mark.parametrize("depth", [600, 940, 4_000])
+async def test_deeply_nested_managed_fields_are_left_out_of_a_review(
+    server: Webhook, depth: int
+) -> None:
+    """Else nobody could write such an object any more, the remediator least of all."""
+    managed = b'"web", "managedFields": [{"fieldsV1": ' + _nested(depth) + b"}]"
+    body = review_body(RESOURCE, oldObject=RESOURCE).replace(b'"web"', managed)
+    status, text = await server.post(body)
+    assert status == 200, text
+    assert json.loads(text)["response"]["allowed"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/yaml", "application/jsonx", ""])

@@ -274,6 +274,29 @@ async def test_watched_object_nested_deeper_than_the_stack_is_left_out_until_it_
     assert (changed.type, changed.item.whole) == ("MODIFIED", False)
 
 
+@pytest.mark.parametrize("levels", [600, _DEEP])
+async def test_object_of_which_only_the_managed_fields_are_nested_deeply_is_read_without_them(
+    api: FakeApiServer, client: KubeClient, levels: int
+) -> None:
+    """Whoever may write an object may write these, and would have no policy applied to it."""
+    fields = b'{"f:a":' * levels + b"{}" + b"}" * levels
+    item = nested("a", 10)[:-2] + b',"managedFields":[{"fieldsV1":' + fields + b"}]}}"
+    page = b'{"kind":"XList","metadata":{"resourceVersion":"9"},"items":[' + item + b"]}"
+    api.http.fault(lists(REPLICASETS), answer(200, page))
+    line = b'{"type":"MODIFIED","object":' + item + b"}\n"
+    api.http.fault(watches(REPLICASETS), stream(line))
+    collection, before = KubeCollection(client, REPLICASETS), left_out("nested")
+    (listed,) = (await whole(collection)).items
+    _, changed = await events(collection, "100", 2)
+    for found in (listed, changed.item):
+        assert found is not None
+        assert (found.key, found.uid, found.whole) == (key("a", "n"), "u", True)
+        body = msgspec.json.decode(found.body)
+        assert body["spec"] == msgspec.json.decode(nested("a", 10))["spec"]
+        assert "managedFields" not in body["metadata"]
+    assert left_out("nested") == before
+
+
 def test_what_is_no_json_is_none_when_it_is_cut() -> None:
     for body in (b"[" * 2000, b"]" * 2000, b'"', b"[" * 600 + b"]" * 700, b""):
         with pytest.raises(msgspec.DecodeError):

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube_sync.safety import (
     HISTORY,
@@ -717,6 +720,58 @@ def test_after_a_restart_a_full_history_may_hide_more() -> None:
     bench.restart()
     bench.consider({"q": move()})
     assert bench.held("q", move()).kind == "budget"
+
+
+def test_after_a_restart_a_history_that_names_too_many_clusters_is_not_followed() -> None:
+    """Histories can be forged: a few hundred of these took longer than a Lease lasts."""
+    bench = Bench(Limits(Rate(60, 2), Rate(60, 2), Rate(60, 2), mass_floor=9))
+    for number in range(20):
+        left = tuple(f"{number}-{i}" for i in range(3000))
+        bench.histories[f"o{number}"] = (Entry(999, "a", left),)
+    bench.restart()
+    assert len(bench.guard._budget._used) == 0
+    bench.consider({"q": move()})
+    assert bench.held("q", move()).until == NOW + 1
+    assert isinstance(bench.take("q", move(), NOW + 1), Go)
+
+
+FORGED = st.lists(
+    st.tuples(
+        st.integers(0, 1005),
+        st.sampled_from("ab"),
+        st.lists(st.sampled_from("axyz"), max_size=3),
+        st.sampled_from(["", "moves-1"]),
+    ),
+    max_size=5,
+).map(json.dumps)
+
+
+@given(
+    st.lists(FORGED, max_size=5),
+    st.tuples(*[st.none() | st.builds(Rate, st.floats(1, 60), st.integers(1, 3))] * 3),
+    st.integers(0, 200),
+    st.builds(move, st.sampled_from("axyz"), st.just("b"), st.sampled_from("nm")),
+)
+def test_forged_histories_let_nothing_more_move_after_a_restart(
+    forged: list[str],
+    rates: tuple[Rate | None, Rate | None, Rate | None],
+    later: int,
+    wanted: Change,
+) -> None:
+    """What they cost others has come back in the time in which any budget comes back."""
+    verdicts = []
+    for texts in ([], forged):
+        bench = Bench(Limits(*rates, mass_floor=99))
+        bench.histories["o"] = (Entry(995, "a", ("a",)), Entry(1000, "b", ("x",)))
+        told = ((f"f{i}", read_history({HISTORY: text}, NOW)) for i, text in enumerate(texts))
+        bench.histories |= dict(told)
+        bench.restart()
+        bench.consider({"p": wanted}, now=NOW + later)
+        verdicts.append(isinstance(bench.take("p", wanted, NOW + later), Go))
+    honest, with_forged = verdicts
+    assert honest or not with_forged
+    fills_within = max((rate.burst / rate.per_second for rate in rates if rate), default=0)
+    assert with_forged or later < fills_within
 
 
 def test_what_waits_is_shown_since_when_until_it_goes_or_is_not_wanted() -> None:

@@ -38,6 +38,20 @@ def test_nobody_overtakes_the_one_that_has_waited_longest() -> None:
     assert turns.take(budget, "b", MOVES, 2) is None
 
 
+def test_many_of_one_namespace_cost_another_no_more_than_one() -> None:
+    budget, turns = _empty(Limits(Rate(60, 1))), Turns()
+    due = [(0.0, number, "n") for number in range(100)] + [(0.5, 100, "m"), (0.5, 101, "m")]
+    gone: list[tuple[float, str]] = []
+    while len(gone) < 6:
+        now, key, namespace = heapq.heappop(due)
+        missing = turns.take(budget, key, scopes(namespace, []), now)
+        if missing is None:
+            gone.append((now, namespace))
+        else:
+            heapq.heappush(due, (missing[0], key, namespace))
+    assert gone == [(1, "n"), (2, "m"), (3, "n"), (4, "m"), (5, "n"), (6, "n")]
+
+
 def test_who_takes_nothing_that_the_first_needs_goes() -> None:
     """Its token is back before the first one has its turn."""
     budget, turns = Budget(Limits(Rate(60, 1), Rate(6, 1))), Turns()
