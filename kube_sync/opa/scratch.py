@@ -490,9 +490,8 @@ def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits
         return limits.cpu_text if used > 0.9 * limits.cpu_seconds else limits.memory_text
     if crash is None:
         return None
-    if b"memory" in crash[0]:
-        return limits.memory_text
-    return f"OPA crashed: {crash[0][:200].decode('utf-8', 'replace')}"
+    said = crash[0].decode("utf-8", "replace")
+    return limits.memory_text if "memory" in said else f"OPA crashed: {said[:200]}"
 
 
 _encode = msgspec.json.encode
