@@ -27,9 +27,11 @@ from kube_sync.errors import NO_JSON, SyncError
 from kube_sync.opa.lanes import Lane, lane_path
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.extent import Need
+from kube_sync.runtime.timelimit import time_limit
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+_SECONDS = 5.0  # for one analysis: ten times what a hundred modules take
 _REMEMBERED = 6  # sets: what is in force, what is wanted, what may be in between, and lanes
 # Where each replicated resource lies, by its name in OPA; those that nobody knows are left out.
 Collections = Callable[[], Awaitable[Mapping[str, Collection]]]
@@ -146,4 +148,8 @@ def _analysed(
         if isinstance(found, str):
             return everything(found, collections)
         read.append(found)
-    return analyze_read(read, decision, collections)
+    try:
+        with time_limit(_SECONDS):
+            return analyze_read(read, decision, collections)
+    except TimeoutError:
+        return everything(f"the analysis takes more than {_SECONDS:g} s", collections)
