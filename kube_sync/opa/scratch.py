@@ -170,7 +170,7 @@ class ScratchOpa:
 
         They are JSON still: as objects they are ten times the size, and most are known already.
         An OPA is started for that, which listens on a socket in a private folder and holds nothing
-        else. Raises Retriable.
+        else. Raises Retriable, TooExpensive where OPA cannot show them or nobody can read them.
         """
         ids = {file_of(policy_id): policy_id for policy_id in modules}
         async with (
@@ -180,6 +180,8 @@ class ScratchOpa:
             body = await self._policies(Path(folder, _SOCKET), process)
         try:
             found = msgspec.json.decode(body, type=_Trees).result
+        except RecursionError as error:
+            raise _not_shown() from error
         except NO_JSON as error:
             raise _no_answer(str(error).encode()) from error
         return {ids.get(module.id, module.id): module.ast for module in found}
@@ -222,10 +224,14 @@ class ScratchOpa:
         timeout = aiohttp.ClientTimeout(total=self._seconds)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             for _ in range(int(self._seconds / _POLL_SECONDS)):
+                if (process.returncode or 0) < 0:
+                    raise _not_shown()
                 if process.returncode is not None:
                     break
                 try:
                     async with session.get("http://opa/v1/policies") as response:
+                        if response.status >= 500:  # noqa: PLR2004 - its encoder gave up
+                            raise _not_shown()
                         return await _read(response.content, process)
                 except (aiohttp.ClientError, TimeoutError):
                     await asyncio.sleep(_POLL_SECONDS)  # it says nothing when it is there
@@ -540,6 +546,11 @@ def _errors(output: bytes, complaint: bytes) -> list[Cause]:
         if causes := msgspec.json.decode(output or complaint, type=_Errors).errors:
             return causes
     raise _no_answer(output + complaint)
+
+
+def _not_shown() -> TooExpensive:
+    what = "opa run"
+    return TooExpensive(what, "the syntax tree is nested too deeply")
 
 
 def _no_answer(said: bytes) -> Retriable:

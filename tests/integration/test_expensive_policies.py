@@ -120,6 +120,16 @@ async def test_policy_that_nobody_can_read_to_the_end_delays_no_other(
         await eventually(lambda: world.status("p"), {"status": "ok"})
 
 
+async def test_policy_that_opa_cannot_show_is_refused_and_stops_no_epoch(world: World) -> None:
+    world.policy("p", m=f"package p\n\nx := {'[' * 900}1{']' * 900}\n")
+    world.policy("other", m="package other\n\nx := 1\n")
+    for _ in range(2):  # the second one asks an OPA that holds the policies of the first
+        with world.replicating(compile=LIMITS):
+            await eventually(lambda: world.data("other/x"), 1)
+            await eventually(lambda: error(world, "p").get("code"), "too_expensive")
+            assert "nested too deeply" in error(world, "p")["message"]
+
+
 async def test_version_that_ends_the_replicator_twice_is_not_tried_a_third_time(
     world: World, tmp_path: Path
 ) -> None:

@@ -627,8 +627,10 @@ class PolicyLoader:
             together = {**way.static, **self._generated, **modules}
             given = way.guard.own_builtins
             if self._trial is None or self._is_tried(modules, together):
-                return await self._compiler.check(together, given)
-            return await self._trial.check(together, given)
+                causes = await self._compiler.check(together, given)
+            else:
+                causes = await self._trial.check(together, given)
+            return causes or await self._reading.show(together)
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         choice = await choose(candidates, good, check)
