@@ -55,6 +55,7 @@ _SOCKET = "opa.sock"
 _LISTENING = (f"--addr=unix://{_SOCKET}", "--log-level=error", "--skip-version-check")
 _PARSERS = 4  # processes at once
 _CAPABILITIES = "opa.capabilities"  # no name of a module's file or folder, and none of data
+_NAME_BYTES = 200  # of a file; most file systems take 255
 _INSPECTED = 1_000  # suspicious sources that are remembered
 _LIMITS = ResourceLimits(512 * 2**20, 30)
 # Of an OPA that holds a fleet for a command; the replicator gives what it starts less than that.
@@ -537,6 +538,9 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
 def file_of(policy_id: str) -> str:
     """Return the file of a module: relative, below the folder, and one that OPA takes for Rego."""
     parts = [re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in policy_id.split("/")]
+    if len(parts[-1]) > _NAME_BYTES:  # a lane's id holds three names in one
+        digest = hashlib.sha256(policy_id.encode()).hexdigest()
+        parts[-1] = f"{parts[-1][:_NAME_BYTES]}-{digest[:16]}.rego"
     path = "/".join(part if part.strip(".") else f"_{part}" for part in parts)
     return path if path.endswith(".rego") else path + ".rego"
 
