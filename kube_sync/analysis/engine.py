@@ -17,9 +17,10 @@ from kube_sync.analysis.frame import Asker, Context, Frame, need
 from kube_sync.analysis.handed import Level
 from kube_sync.analysis.paths import EACH, Key, Path
 from kube_sync.analysis.syntax import Clause, Module, Rule, Scalar, Term, Unreadable
-from kube_sync.analysis.values import OPAQUE, Box, Place, Values, select, union
+from kube_sync.analysis.values import OPAQUE, Box, Place, Values, bound, select, union
 
 _EVALUATIONS = 50_000  # more than any set of policies that people write needs
+_PLACES = 5_000  # that are read; each object is looked through for all of them
 _NOBODY = Asker("", "", 0)
 _INPUT: Values = frozenset([Place("input", ())])
 
@@ -74,6 +75,9 @@ class Engine:
             place = Place(place.root, (*place.path, EACH))
         found = Need(asker.module, asker.rule, asker.number, why, level is Level.WHOLE)
         self.needs.setdefault(place, set()).add(found)
+        if len(self.needs) > _PLACES:
+            msg = f"more than {_PLACES} paths are read"
+            raise Unreadable(msg)
 
     def use(self, builtin: str, asker: Asker) -> None:
         """Note a builtin whose answer changes without any data. Raises Unreadable for none."""
@@ -137,6 +141,7 @@ class Engine:
             return
         for key in keys[0]:
             if key not in node.names and not node.rules:
+                bound(len(some) for some in keys[1:])
                 yield frozenset(Place("data", (*path, key, *rest)) for rest in product(*keys[1:]))
         for name, inner in node.names.items():
             if name in keys[0] or EACH in keys[0]:

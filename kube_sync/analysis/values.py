@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from math import prod
+from typing import Final, Literal
 
 from kube_sync.analysis.paths import EACH, Key, Path
+from kube_sync.analysis.syntax import Unreadable
 
 Root = Literal["input", "data"]
 
@@ -58,6 +60,7 @@ Atom = Place | Text | Row | Box | Plain
 Values = frozenset[Atom]
 SCALAR: Values = frozenset([Plain.SCALAR])
 OPAQUE: Values = frozenset([Plain.OPAQUE])
+_MOST: Final = 10_000
 _ANY: tuple[Key, ...] = (EACH,)
 
 
@@ -66,8 +69,16 @@ def union(values: Iterable[Values]) -> Values:
     return frozenset().union(*values)
 
 
+def bound(choices: Iterable[int]) -> None:
+    """Check of how many things something can be any, by the choices in turn. Raises Unreadable."""
+    if prod(choices) > _MOST:
+        msg = f"a reference may lead to more than {_MOST} places"
+        raise Unreadable(msg)
+
+
 def select(values: Values, keys: Sequence[Key]) -> Values:
-    """Return what lies one level below, under any of `keys`; EACH is any key."""
+    """Return what lies one level below, under any of `keys`; EACH is any key. Raises Unreadable."""
+    bound((len(values), len(keys)))
     return frozenset(below for atom in values for key in keys for below in _below(atom, key)) or (
         OPAQUE
     )

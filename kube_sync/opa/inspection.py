@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,9 +18,12 @@ import msgspec
 from kube_sync.opa.builtins import REFUSED, is_allowed, refusal
 
 # A comment of METADATA says `schemas` in so many letters, or with escapes or a tag of YAML. OPA
-# takes a comment for METADATA where it begins its line.
-_SCHEMAS: Final = re.compile(r"#[^\n]*(?:schemas|[\\!])")
+# takes a comment for METADATA where it begins its line. Matched from the first `#` of a line on, so
+# that a line of nothing else takes linear time.
+_SCHEMAS: Final = re.compile(r"^[^\n#]*#[^\n]*(?:schemas|[\\!])", re.MULTILINE)
 _METADATA: Final = re.compile(r"^(#[^\S\n]*)METADATA", re.MULTILINE)
+_NESTING: Final = re.compile(r"[\[({+*/%&|-]|\belse\b")
+_NESTED: Final = 200
 _NO_SCHEMAS: Final = (
     "schemas in METADATA are not allowed: to compile them, OPA fetches the addresses and reads the"
     " files that they refer to"
@@ -54,6 +58,14 @@ def is_suspicious(source: str) -> bool:
     if "METADATA" in source and _SCHEMAS.search(source):
         return True
     return any(_may_refer(source, *builtin) for builtin in _SPELT)
+
+
+def may_nest_deeply(source: str) -> bool:
+    """Tell whether a syntax tree may be too deep for OPA to show, or for others to read.
+
+    Each level needs a bracket, an operator or an `else`, and is two or three levels of JSON.
+    """
+    return next(islice(_NESTING.finditer(source), _NESTED, None), None) is not None
 
 
 def inspected(tree: Any) -> Inspected:  # noqa: ANN401 - any JSON

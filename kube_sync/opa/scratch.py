@@ -58,6 +58,7 @@ _SOCKET = "opa.sock"
 _LISTENING = (f"--addr=unix://{_SOCKET}", "--log-level=error", "--skip-version-check")
 _PARSERS = 4  # processes at once
 _CAPABILITIES = "opa.capabilities"  # no name of a module's file or folder, and none of data
+_NAME_BYTES = 200  # of a file; most file systems take 255
 _INSPECTED = 1_000  # suspicious sources that are remembered
 _LIMITS = ResourceLimits(512 * 2**20, 30)
 # Of an OPA that holds a fleet for a command; the replicator gives what it starts less than that.
@@ -172,7 +173,7 @@ class ScratchOpa:
 
         They are JSON still: as objects they are ten times the size, and most are known already.
         An OPA is started for that, which listens on a socket in a private folder and holds nothing
-        else. Raises Retriable.
+        else. Raises Retriable, TooExpensive where OPA cannot show them or nobody can read them.
         """
         ids = {file_of(policy_id): policy_id for policy_id in modules}
         async with (
@@ -182,6 +183,8 @@ class ScratchOpa:
             body = await self._policies(Path(folder, _SOCKET), process)
         try:
             found = msgspec.json.decode(body, type=_Trees).result
+        except RecursionError as error:
+            raise _not_shown() from error
         except NO_JSON as error:
             raise _no_answer(str(error).encode()) from error
         return {ids.get(module.id, module.id): module.ast for module in found}
@@ -224,10 +227,14 @@ class ScratchOpa:
         timeout = aiohttp.ClientTimeout(total=self._seconds)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             for _ in range(int(self._seconds / _POLL_SECONDS)):
+                if (process.returncode or 0) < 0:
+                    raise _not_shown()
                 if process.returncode is not None:
                     break
                 try:
                     async with session.get("http://opa/v1/policies") as response:
+                        if response.status >= 500:  # noqa: PLR2004 - its encoder gave up
+                            raise _not_shown()
                         return await _read(response.content, process)
                 except (aiohttp.ClientError, TimeoutError):
                     await asyncio.sleep(_POLL_SECONDS)  # it says nothing when it is there
@@ -534,6 +541,9 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
 def file_of(policy_id: str) -> str:
     """Return the file of a module: relative, below the folder, and one that OPA takes for Rego."""
     parts = [re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in policy_id.split("/")]
+    if len(parts[-1]) > _NAME_BYTES:  # a lane's id holds three names in one
+        digest = hashlib.sha256(policy_id.encode()).hexdigest()
+        parts[-1] = f"{parts[-1][:_NAME_BYTES]}-{digest[:16]}.rego"
     path = "/".join(part if part.strip(".") else f"_{part}" for part in parts)
     return path if path.endswith(".rego") else path + ".rego"
 
@@ -543,6 +553,11 @@ def _errors(output: bytes, complaint: bytes) -> list[Cause]:
         if causes := msgspec.json.decode(output or complaint, type=_Errors).errors:
             return causes
     raise _no_answer(output + complaint)
+
+
+def _not_shown() -> TooExpensive:
+    what = "opa run"
+    return TooExpensive(what, "the syntax tree is nested too deeply")
 
 
 def _no_answer(said: bytes) -> Retriable:

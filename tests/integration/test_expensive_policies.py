@@ -36,6 +36,15 @@ admission := {"n": count([1 | some i in few; some j in few; some k in few])}
 
 few := numbers.range(1, 3000)
 """
+# Each rule holds the one before twice, at two depths: OPA shares them, who follows them cannot.
+DOUBLING = "\n".join(
+    [
+        "package io.k8s.federation",
+        "admission := {} if x40 != input.b",
+        "x0 := input.a",
+        *(f"x{n} := [x{n - 1}, [x{n - 1}]]" for n in range(1, 41)),
+    ]
+)
 MODEST = """package io.k8s.federation
 
 admission := {"n": 1}
@@ -103,6 +112,31 @@ async def test_policy_that_decides_without_end_never_reaches_the_opa_that_serves
         assert world.status("p")["in_force"] == "the last good version"
         assert world.data("io/k8s/federation/admission/n") == 1
         assert world.data("kube_sync/epoch") == epoch, "nothing ended"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [DOUBLING, f"# METADATA\n{'#' * 500_000}\npackage p\n\nx := 1\n"],
+    ids=["analysis", "comment"],
+)
+async def test_policy_that_nobody_can_read_to_the_end_delays_no_other(
+    world: World, source: str
+) -> None:
+    world.policy("p", m=source)
+    with world.replicating(compile=LIMITS):
+        world.policy("other", m="package other\n\nx := 1\n")
+        await eventually(lambda: world.data("other/x"), 1)
+        await eventually(lambda: world.status("p"), {"status": "ok"})
+
+
+async def test_policy_that_opa_cannot_show_is_refused_and_stops_no_epoch(world: World) -> None:
+    world.policy("p", m=f"package p\n\nx := {'[' * 900}1{']' * 900}\n")
+    world.policy("other", m="package other\n\nx := 1\n")
+    for _ in range(2):  # the second one asks an OPA that holds the policies of the first
+        with world.replicating(compile=LIMITS):
+            await eventually(lambda: world.data("other/x"), 1)
+            await eventually(lambda: error(world, "p").get("code"), "too_expensive")
+            assert "nested too deeply" in error(world, "p")["message"]
 
 
 async def test_version_that_ends_the_replicator_twice_is_not_tried_a_third_time(

@@ -26,7 +26,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaError
-from kube_sync.opa.inspection import EXPENSIVE_SECONDS, forbidden
+from kube_sync.opa.inspection import EXPENSIVE_SECONDS, forbidden, may_nest_deeply
 from kube_sync.opa.lanes import ROOT, is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
@@ -631,10 +631,16 @@ class PolicyLoader:
             together = {**way.static, **self._generated, **modules}
             given = way.guard.own_builtins
             if self._trial is None or self._is_tried(modules, together):
-                return await self._compiler.check(together, given)
-            return await self._trial.check(together, given)
+                causes = await self._compiler.check(together, given)
+            else:
+                causes = await self._trial.check(together, given)
+            new = {*modules.values()} - known
+            if causes or not any(map(may_nest_deeply, new)):
+                return causes
+            return await self._reading.show(together)
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
+        known = {source for found in good.values() for source in found.values()}
         choice = await choose(candidates, good, check)
         if self._quarantine.judge(choice.failures, versions):
             asyncio.get_running_loop().call_later(EXPENSIVE_SECONDS, self._news.set)

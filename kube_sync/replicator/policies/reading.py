@@ -23,13 +23,15 @@ from kube_sync.analysis.reads import Reads
 from kube_sync.analysis.syntax import Module, Unreadable, read_module
 from kube_sync.decisions.limiting import BUDGET
 from kube_sync.decisions.requested import with_note
-from kube_sync.errors import NO_JSON, SyncError
+from kube_sync.errors import NO_JSON, SyncError, TooExpensive
 from kube_sync.opa.lanes import Lane, lane_path
-from kube_sync.opa.scratch import Modules
+from kube_sync.opa.scratch import Cause, Modules, too_expensive
 from kube_sync.replicator.extent import Need
+from kube_sync.runtime.timelimit import time_limit
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+_SECONDS = 5.0  # for one analysis: ten times what a hundred modules take
 _REMEMBERED = 6  # sets: what is in force, what is wanted, what may be in between, and lanes
 # Where each replicated resource lies, by its name in OPA; those that nobody knows are left out.
 Collections = Callable[[], Awaitable[Mapping[str, Collection]]]
@@ -106,10 +108,27 @@ class Reading:
             if compiled == modules:
                 return found
         try:
-            trees = await self._compiler.compiled(modules)
+            return await self._compile(modules)
         except SyncError as error:
             # No tree at all: that is one which cannot be read.
             return {"": _Found(f"the policies could not be compiled: {error}")}
+
+    async def show(self, modules: Modules) -> list[Cause]:
+        """Return why OPA cannot show modules that compile, nothing where it can.
+
+        Each epoch begins with that: all of them would be stuck. Raises no SyncError.
+        """
+        try:
+            if all(compiled != modules for compiled, _ in self._compiled):
+                await self._compile(modules)
+        except TooExpensive as error:
+            return [too_expensive("show", error)]
+        except SyncError:
+            pass  # nobody knows: it is asked for again where it is read
+        return []
+
+    async def _compile(self, modules: Modules) -> _Set:
+        trees = await self._compiler.compiled(modules)
         known = {source: found for _, read in self._compiled for source, found in read.items()}
         found = await asyncio.to_thread(_read, modules, trees, known)
         self._compiled.append((dict(modules), found))
@@ -146,4 +165,8 @@ def _analysed(
         if isinstance(found, str):
             return everything(found, collections)
         read.append(found)
-    return analyze_read(read, decision, collections)
+    try:
+        with time_limit(_SECONDS):
+            return analyze_read(read, decision, collections)
+    except TimeoutError:
+        return everything(f"the analysis takes more than {_SECONDS:g} s", collections)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.analysis import engine
+from kube_sync.analysis import engine, values
 from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
 from kube_sync.analysis.paths import EACH
 from kube_sync.analysis.reads import Reads
@@ -209,6 +209,25 @@ def test_too_many_evaluations_read_everything(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(engine, "_EVALUATIONS", 1)
     tree = module(rule("decision", line(path("data", "main", "r"))), TESTED, rule("r"))
     assert reads_of(tree).gave_up == "more than 1 evaluations"
+
+
+def test_too_many_paths_read_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_PLACES", 1)
+    tree = module(rule("decision", line(path("input", "a")), line(path("input", "b"))))
+    assert reads_of(tree).gave_up == "more than 1 paths are read"
+
+
+@pytest.mark.parametrize("head", ["input", "data"])
+def test_reference_to_too_many_places_reads_everything(
+    head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "_MOST", 3)
+    keys = {"type": "array", "value": [text("a"), text("b")]}
+    element = {"domain": keys, "key": None, "value": var("__local1__")}
+    element["body"] = [line(ref(head, text("x"), *[var("__local1__")] * 2))]
+    assert reads_of(module(rule("decision", line(element)))).gave_up == (
+        "a reference may lead to more than 3 places"
+    )
 
 
 @pytest.mark.parametrize(("x", "y"), [("x", "y"), ("__local1__", "__local2__")])

@@ -128,3 +128,15 @@ async def test_who_reads_an_annotation_reads_what_was_asked_for_instead() -> Non
     assert need.reads.input.paths == kept
     assert need.of("things", target=True).paths == kept
     assert need.of("things", target=False).paths == ()
+
+
+async def test_analysis_that_never_ends_reads_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forever(*_: object) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(reading_module, "_SECONDS", 0.05)
+    monkeypatch.setattr(reading_module, "analyze_read", forever)
+    _, found = made()
+    need = await found.need({"a": reading("input.a")})
+    assert need.reads.gave_up == "the analysis takes more than 0.05 s"

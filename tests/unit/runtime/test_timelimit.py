@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kube_sync.runtime.timelimit import time_limit
+
+
+def _forever() -> None:
+    while True:
+        pass
+
+
+def test_code_that_never_ends_is_ended() -> None:
+    with pytest.raises(TimeoutError), time_limit(0.05):
+        _forever()
+
+
+def test_code_that_never_ends_is_ended_in_another_thread() -> None:
+    caught: list[type] = []
+
+    def work() -> None:
+        try:
+            with time_limit(0.05):
+                _forever()
+        except TimeoutError as error:
+            caught.append(type(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert caught == [TimeoutError]
+
+
+def test_code_that_ends_in_time_is_left_alone_afterwards() -> None:
+    for _ in range(200):
+        try:
+            with time_limit(0.0001):
+                sum(range(1000))
+        except TimeoutError:
+            continue
+    assert sum(range(100_000)) == 4999950000
