@@ -1,7 +1,7 @@
 """The ConfigMap `kube-sync-last-good`: what each policy held when it last compiled.
 
 Keeps true: it is read once, when the replicator starts, and never steers what compiles; without
-it (no rights, no namespace, too big) the last good versions are in memory alone, said once. A
+it (no rights, no namespace) the last good versions are in memory alone, said once. A
 record that was never read is not replaced: what it says is kept beside what is written.
 """
 
@@ -99,17 +99,18 @@ class LastGood:
         try:
             if self._unread:
                 self._late = await self.load()
-            packed = _packed({**self._late, **good})
+            packed, left_out = _fitting({**self._late, **good})
             if self._unread or packed == self._saved:
                 return
-            if len(packed) > _LARGEST:
-                msg = f"{len(packed)} bytes are more than a ConfigMap takes"
-                raise Refused(msg)
             await self._write(packed)
+            self._saved = packed
+            if left_out:
+                names = ", ".join(map(str, left_out))
+                msg = f"all together are more than a ConfigMap takes; without {names}"
+                raise Refused(msg)
         except SyncError as error:
             self._complain(error)
         else:
-            self._saved = packed
             self._complained = False
 
     async def _write(self, packed: bytes) -> None:
@@ -145,6 +146,18 @@ async def patch_record(
             await client.request("POST", CONFIGMAPS.path(namespace), body=body)
         except Conflict:  # another replica was first, with what it has to say
             await client.request("PATCH", path, body=patch, content_type=_MERGE_PATCH)
+
+
+def _fitting(good: Versions) -> tuple[bytes, list[ObjectKey]]:
+    """Return the record, and which policies are not in it: the largest, where it is too large.
+
+    Whoever may write one policy must not keep all others off the record.
+    """
+    kept, left_out = dict(good), list[ObjectKey]()
+    while len(packed := _packed(kept)) > _LARGEST:
+        left_out.append(max(kept, key=lambda key: sum(map(len, kept[key].values()))))
+        del kept[left_out[-1]]
+    return packed, left_out
 
 
 def _packed(good: Versions) -> bytes:
