@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.fakes.browser import browser
 from tests.fakes.decided import MADE_UP, let_decide
@@ -32,6 +33,10 @@ from tools.servers.spokes import RunningSpoke, running_spokes
 from tools.servers.stack import RunningStack, furnished_stack
 from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
+
+# How long an example takes says more of the machine than of what is tried.
+settings.register_profile("kube-sync", deadline=None)
+settings.load_profile("kube-sync")
 
 ROOT = Path(__file__).resolve().parent.parent
 SPOKES = ("spoke-1", "spoke-2")

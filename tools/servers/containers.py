@@ -157,6 +157,7 @@ def remove_leftovers() -> int:
         for container in client.containers.list(all=True, filters={"label": f"{TEST}=1"}):
             pid, _, started = container.labels.get(OWNER, "").partition(".")
             if not (pid and ProcessId(int(pid), int(started)).alive()):
-                container.remove(force=True, v=True)
-                removed += 1
+                with suppress(docker.errors.NotFound):  # another session was faster
+                    container.remove(force=True, v=True)
+                    removed += 1
     return removed
