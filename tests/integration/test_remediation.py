@@ -345,7 +345,7 @@ async def test_what_a_leader_that_died_left_undone_is_done_by_the_next_one(world
         done = world.writes()
         assert 5 < len(done) < len(names), "it was in the middle of it"
         await world.engine.decide(*decided[200:])
-        await eventually(lambda: len(_applied(world)), len(names), 40)
+        await eventually(lambda: len(_applied(world)), len(names), 80)
     assert _applied(world) == dict.fromkeys(names, 1)
 
 
