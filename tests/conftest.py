@@ -3,7 +3,7 @@
 Keeps true: containers wherever an engine can be had, and where not, the same fixtures start the
 same versions as processes and the summary says so. Preparing (engine, images, programs) comes
 before the first test, so that no test's time limit pays for a build. Tests may run side by side
-(pytest-xdist, a file at a time): every worker has its own servers, on ports of their own.
+(pytest-xdist, a file at a time): every worker has its own servers, on ports of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.servers.errors import BrowserUnavailable, EngineUnavailable, ToolErro
 from tools.servers.images import ensure_image
 from tools.servers.processes import ProcessLauncher, end_recorded
 from tools.servers.project_image import IMAGE, ensure_project_image
-from tools.servers.running import PORT_SHARE, Launcher
+from tools.servers.running import Launcher
 from tools.servers.secured_opa import RunningOpa, start_opa
 from tools.servers.spokes import RunningSpoke, running_spokes
 from tools.servers.stack import RunningStack, furnished_stack
@@ -49,14 +49,6 @@ _STARTED_BY_WORKERS = pytest.StashKey[int]()
 _WORKER_OUTPUT = "workeroutput"  # what pytest-xdist gives a worker's configuration
 # What tests put into a namespace; a cluster without controllers never empties one by itself.
 _LEFT_BEHIND = "replicasets,configmaps,clusterprofiles,events"
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Give each worker ports of its own."""
-    worker = getattr(config, "workerinput", None)
-    if worker is not None:
-        number = worker["workerid"].removeprefix("gw")
-        os.environ[PORT_SHARE] = f"{number}/{worker['workercount']}"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

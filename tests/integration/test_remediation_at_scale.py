@@ -33,7 +33,7 @@ from tools.demo.fleet import (
     policy_map,
     replica_set,
 )
-from tools.servers.running import Launcher, RunningServer, free_port
+from tools.servers.running import Launcher, RunningServer
 from tools.servers.stack import RunningStack, furnished_stack
 
 _OBJECTS = int(os.environ.get("KUBE_SYNC_OBJECTS", "2000"))
@@ -95,7 +95,6 @@ class World:
                 "decisions": self.stack.endpoint.client(),
                 "remediate": {
                     "guard": dict(GUARD_OFF),
-                    "listen": f"127.0.0.1:{free_port()}",
                 },
             },
         )

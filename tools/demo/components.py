@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -74,12 +75,7 @@ def start_components(
             "remediator",
             {
                 "decisions": stack.endpoint.client(),
-                # Of its own, since several stacks may run on one machine.
-                "remediate": {
-                    "listen": f"127.0.0.1:{free_port()}",
-                    "token_file": str(token_file),
-                    **remediate,
-                },
+                "remediate": {"token_file": str(token_file), **remediate},
             },
         ),
         "admit": (
@@ -131,6 +127,10 @@ def start_service(
     """
     port, program = free_port(), command.partition(" ")[0]
     configuration["observe"] = {"listen": f"127.0.0.1:{port}"}
+    if program == "remediate":
+        # Several may run on one machine, where the default port belongs to one of them.
+        section: Any = configuration.get("remediate", {})
+        configuration["remediate"] = {"listen": f"127.0.0.1:{free_port()}", **section}
     text = yaml.safe_dump(configuration, sort_keys=False)
     file = write_file(folder / "config.yaml", text.encode())
     return ProcessLauncher().launch(

@@ -7,10 +7,12 @@ on its old port with what its folder holds.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import random
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -25,9 +27,7 @@ from tools.servers.http import get
 # Below the range that outgoing connections take their ports from (32768 on Linux), so that none
 # of them sits on a server's port in the moment between its end and its next start.
 _PORTS = range(20_000, 32_000)
-# The share of these that a process and those that it starts take: "0/2" is the first half. Where
-# several run side by side, none gives away what another is about to use.
-PORT_SHARE = "KUBE_SYNC_PORT_SHARE"
+_BLOCK = 200  # so many of them belong to one process at a time
 _LOG_LINES = 20
 
 
@@ -100,11 +100,26 @@ def free_port() -> int:
 
 @cache
 def _in_turn() -> Iterator[int]:
-    number, _, count = os.environ.get(PORT_SHARE, "0/1").partition("/")
-    share = len(_PORTS) // int(count)
-    own = _PORTS[int(number) * share : (int(number) + 1) * share]
-    begin = random.randrange(share)  # noqa: S311 - nothing secret about a port
-    return itertools.cycle([*own[begin:], *own[:begin]])
+    return itertools.cycle(_own_block())
+
+
+def _own_block() -> range:
+    """Return ports that no other process of this user gives out while this one lives.
+
+    Where several run side by side, none gives away what another is about to use. The lock is of
+    the open file, which nobody closes: it ends with the process, however that ends.
+    """
+    folder = Path(tempfile.gettempdir(), f"kube-sync-ports-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    blocks = range(_PORTS.start, _PORTS.stop, _BLOCK)
+    for first in random.sample(blocks, len(blocks)):
+        lock = os.open(folder / str(first), os.O_RDWR | os.O_CREAT, 0o600)
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return range(first, first + _BLOCK)
+        os.close(lock)
+    msg = f"each of the {len(blocks)} blocks of ports in {folder} is taken by a process that runs"
+    raise StartFailed(msg)
 
 
 def launch_on_free_port(
