@@ -14,7 +14,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up test check audit sbom fuzz bench soak clean
+.PHONY: help setup demo demo-policy-sync down up test test-rest test-all unit check audit sbom fuzz bench soak clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -42,12 +42,27 @@ up: setup ## Start the docker-compose stack (STACK=processes: without containers
 down: ## Remove what demos and up left running
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -m tools.demo down
 
-test: setup ## Run every test: unit, component, integration and end-to-end on real servers, Rego
-	@$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --cov --cov-report= $(PYTEST)
-	$(BIN)/coverage report --fail-under=95
-	$(BIN)/coverage report --fail-under=100 --include=$(WHOLE)
+# Files are handed out whole, the longest first (tests/parts.py).
+RUN := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+# COVERAGE=1 measures, which takes longer; `make test-rest` adds to it and holds the gates.
+MEASURED = $(if $(COVERAGE),--cov --cov-report=)
+
+test: setup ## Prove the heart of every system on real servers; every unit test, Rego
+	@$(RUN) -m "not slow" $(MEASURED) $(PYTEST)
 	opa=$$($(BIN)/python -m tools.servers path opa)
 	for folder in $(REGO); do echo "opa test $$folder"; $$opa test "$$folder"; done
+
+test-rest: setup ## Run what `make test` leaves out: scale, chaos, compose, pages, many examples
+	@$(RUN) -m "slow or property" --hypothesis-profile=thorough $(if $(COVERAGE),$(MEASURED) --cov-append) $(PYTEST)
+	[ -z "$(COVERAGE)" ] || $(BIN)/coverage report --fail-under=95
+	[ -z "$(COVERAGE)" ] || $(BIN)/coverage report --fail-under=100 --include=$(WHOLE)
+
+test-all: setup ## Run everything, and hold the gates of coverage
+	@$(MAKE) --no-print-directory test test-rest COVERAGE=1
+
+# One file in seconds, as `make unit FILE=tests/unit/kube/test_lease.py`.
+unit: setup ## Run the unit tests, or one file of tests (FILE=…)
+	@$(BIN)/pytest $(if $(FILE),,--numprocesses=$(WORKERS)) $(or $(FILE),tests/unit) $(PYTEST)
 
 check: setup ## Check format, lint, layers, types, Rego and manifests; no server needed
 	@$(BIN)/ruff format --check --quiet . || { echo "make check: run $(BIN)/ruff format ." >&2; exit 1; }

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from tests.fakes.browser import browser
 from tests.fakes.decided import MADE_UP, let_decide
@@ -34,9 +33,7 @@ from tools.servers.stack import RunningStack, furnished_stack
 from tools.servers.thirdparty import ensure_kinds, third_parties
 from tools.servers.versions import tools
 
-# How long an example takes says more of the machine than of what is tried.
-settings.register_profile("kube-sync", deadline=None)
-settings.load_profile("kube-sync")
+pytest_plugins = ["tests.parts"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SPOKES = ("spoke-1", "spoke-2")

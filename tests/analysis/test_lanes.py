@@ -22,9 +22,10 @@ from tests.analysis.equality import decisions
 from tests.analysis.generate import PolicyMaker, chance, some_object, some_objects, some_world
 from tests.analysis.opa import FAILED, UNDEFINED, NotCompiled, PolicyOpa, parsed
 from tests.analysis.workloads import Workloads
+from tests.parts import examples
 from tools.servers.binaries import ensure_binary
 
-_EXAMPLES = 15  # a process of OPA's parser for each module, and each set compiled twice
+_EXAMPLES = examples(15)  # a process of OPA's parser for each module, and each set compiled twice
 _PREFIX = prefix("shadow")
 _BELOW = "/".join(_PREFIX)
 _FOLDER = Path(__file__).resolve().parents[1] / "policies"
@@ -63,7 +64,6 @@ def test_lane_of_generated_policies_decides_as_they_do(policy_opa: PolicyOpa) ->
 
     @settings(
         max_examples=_EXAMPLES,
-        deadline=None,
         phases=(Phase.explicit, Phase.generate),
         suppress_health_check=list(HealthCheck),
     )

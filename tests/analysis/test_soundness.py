@@ -13,8 +13,9 @@ from kube_sync.analysis.analyzer import PolicyModule, analyze
 from tests.analysis.equality import ROOTS, decisions, over_projection, paths_of
 from tests.analysis.generate import PolicyMaker, chance, some_object, some_objects, some_world
 from tests.analysis.opa import FAILED, UNDEFINED, NotCompiled, PolicyOpa
+from tests.parts import examples
 
-_EXAMPLES = 250
+_EXAMPLES = examples(250)
 _DECISION = "main/decision"
 
 
@@ -38,7 +39,6 @@ def test_generated_policies_decide_over_what_they_read_as_over_everything(
     # A seed does not shrink: the policy that fails is printed as it is.
     @settings(
         max_examples=_EXAMPLES,
-        deadline=None,
         phases=(Phase.explicit, Phase.generate),
         suppress_health_check=list(HealthCheck),
     )

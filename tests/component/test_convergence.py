@@ -31,6 +31,7 @@ from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of, opa_
 from tests.fakes.compiler import FakeCompiler
 from tests.fakes.http import Delayed, answer, lose_answer, stream
 from tests.fakes.opa import FakeOpa, fake_opa, patched, puts
+from tests.parts import examples
 
 _PATIENCE = 30.0  # seconds; only a broken replicator takes so long
 _FASTER = 100  # times, in waits
@@ -222,8 +223,7 @@ async def _tell(story: list[Step], last: Step, folder: Path, *, loaded: bool) ->
 @pytest.mark.usefixtures("brisk")
 @given(story=steps, last=st.sampled_from(_LAST), loaded=st.booleans())
 @settings(
-    max_examples=30,
-    deadline=None,
+    max_examples=examples(30),
     derandomize=True,  # a run of CI says the same twice
     database=None,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],

@@ -31,6 +31,7 @@ from kube_sync.safety import parse_tightening
 from kube_sync.settings import Opa
 from tests.analysis.opa import plain_spec
 from tests.fakes.reviews import create, stored, update
+from tests.parts import examples
 from tools.servers.http import request
 from tools.servers.running import Launcher, free_port, launch_on_free_port
 
@@ -104,7 +105,7 @@ _metadata = st.fixed_dictionaries(
 _objects = st.builds(lambda metadata: {"kind": "ReplicaSet", "metadata": metadata}, _metadata)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_objects, min_size=20, max_size=20))
 def test_input_is_the_object_as_the_webhook_would_show_it(
     opa: PlainOpa, objects: list[Any]
@@ -145,7 +146,7 @@ _noted = st.builds(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_noted, min_size=40, max_size=40))
 def test_objects_of_one_class_are_decided_alike_whatever_their_notes_say(
     opa: PlainOpa, objects: list[Any]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.rego import RegoOpa, rego_opa
 from tests.integration.test_metadata_cases import patched
+from tests.parts import examples
 from tools.servers.running import Launcher
 
 ENTRIES = (
@@ -77,8 +78,7 @@ _rules = st.fixed_dictionaries(
     }
 )
 _slowly = settings(
-    max_examples=200,
-    deadline=None,
+    max_examples=examples(200),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 

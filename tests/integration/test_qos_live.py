@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.rego import RegoOpa, rego_opa
 from tests.metadata.pods import pod
+from tests.parts import examples
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack
 
@@ -95,8 +96,7 @@ def test_annotation_is_the_class_that_the_api_server_gives(opa: RegoOpa, pods: P
 
 
 @settings(
-    max_examples=150,
-    deadline=None,
+    max_examples=examples(150),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from((*CLASSES, "any")))

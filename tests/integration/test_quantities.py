@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.rego import RegoOpa, rego_opa
+from tests.parts import examples
 from tools.servers.running import Launcher
 
 _SHAPE = re.compile(r"([+-]?)(\d*)(\.\d*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+|)", re.ASCII)
@@ -72,8 +73,7 @@ _texts = _quantities | st.text("0123456789.+-eEinumkKMGTP", max_size=8)
 
 
 @settings(
-    max_examples=10,
-    deadline=None,
+    max_examples=examples(10),
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,

@@ -7,13 +7,14 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.parts import examples
 from tests.scheduling.engine import GROUP, SchedulingOpa, kubernetes_of, request_for
 from tests.scheduling.patching import patched
 
 _HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 _QUIET = settings(
-    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=examples(150), suppress_health_check=list(HealthCheck), print_blob=True
 )
 # Names that the rules know, so that what is made at random gets past the first question.
 _NAMES = (

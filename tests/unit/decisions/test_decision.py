@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kube_sync.decisions.decision import Decision, compact, parse_decision
 from kube_sync.errors import Undecided
+from tests.parts import examples
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -53,7 +54,7 @@ def test_a_value_that_is_no_string_becomes_compact_json_with_sorted_keys(
 _names = st.text("aB0", min_size=1, max_size=3)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(_names, json_values.filter(lambda v: v is not None), max_size=4))
 def test_equal_answers_are_equal_text_however_they_are_spelt(annotations: dict[str, Any]) -> None:
     one = json.dumps({"annotations": annotations}, sort_keys=True)

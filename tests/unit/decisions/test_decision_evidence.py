@@ -15,6 +15,7 @@ from kube_sync.decisions.evaluator import Evaluator, Outcome
 from kube_sync.decisions.evidence import MOST_BYTES, MOST_OBJECTS, Witness
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from tests.fakes.untimed import Untimed
+from tests.parts import examples
 
 WEB = ObjectKey("shop", "web")
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
@@ -148,7 +149,7 @@ async def test_data_that_is_written_while_opa_decides_is_that_of_the_answer() ->
 _STEPS = ["write", "while", "change", "change while", "other", "ask", "policies", "apart"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.sampled_from(_STEPS)))
 async def test_a_decision_follows_from_the_data_that_is_said_to_be_its_own(
     steps: list[str],

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.analysis.analyzer import analyze
@@ -595,7 +595,6 @@ _steps = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(_steps, min_size=5, max_size=60))
 async def test_no_decision_is_told_before_the_limits_of_its_time(steps: list[str]) -> None:
     world = Racing()
@@ -613,7 +612,6 @@ class Easing(Racing):
     _stricter = min
 
 
-@settings(deadline=None)
 @given(st.lists(_steps, min_size=5, max_size=60))
 async def test_no_limit_ends_before_the_decisions_of_that_time_are_told(steps: list[str]) -> None:
     world = Easing()

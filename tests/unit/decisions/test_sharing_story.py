@@ -12,6 +12,7 @@ from kube_sync.decisions.records import DecisionRecord
 from kube_sync.errors import Retriable
 from kube_sync.replicator.mirror import Batch
 from tests.fakes.fleet import Body, Fleet, Policy, reads
+from tests.parts import examples
 
 
 def _a(body: Body, cluster: Any, _all: dict[str, Body]) -> str | None:
@@ -151,7 +152,7 @@ class Story:
         return text.startswith("twins") or (record.uid, text) in self.true[record.object.name]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(st.lists(_STEPS, min_size=10, max_size=60))
 async def test_any_story_ends_in_the_decisions_of_one_evaluation_an_object(
     steps: list[tuple[str, Any, Any]],

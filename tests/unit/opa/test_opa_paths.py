@@ -3,7 +3,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.opa import paths
@@ -14,20 +14,17 @@ _PART = st.text(st.one_of(st.sampled_from("/~%01. +ü"), st.characters(codec="ut
 _PATH = st.lists(_PART, min_size=1, max_size=4).map(tuple)
 
 
-@settings(deadline=None)
 @given(_PATH)
 def test_pointer_read_as_opa_reads_it_is_the_path_again(path: tuple[str, ...]) -> None:
     """OPA splits, decodes %XX, then undoes RFC 6901; another order mixes objects up."""
     assert parse_pointer(paths.pointer(path)) == path
 
 
-@settings(deadline=None)
 @given(_PATH)
 def test_url_split_and_decoded_is_the_path_again(path: tuple[str, ...]) -> None:
     assert tuple(unquote(part) for part in paths.url(path).split("/")[1:]) == path
 
 
-@settings(deadline=None)
 @given(_PATH, _PATH)
 def test_different_paths_have_different_spellings(
     one: tuple[str, ...], other: tuple[str, ...]

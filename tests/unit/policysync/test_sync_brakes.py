@@ -9,7 +9,6 @@ from math import inf
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from kube_sync.objects import GroupVersionResource
@@ -483,7 +482,6 @@ _to = st.sampled_from([kept(), kept(LAB), lost(), lost(LAB), lost(EDGE, LAB), DE
 _change = st.tuples(_names, _clusters, _to)
 
 
-@hypothesis(deadline=None)
 @given(st.lists(_change, max_size=60), st.randoms(use_true_random=False))
 def test_what_is_held_does_not_depend_on_the_order(
     changes: list[tuple[str, str, Standing | None]], rng: random.Random
@@ -506,7 +504,6 @@ def test_what_is_held_does_not_depend_on_the_order(
     assert one.weigh() == other.weigh()
 
 
-@hypothesis(deadline=None)
 @given(
     st.lists(st.tuples(st.lists(_change, max_size=4), st.integers(0, 5400)), max_size=25),
     st.sampled_from([0.0, 0.2, 0.5]),
@@ -533,7 +530,6 @@ def test_no_small_steps_within_the_window_remove_more_than_the_limit(
         hub.now += seconds
 
 
-@hypothesis(deadline=None)
 @given(
     st.lists(st.tuples(_clusters, st.booleans(), st.integers(0, 5400), st.booleans()), max_size=30)
 )

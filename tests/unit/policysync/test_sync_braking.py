@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -206,7 +205,6 @@ _world = st.lists(
 )
 
 
-@hypothesis(deadline=None)
 @given(_world)
 def test_soon_nothing_is_left_to_do_and_in_the_end_nothing_is_there_that_may_go(
     worlds: list[tuple[frozenset[str], int]],
@@ -225,7 +223,6 @@ def test_soon_nothing_is_left_to_do_and_in_the_end_nothing_is_there_that_may_go(
     assert spokes.at.keys() == last.copies.keys() | held.keys()
 
 
-@hypothesis(deadline=None)
 @given(_world)
 def test_no_cluster_loses_its_copy_before_it_was_unwanted_for_the_grace(
     worlds: list[tuple[frozenset[str], int]],

@@ -12,6 +12,7 @@ from kube_sync.decisions.records import DecisionRecord
 from kube_sync.errors import Conflict, Retriable
 from kube_sync.safety import Limits
 from kube_sync.safety.limits import Rate
+from tests.parts import examples
 from tests.unit.remediator.test_reconciler import (
     BOOKMARK,
     HELD,
@@ -95,7 +96,7 @@ class Story:
                 world.reconciler.lead()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(_steps)
 def test_in_the_end_every_object_is_as_it_was_decided_to_be(steps: list[tuple[Any, ...]]) -> None:
     async def told() -> None:
@@ -109,7 +110,7 @@ def test_in_the_end_every_object_is_as_it_was_decided_to_be(steps: list[tuple[An
     asyncio.run(told())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(_names, st.just("eu"))), st.integers(1, 2))
 def test_no_story_moves_more_than_the_budget_allows(
     moves: list[tuple[str, str]], burst: int

@@ -17,6 +17,7 @@ from kube_sync.replicator.mirror import EVERYWHERE, TOO_DEEP, Batch, Mirror
 from kube_sync.replicator.selection import Part
 from tests.fakes.listing import Listing, at_once, document, listed
 from tests.fakes.opa import FakeOpa
+from tests.parts import examples
 
 ROOT: DataPath = ("kubernetes",)
 
@@ -544,7 +545,7 @@ class MirrorMachine(RuleBasedStateMachine):
 
 
 TestMirrorConverges = MirrorMachine.TestCase
-TestMirrorConverges.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestMirrorConverges.settings = settings(max_examples=examples(60), stateful_step_count=25)
 
 
 def bare(name: str, version: str = "1") -> Item:

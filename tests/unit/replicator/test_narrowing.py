@@ -15,6 +15,7 @@ from kube_sync.replicator.extent import Form
 from kube_sync.replicator.narrowing import narrowing
 from kube_sync.replicator.projection import keeps_version
 from kube_sync.replicator.projection import project as whole
+from tests.parts import examples
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 NAMES = {"apiVersion": "v1", "kind": "Thing"}
@@ -39,7 +40,7 @@ def narrowed(found: Any, *wanted: Path) -> Any:
     return json.loads(narrowing(wanted)(json.dumps(found).encode()))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(found=_OBJECT, wanted=_PATHS)
 @example(found={**NAMED, "spec": {"a": {"b": 1}, "b": 2}}, wanted=[("spec", EACH, "b")])
 @example(found={**NAMED, "a": {"b": {"a": 1, "b": 2}}}, wanted=[("a", EACH, "a"), ("a", "b", "b")])
@@ -53,7 +54,7 @@ def test_what_the_paths_keep_is_what_they_keep_of_the_whole(
     assert kept["metadata"].get("name") == found["metadata"].get("name")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(found=_OBJECT, wanted=_PATHS)
 def test_narrowing_again_changes_nothing(found: dict[str, Any], wanted: list[Path]) -> None:
     project = narrowing(wanted)
@@ -192,7 +193,7 @@ _OF_SECRETS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(wanted=_OF_SECRETS)
 @example(wanted=[(EACH, EACH), ("data", "a")])
 def test_whatever_is_read_of_secrets_no_value_is_left_where_none_is_allowed(

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.replicator.projection import Path, configured, keeping, project
@@ -56,7 +56,6 @@ def expected(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@settings(deadline=None)
 @given(_OBJECT, st.booleans())
 def test_everything_but_the_bookkeeping_is_unchanged(
     found: dict[str, Any],
@@ -66,14 +65,12 @@ def test_everything_but_the_bookkeeping_is_unchanged(
     assert json.loads(project(body)) == expected(found)
 
 
-@settings(deadline=None)
 @given(_OBJECT)
 def test_projecting_twice_is_projecting_once(found: dict[str, Any]) -> None:
     once = project(json.dumps(found).encode())
     assert project(once) == once
 
 
-@settings(deadline=None)
 @given(_TEXT.filter(bool), st.sampled_from([None, (",", ":")]))
 def test_values_of_a_secret_never_come_through(
     value: str, separators: tuple[str, str] | None
@@ -215,7 +212,6 @@ def _objects_and_paths(draw: st.DrawFn) -> tuple[dict[str, Any], list[list[str]]
     return found, [list(path) for path in paths]
 
 
-@settings(deadline=None)
 @given(_objects_and_paths(), st.sampled_from([None, 1]))
 def test_named_fields_are_what_a_plain_walk_finds(
     case: tuple[dict[str, Any], list[list[str]]], indent: int | None
@@ -226,7 +222,6 @@ def test_named_fields_are_what_a_plain_walk_finds(
     assert json.loads(projected) == expected_of_named(found, paths)
 
 
-@settings(deadline=None)
 @given(_objects_and_paths())
 def test_keeping_named_fields_twice_is_keeping_them_once(
     case: tuple[dict[str, Any], list[list[str]]],

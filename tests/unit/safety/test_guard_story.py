@@ -23,6 +23,7 @@ from kube_sync.safety import (
 )
 from kube_sync.safety.limits import Rate
 from kube_sync.safety.placements import PREFERENCES
+from tests.parts import examples
 
 WELL = Fleet(age=0, clusters=5, best=5, epoch_matches=True)
 PLACEMENTS = Placements()
@@ -152,11 +153,11 @@ class Fleetwide(RuleBasedStateMachine):
                 assert count <= rate.burst + (times[-1] - start) * rate.per_second + 0.01
 
 
-Fleetwide.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+Fleetwide.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=40)
 test_no_story_exceeds_a_budget = Fleetwide.TestCase
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     _limits,
     st.builds(Tightening, moves_per_minute=st.floats(0.1, 99), cooldown_seconds=st.floats(0, 99)),

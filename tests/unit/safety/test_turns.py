@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import heapq
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.safety.budget import Budget, Scope, scopes
@@ -94,7 +94,6 @@ def test_who_leaves_is_not_waited_for() -> None:
     assert turns._short == {}
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("nm"), st.sets(st.sampled_from("xyz"))), max_size=25),
     st.tuples(*[st.none() | st.builds(Rate, st.floats(1, 60), st.integers(1, 3))] * 3),

@@ -33,6 +33,7 @@ from tests.fakes.topologies import (
 )
 from tests.fakes.topologies import GATEWAY as GW
 from tests.fakes.worlds import Feed, Kinds
+from tests.parts import examples
 
 ROUTE = Locator(f"httproute.gateway.networking.k8s.io:{NS}/route")
 OTHER = PolicyKind(GroupKind("examples.kube-sync.io", "OtherPolicy"))
@@ -309,7 +310,7 @@ async def test_a_first_slice_that_cannot_be_alone_is_taken_in_with_the_others(
 NAMES = st.tuples(st.sampled_from(FRUITS), st.integers(0, 2))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.lists(st.tuples(NAMES, st.integers(-1, 2)), max_size=6), max_size=6))
 def test_whatever_comes_in_whatever_slices_it_is_what_is_built_at_once(
     batches: Sequence[Sequence[tuple[tuple[GroupKind, int], int]]],

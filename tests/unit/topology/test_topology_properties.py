@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.topology import PolicyKind, Topology
@@ -128,7 +128,6 @@ def everything(found: Topology) -> bytes:
     return as_json(report(found)) + dot(found).encode() + svg(found).encode()
 
 
-@settings(deadline=None)
 @given(OBJECTS, KINDS, st.randoms(use_true_random=False))
 def test_the_order_of_objects_means_nothing(
     objects: list[Object], kind: PolicyKind, random: object
@@ -139,7 +138,6 @@ def test_the_order_of_objects_means_nothing(
     assert everything(topology(first, API, kind)) == everything(topology(second, API, kind))
 
 
-@settings(deadline=None)
 @given(OBJECTS, CHANGES, KINDS)
 def test_updates_give_what_building_anew_gives(
     begin: list[Object], changes: list[Object], kind: PolicyKind
@@ -159,7 +157,6 @@ def test_updates_give_what_building_anew_gives(
         assert everything(found) == everything(topology(world.values(), API, kind))
 
 
-@settings(deadline=None)
 @given(OBJECTS, KINDS)
 def test_a_synced_policy_takes_no_part_where_another_has_the_same_target(
     objects: list[Object], kind: PolicyKind
@@ -181,7 +178,6 @@ def test_a_synced_policy_takes_no_part_where_another_has_the_same_target(
                 assert all(policy not in part for part in parts)
 
 
-@settings(deadline=None)
 @given(OBJECTS, st.lists(policies(), max_size=6), KINDS)
 def test_synced_policies_change_nothing_for_those_who_have_their_own(
     objects: list[Object], theirs: list[Object], kind: PolicyKind
@@ -196,7 +192,6 @@ def test_synced_policies_change_nothing_for_those_who_have_their_own(
         assert (one.path, one.spec, one.sources) == (other.path, other.spec, other.sources)
 
 
-@settings(deadline=None)
 @given(OBJECTS)
 def test_what_is_there_already_changes_nothing(objects: list[Object]) -> None:
     found = topology(unique(objects))

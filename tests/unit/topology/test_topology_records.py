@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kube_sync.topology as package
@@ -356,7 +356,6 @@ def apply(held: dict[Key, bytes], changes: Changes) -> None:
         held[where] = encoded(record)
 
 
-@settings(deadline=None)
 @given(OBJECTS, st.lists(st.one_of(policies(), routes(), st.sampled_from(OTHERS)), max_size=6))
 def test_differences_add_up_to_what_is_there(begin: list[Object], steps: Sequence[Object]) -> None:
     there = {key(one): one for one in begin}

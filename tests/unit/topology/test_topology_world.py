@@ -5,7 +5,7 @@ import copy
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -463,7 +463,6 @@ class Script:
                 self.mirror[event.locator] = event.new
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_events_lead_from_any_state_to_the_next(steps: list[tuple[str, int, int]]) -> None:
     script = Script()

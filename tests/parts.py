@@ -1,0 +1,104 @@
+"""Which tests `make test` runs and which it leaves out, with how many examples, in what order.
+
+- A test marked `slow` is left out by `make test`; `make test-rest` runs it.
+- A Hypothesis test runs in both, by default with a fifth of its examples (profile `quick`), by
+  `make test-rest` with all (`--hypothesis-profile=thorough`). It is marked `property` here.
+- Files that take longest come first, so that no worker is left alone with one at the end. Their
+  seconds are in `tests/durations.json`, which a run with `--record-durations` writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import is_hypothesis_test, settings
+
+_DURATIONS = Path(__file__).with_name("durations.json")
+_SHORT = 2.0  # seconds: files below are not recorded
+_LEFT_OUT = pytest.StashKey[int]()
+_WORKER_OUTPUT = "workeroutput"  # what pytest-xdist gives a worker's configuration
+
+# How long an example takes says more of the machine than of what is tried.
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=100, print_blob=True)
+settings.load_profile("quick")
+
+
+def examples(thorough: int) -> int:
+    """Return how many examples a Hypothesis test tries whose thorough run needs so many."""
+    if settings.get_current_profile_name() == "thorough":
+        return thorough
+    return max(5, thorough // 5)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that records how long each file takes."""
+    parser.addoption(
+        "--record-durations", action="store_true", help=f"write {_DURATIONS.name}: seconds by file"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark Hypothesis tests, before `-m` chooses, and put the longest files first."""
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.property)
+    seconds = json.loads(_DURATIONS.read_text(encoding="utf-8")) if _DURATIONS.exists() else {}
+    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what `-m` left out."""
+    if items:
+        stash = items[0].config.stash
+        stash[_LEFT_OUT] = stash.get(_LEFT_OUT, 0) + len(items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the controller how many tests this worker left out: each worker collects them all."""
+    if (output := getattr(session.config, _WORKER_OUTPUT, None)) is not None:
+        output["left_out"] = session.config.stash.get(_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep what a worker told."""
+    told = getattr(node, _WORKER_OUTPUT, {}).get("left_out", 0)
+    node.config.stash[_LEFT_OUT] = max(told, node.config.stash.get(_LEFT_OUT, 0))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what was left out and how it is run."""
+    if config.option.record_durations:
+        _record(terminalreporter)
+    left = config.stash.get(_LEFT_OUT, 0)
+    if left and config.option.markexpr == "not slow":
+        terminalreporter.write_line(
+            f"left out: {left} tests marked slow, and most examples of property tests;"
+            " make test-rest runs those, make test-all runs everything"
+        )
+
+
+def _record(reporter: pytest.TerminalReporter) -> None:
+    """Write the seconds of each file that took longer than others, the longest first."""
+    seconds: dict[str, float] = defaultdict(float)
+    for reports in reporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[_file(report.nodeid)] += report.duration
+    known = json.loads(_DURATIONS.read_text(encoding="utf-8")) if _DURATIONS.exists() else {}
+    known.update(seconds)
+    kept = {name: round(spent) for name, spent in known.items() if spent >= _SHORT}
+    ordered = dict(sorted(kept.items(), key=lambda pair: (-pair[1], pair[0])))
+    _DURATIONS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0].removeprefix("tests/")

@@ -1,0 +1,45 @@
+"""No test is left out by both commands, and the recipes choose by the marks that exist."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.parts import examples
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def chosen(target: str) -> str:
+    recipe = (_ROOT / "Makefile").read_text(encoding="utf-8").split(f"\n{target}: ", 1)[1]
+    found = re.search(r'-m "([^"]+)"', recipe.split("\n\n", 1)[0])
+    assert found
+    return found.group(1)
+
+
+def test_what_make_test_leaves_out_make_test_rest_runs() -> None:
+    assert chosen("test") == "not slow"
+    assert chosen("test-rest") == "slow or property"
+
+
+def test_no_other_mark_hides_a_test() -> None:
+    options = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    names = [mark.split(":")[0] for mark in options["tool"]["pytest"]["ini_options"]["markers"]]
+    assert names == ["slow", "property"]
+
+
+@given(st.integers())
+def test_a_property_test_is_marked(request: pytest.FixtureRequest, number: int) -> None:
+    assert request.node.get_closest_marker("property"), number
+
+
+def test_thorough_tries_all_examples_and_quick_a_fifth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "_current_profile", "quick")
+    assert [examples(200), examples(10)] == [40, 5]
+    monkeypatch.setattr(settings, "_current_profile", "thorough")
+    assert [examples(200), examples(10)] == [200, 10]
