@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.runtime.errand import Limits, run_errand
 from kube_sync.settings import Kubernetes, Opa, Settings
+from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of
 from tests.unit.async_tools import until
@@ -119,19 +120,12 @@ def _replicator(
     return hub, Replicator(settings, kube, opa, hub, ready, scratch, shelf, plan=plans.make)
 
 
-async def become(condition: Callable[[], object]) -> None:
-    """Wait for another process, which is last in line for a CPU: this one must not turn in it."""
-    async with asyncio.timeout(100):
-        while not condition():  # noqa: ASYNC110 - it knows of no test
-            await asyncio.sleep(0.05)
-
-
 async def test_candidate_says_what_a_plan_by_hand_says_and_nothing_else_changes(
     world: World,
 ) -> None:
     before = await world.held()
     world.stage(MOVING)
-    await become(lambda: "objects" in world.said())
+    await eventually(lambda: "objects" in world.said())
     plan, status = await world.plan()
     said = world.said()
     effects = {k: v for k, v in plan["summary"].items() if k not in ("workloads", "classes")}
@@ -156,7 +150,7 @@ async def test_candidate_that_does_not_compile_says_file_and_row(
 ) -> None:
     before = await world.held()
     world.stage(BROKEN)
-    await become(lambda: world.said().get("status") == "error")
+    await eventually(lambda: world.said().get("status") == "error")
     (cause,) = world.said()["error"]["errors"]
     assert cause["location"] == {"file": f"{NAMESPACE}/{NAME}/policy.rego", "row": 3}
     assert (cause["code"], cause["message"]) == ("rego_unsafe_var_error", "var y is unsafe")
@@ -165,7 +159,7 @@ async def test_candidate_that_does_not_compile_says_file_and_row(
 
 async def test_placementpolicy_says_the_same_in_its_status(world: World) -> None:
     world.stage_object(MOVING)
-    await become(lambda: "staged" in world.said_of_object())
+    await eventually(lambda: "staged" in world.said_of_object())
     status = world.said_of_object()
     planned = {one["type"]: one for one in status["conditions"]}["Planned"]
     plan, exits = await world.plan()

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from kube_sync.policysync.copies import PLACED
 from kube_sync.policysync.placement import PLACEMENT
+from tests.eventually import eventually
 from tests.fakes.manifests import Manifest
 from tests.integration.rbac_usage import Grant
 from tests.integration.syncing_world import spec_of
-from tests.integration.test_pair import eventually
 from tests.ocm.fleet import work_agents
 from tools.servers.apiserver import write_kubeconfig
 from tools.servers.stack import RunningStack

@@ -7,14 +7,13 @@ import base64
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import msgspec.yaml
-import pytest
 
 from kube_sync.app.context import Context, process
 from kube_sync.app.policysync import policy_sync
@@ -361,19 +360,6 @@ async def _all(blocks: Any) -> AsyncGenerator[None]:
         for block in blocks:
             await stack.enter_async_context(block)
         yield
-
-
-async def eventually(read: Callable[[], Awaitable[Any]], wanted: Any, seconds: float = 30.0) -> Any:
-    """Wait until what is read is, or is as a function says, what is wanted."""
-    holds = wanted if callable(wanted) else lambda found: found == wanted
-    seen: Any = None
-    try:
-        async with asyncio.timeout(seconds):
-            while not holds(seen := await read()):  # noqa: ASYNC110 - other servers
-                await asyncio.sleep(0.03)
-    except TimeoutError:
-        pytest.fail(f"in the end there was: {seen}")
-    return seen
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ import pytest
 from kube_sync.errors import SyncError
 from kube_sync.kube.client import kube_client
 from kube_sync.settings import Kubernetes
+from tests.eventually import eventually
 from tests.fakes.manifests import Manifest, build, of_kind
 from tests.integration.account_writes import (
     ALL,
@@ -36,7 +37,6 @@ from tests.integration.account_writes import (
     role,
     work,
 )
-from tests.integration.test_pair import eventually
 from tools.servers import stack as servers
 from tools.servers.accounts import aggregate
 from tools.servers.apiserver import RunningApiserver, start_apiserver, write_kubeconfig

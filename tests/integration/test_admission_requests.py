@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.bare import Bare, bare_client
 from kube_sync.decisions.decision import REQUESTED
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tests.integration.webhook_world import World, webhook_world
 from tools.demo.fleet import replica_set
 from tools.servers.binaries import ensure_binary

@@ -15,10 +15,9 @@ import pytest
 
 from kube_sync.certificates import issue, make_authority
 from kube_sync.runtime.tls import client_context
+from tests.eventually import eventually
 from tests.fakes.reviewing import RESOURCE
 from tests.fakes.reviews import body as review_body
-from tests.integration.test_pair import eventually
-from tests.unit.async_tools import until
 from tools.demo.components import start_service
 from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.http import get
@@ -116,14 +115,14 @@ async def test_a_rolling_update_loses_no_review(deployment: Deployment) -> None:
     connector = aiohttp.TCPConnector(ssl=deployment.trust())
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
         looking = group.create_task(deployment.look())
-        await until(lambda: len(deployment.ready) == 2)
+        await eventually(lambda: len(deployment.ready) == 2)
         tasks = [group.create_task(deployment.send(session)) for _ in range(_SENDERS)]
         for pod in old:
             await asyncio.to_thread(deployment.start)
-            await until(lambda: len(deployment.ready) == 3)
+            await eventually(lambda: len(deployment.ready) == 3)
             assert await deployment.end(pod) == 0
             assert '"event": "drained"' in pod.logs()
-            await until(lambda: len(deployment.ready) == 2)
+            await eventually(lambda: len(deployment.ready) == 2)
         for task in (looking, *tasks):
             task.cancel()
     assert deployment.failures == []

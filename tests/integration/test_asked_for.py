@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from kube_sync.decisions.decision import REQUESTED
+from tests.eventually import eventually
 from tests.fakes.decided import MADE_UP, let_decide
-from tests.integration.test_pair import Pair, eventually, fresh
+from tests.integration.test_pair import Pair, fresh
 from tools.demo.components import start_components
 from tools.demo.fleet import FLEET, PREFERENCES, cluster, namespace, replica_set
 from tools.demo.webhook import register_webhook

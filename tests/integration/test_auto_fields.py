@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tests.integration.test_selection import data
 from tools.demo.components import start_service
 from tools.servers.http import get, request

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kube_sync.certificates import issue, make_authority
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tools.servers.files import LOOPBACK
 from tools.servers.http import get
 from tools.servers.processes import ProcessLauncher

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tools.servers.http import request
 from tools.servers.processes import ProcessLauncher
 from tools.servers.secured_opa import RunningOpa, start_opa

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration import test_pair
+from tests import eventually as waiting
 from tests.integration.test_policies import World
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import StartFailed
@@ -19,7 +19,7 @@ from tools.servers.stack import RunningStack
 
 # Each of these has OPA work to its limits, several times over; a busy machine takes long for that.
 pytestmark = pytest.mark.timeout(400)
-eventually = partial(test_pair.eventually, seconds=180)
+eventually = partial(waiting.eventually, seconds=180)
 LIMITS = {"memory_bytes": 256 * 2**20, "cpu_seconds": 10, "timeout_seconds": 10}
 _DOUBLED = "\n".join(f"a{i} := [a{i - 1}, a{i - 1}]" for i in range(1, 40))
 # Each type has the one before twice, and the compiler compares them element by element.

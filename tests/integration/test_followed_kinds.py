@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from kube_sync.topology.controller.following import FollowedKinds
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, gateway_api
 from kube_sync.topology.identity import Locator
+from tests.eventually import eventually
 from tests.fakes.definitions import POLICY, definition
 from tests.fakes.topologies import GROUP, Object
 from tools.servers.apiserver import write_kubeconfig
@@ -31,13 +32,6 @@ OWN = "followed.example.com"
 SHADE, TINT = GroupKind(OWN, "Shade"), GroupKind(OWN, "Tint")
 TLS = GroupKind(GROUP, "TLSRoute")
 _GATEWAY_KINDS = (GATEWAY_CLASS.kind, GATEWAY.kind, TLS.kind)
-_PATIENCE = 30.0  # seconds: two cores run eight of these
-
-
-async def reached(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(_PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what is watched knows of no test
-            await asyncio.sleep(0.02)
 
 
 class Cluster:
@@ -87,7 +81,7 @@ class Cluster:
             )
             task = asyncio.create_task(kinds.run())
             try:
-                await reached(lambda: task.done() or not (kinds.waiting or self.world.waiting))
+                await eventually(lambda: task.done() or not (kinds.waiting or self.world.waiting))
                 yield kinds
             finally:
                 task.cancel()
@@ -160,12 +154,12 @@ async def test_a_kind_that_is_installed_is_followed_within_seconds_and_goes_agai
         await cluster.install(shade())
         established = loop.time()
         await cluster.put(cluster.policy())
-        await reached(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
+        await eventually(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
         assert loop.time() - established < 10.0
         assert SHADE in [kind.id for kind in kinds.policies]
         assert cluster.note(SHADE) == "ok"
         await cluster.uninstall(shade())
-        await reached(lambda: SHADE not in kinds.choices)
+        await eventually(lambda: SHADE not in kinds.choices)
         assert not cluster.holds(f"shade.{OWN}:{cluster.namespace}/p")
         assert SHADE not in [kind.id for kind in kinds.policies]
         assert cluster.note(SHADE) == ""
@@ -177,13 +171,13 @@ async def test_a_definition_that_comes_back_as_another_is_followed_as_that(
     await cluster.install(shade())
     await cluster.put(cluster.policy())
     async with cluster.followed(gone_after=20.0) as kinds:
-        await reached(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
+        await eventually(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
         await cluster.uninstall(shade())
         await cluster.install(shade("v2", namespaced=False))
         new = cluster.policy(version="v2", name="q")
         del new["metadata"]["namespace"]
         await cluster.put(new)
-        await reached(lambda: cluster.holds(f"shade.{OWN}:q"))
+        await eventually(lambda: cluster.holds(f"shade.{OWN}:q"))
         assert not cluster.holds(f"shade.{OWN}:{cluster.namespace}/p")
         choice = kinds.choices[SHADE]
         assert (choice.gvr.version, choice.kind.namespaced) == ("v2", False)
@@ -197,11 +191,11 @@ async def test_a_version_that_is_served_no_more_gives_way_without_a_loss(
     await cluster.put(cluster.policy())
     where = Locator(f"shade.{OWN}:{cluster.namespace}/p")
     async with cluster.followed() as kinds:
-        await reached(lambda: cluster.holds(where))
+        await eventually(lambda: cluster.holds(where))
         assert kinds.choices[SHADE].gvr.version == "v1"
         cluster.world.take()
         await cluster.put(shade("v1beta1", "v1", unserved=["v1"]))
-        await reached(lambda: (cluster.world.get(where) or {})["apiVersion"] == f"{OWN}/v1beta1")
+        await eventually(lambda: (cluster.world.get(where) or {})["apiVersion"] == f"{OWN}/v1beta1")
         assert [str(event.type) for event in cluster.world.take()] == ["update"]
 
 
@@ -209,12 +203,12 @@ async def test_an_api_server_that_is_started_anew_takes_nothing_away(cluster: Cl
     await cluster.install(shade())
     await cluster.put(cluster.policy())
     async with cluster.followed():
-        await reached(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
+        await eventually(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
         cluster.world.take()
         await asyncio.to_thread(cluster.stack.apiserver.kill)
         await asyncio.to_thread(cluster.stack.apiserver.start)
         await cluster.put(cluster.policy(name="q"))
-        await reached(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/q"))
+        await eventually(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/q"))
         events = [event for event in cluster.world.take() if event.kind == SHADE]
         assert [(str(event.type), event.name) for event in events] == [("create", "q")]
         assert cluster.holds(f"shade.{OWN}:{cluster.namespace}/p")
@@ -226,7 +220,7 @@ async def test_one_kind_that_may_not_be_listed_hinders_no_other(cluster: Cluster
     tints = {"apiGroups": [OWN], "resources": ["tints"]}
     reader = cluster.account(READ_DEFINITIONS, READ_THE_REST, tints)
     async with cluster.followed(kubeconfig=reader) as kinds:
-        await reached(lambda: cluster.holds(f"tint.{OWN}:{cluster.namespace}/p"))
+        await eventually(lambda: cluster.holds(f"tint.{OWN}:{cluster.namespace}/p"))
         assert cluster.note(TINT) == "ok"
         assert "shades.followed.example.com is forbidden" in cluster.note(SHADE)
         assert cluster.note(SHADE).endswith("counts as a kind without objects")
@@ -243,7 +237,7 @@ async def test_without_a_right_to_definitions_discovery_shows_what_is_named(
     await asyncio.to_thread(cluster.stack.install_gateway_api)
     reader = cluster.account(READ_THE_REST, {"apiGroups": [OWN], "resources": ["*"]})
     async with cluster.followed(PolicyKind(SHADE), kubeconfig=reader) as kinds:
-        await reached(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
+        await eventually(lambda: cluster.holds(f"shade.{OWN}:{cluster.namespace}/p"))
         assert [kind.id for kind in kinds.policies] == [SHADE]
         assert cluster.note(GATEWAY) == "ok"
         assert TINT not in kinds.choices

@@ -18,7 +18,7 @@ from docker.models.containers import Container
 
 from kube_sync import __version__
 from kube_sync.provisioning.authorization import archive
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tools.image.assemble import USER
 from tools.servers.engine import engine
 from tools.servers.project_image import ROOT, build_project_image, ensure_project_image

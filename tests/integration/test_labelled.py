@@ -32,7 +32,8 @@ from kube_sync.settings import (
     Resource,
     Settings,
 )
-from tests.integration.test_pair import ROOT, STATUS, eventually
+from tests.eventually import eventually
+from tests.integration.test_pair import ROOT, STATUS
 from tools.servers.binaries import ensure_binary
 from tools.servers.http import request
 from tools.servers.secured_opa import RunningOpa

@@ -16,7 +16,7 @@ from kube_sync.kube.lease import LEASES, Lease
 from kube_sync.replicator.agent import LEASE
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Kubernetes
-from tests.unit.async_tools import until
+from tests.eventually import eventually
 from tools.servers.stack import RunningStack
 
 NAMESPACE = "kube-sync"
@@ -45,14 +45,14 @@ def spec(stack: RunningStack) -> Any:
 async def test_one_of_two_holds_the_lease_and_hands_it_over(stack: RunningStack) -> None:
     async with candidate(stack, "b-waits") as waiting:
         async with candidate(stack, "a-takes") as other:
-            await until(lambda: waiting.held or other.held)
+            await eventually(lambda: waiting.held or other.held)
             for _ in range(20):
                 await asyncio.sleep(0.02)  # turns of both, on a real server: nothing to await
                 assert waiting.held != other.held
             first = spec(stack)
             assert first["holderIdentity"] in ("a-takes", "b-waits")
             assert first["leaseDurationSeconds"] == 15
-        await until(lambda: waiting.held)
+        await eventually(lambda: waiting.held)
         assert spec(stack)["holderIdentity"] == "b-waits"
     # Emptied, so that the next one need not wait.
     assert not spec(stack).get("holderIdentity")
@@ -75,4 +75,4 @@ async def test_role_allows_one_lease_and_one_configmap_only(stack: RunningStack)
             await client.request("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/another")
 
     async with candidate(stack, "elsewhere", "default") as lease:
-        await until(lambda: lease.held)  # refused there, so it does without
+        await eventually(lambda: lease.held)  # refused there, so it does without

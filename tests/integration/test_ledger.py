@@ -36,9 +36,9 @@ from kube_sync.replaying.arguments import Request
 from kube_sync.replaying.command import run
 from kube_sync.replicator.policies.canary import Halt
 from kube_sync.settings import Coordination, Kubernetes, Opa, Policies, Settings
+from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.ledgers import filled, verified
-from tests.integration.test_pair import eventually
 from tools.demo.components import UNBRAKED, start_service
 from tools.demo.fleet import cluster, replica_set
 from tools.servers.binaries import ensure_binary

@@ -34,6 +34,7 @@ from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES, SERVICE
 from kube_sync.topology.grants import REFERENCE_GRANT
+from tests.eventually import eventually
 from tests.fakes.topologies import (
     API,
     GROUP,
@@ -49,7 +50,6 @@ from tests.fakes.topologies import (
     service,
     target,
 )
-from tests.integration.test_pair import eventually
 from tools.servers.errors import ToolError
 from tools.servers.stack import RunningStack
 

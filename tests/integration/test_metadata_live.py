@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually
 from tests.integration.scheduling_world import MUTATING, ROOT, World, pod, system_world
-from tests.integration.test_pair import eventually
 from tests.integration.test_qos_live import CLASSES, QOS, Pods
 from tests.metadata.pods import pod as generated
 from tools.servers.errors import ToolError

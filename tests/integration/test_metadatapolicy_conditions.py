@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_pair import ROOT, eventually
+from tests.eventually import eventually
+from tests.integration.test_pair import ROOT
 from tools.demo.components import start_service
 from tools.servers.errors import ToolError
 from tools.servers.http import get

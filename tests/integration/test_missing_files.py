@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from kube_sync.certificates import KeyPair, issue, make_authority
+from tests.eventually import eventually
 from tests.integration.test_bad_input import KUBE_SYNC
-from tests.integration.test_pair import eventually
 from tools.servers.files import LOOPBACK
 from tools.servers.http import get
 from tools.servers.processes import ProcessLauncher

@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.eventually import eventually
 from tests.fakes.browser import tab
 from tests.integration.scheduling_world import World as SystemWorld
 from tests.integration.scheduling_world import pod, system_world
 from tests.integration.syncing_world import spec_of
 from tests.integration.test_metadata_live import default
 from tests.integration.test_metadata_live import policy as metadata_policy
-from tests.integration.test_pair import eventually
 from tools.demo.components import UNBRAKED, start_service
 from tools.demo.fleet import FLEET, cluster, namespace, policy_map, replica_set, staged_map
 from tools.demo.webhook import register_webhook

@@ -18,8 +18,8 @@ from kube_sync.provisioning.plan import planned
 from kube_sync.provisioning.secrets import Content
 from kube_sync.provisioning.wanted import ACCESS, AUTHORITY, wanted
 from kube_sync.settings import Settings
+from tests.eventually import eventually
 from tests.fakes.manifests import Manifest, build, containers, of_kind
-from tests.integration.test_pair import eventually
 from tools.observing.__main__ import DASHBOARDS, RULES
 from tools.observing.grafana import model
 from tools.servers.binaries import ensure_binary

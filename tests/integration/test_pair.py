@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from kube_sync.reasoning import command as why
 from kube_sync.reasoning.arguments import Question
 from kube_sync.safety import HISTORY
 from kube_sync.settings import Decisions, Kubernetes, Opa, Settings
+from tests.eventually import eventually
 from tools.demo.components import Components, start_components
 from tools.demo.fleet import (
     FLEET,
@@ -161,18 +162,6 @@ class Pair:
 
     def readiness(self, command: str) -> str:
         return get(self.components.services[command].url + "/readyz").body.decode()
-
-
-async def eventually(read: Callable[[], Any], expected: Any, seconds: float = 60) -> None:
-    """Wait until `read` gives what is expected; the assertion shows what it gave last."""
-    seen: Any = None
-    try:
-        async with asyncio.timeout(seconds):
-            # Another process: there is no event to await.
-            while (seen := await asyncio.to_thread(read)) != expected:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        assert seen == expected
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ import pytest
 from kube_sync.decisions.decision import REQUESTED, Decision
 from kube_sync.decisions.records import DecisionRecord, StatusRecord, Target
 from kube_sync.remediator.slices import decision_key
+from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
-from tests.integration.test_pair import eventually
 from tools.demo.components import UNBRAKED, start_service
 from tools.demo.fleet import PREFERENCES
 from tools.servers.running import Launcher

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.bare import Bare, bare_client
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.placement import PLACEMENT
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tests.integration.webhook_world import World, deeply_managed, webhook_world
 from tools.demo.fleet import replica_set
 from tools.servers.errors import ToolError

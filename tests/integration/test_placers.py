@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from kube_sync.policysync.downstream import Downstream, Source, copied
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.ocm import OcmPlacer
 from kube_sync.policysync.works import SELECTOR, WORKS
+from tests.eventually import eventually
 from tests.ocm.fleet import connected, work_agents
 from tools.servers.spokes import RunningSpoke
 from tools.servers.stack import RunningStack
@@ -97,12 +98,6 @@ async def beside(*loops: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
         finally:
             for task in tasks:
                 task.cancel()
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what is watched knows of no test
-            await asyncio.sleep(0.01)
 
 
 async def got(client: KubeClient, gvr: GroupVersionResource, key: ObjectKey) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kube_sync.kube.policymaps import STATUS
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tools.demo.components import start_service
 from tools.servers.http import get, request
 from tools.servers.running import Launcher, RunningServer

@@ -18,7 +18,8 @@ from kube_sync.policysync.copies import PLACED
 from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES
 from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.works import WORKS
-from tests.integration.syncing_world import COLORS, World, eventually, spec_of, world_of
+from tests.eventually import eventually
+from tests.integration.syncing_world import COLORS, World, spec_of, world_of
 from tests.integration.test_machinery import ROOT
 from tools.servers.spokes import RunningSpoke
 from tools.servers.stack import RunningStack
@@ -123,9 +124,9 @@ async def test_a_grace_keeps_what_comes_back(world: World) -> None:
         async def leaving() -> bool:
             return "kuadrant.io/grace-timeout" in await _work_notes(world, first)
 
-        await eventually(leaving, wanted=True)
+        await eventually(leaving, expected=True)
         await world.decide(first, second)
-        await eventually(leaving, wanted=False)
+        await eventually(leaving, expected=False)
         assert await world.works() == {"paint": [first, second]}
 
 

@@ -12,6 +12,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from kube_sync.app.policysync import policy_sync
 from kube_sync.certificates import issue, make_authority
 from kube_sync.policysync.placers import AT_ONCE
 from kube_sync.policysync.works import WORKS
+from tests.eventually import eventually
 from tests.faults.proxy import FaultProxy
 from tests.integration.syncing_world import (
     COLORS,
     World,
-    eventually,
     running,
     world_of,
 )
@@ -148,8 +149,8 @@ async def _all_are_there_once(world: World) -> None:
     wanted = {"moved": [second], **{name: [first, second] for name in stay}}
     await eventually(world.works, wanted, _PATIENCE)
     for name in stay:
-        await eventually(lambda name=name: world.listed(name), world.names, _PATIENCE)  # type: ignore[misc]
-    await eventually(lambda: _is_quiet(world), wanted=True)
+        await eventually(partial(world.listed, name), world.names, _PATIENCE)
+    await eventually(lambda: _is_quiet(world), expected=True)
     assert await world.works() == wanted
     for cluster in world.names:
         assert set(await _generations(world, cluster)) == {1}  # nothing was written anew
@@ -223,7 +224,7 @@ async def test_a_spoke_that_is_cut_off_keeps_what_it_has_and_no_other_waits_for_
             await eventually(lambda: world.copies("gone"), {second: "red"})
             for name in ("paint", "old"):
                 said = await eventually(
-                    lambda name=name: world.said(name),  # type: ignore[misc]
+                    partial(world.said, name),
                     lambda said: said.get("Accepted", ("", "", ""))[2].startswith(f"{second}: "),
                     _PATIENCE,
                 )
@@ -237,7 +238,7 @@ async def test_a_spoke_that_is_cut_off_keeps_what_it_has_and_no_other_waits_for_
             await eventually(lambda: world.copies("old"), dict.fromkeys(world.names, "blue"))
             await eventually(lambda: world.copies("gone"), {}, _PATIENCE)
             for name in ("paint", "old"):
-                await eventually(lambda name=name: world.said(name), _is_accepted, _PATIENCE)  # type: ignore[misc]
+                await eventually(partial(world.said, name), _is_accepted, _PATIENCE)
     after = await world.get(COLORS, world.below, "old", on=second)
     assert kept is not None
     assert after is not None
@@ -264,7 +265,7 @@ async def test_a_spoke_whose_agent_ends_is_named_on_the_hub_and_goes_on_where_it
         await eventually(lambda: world.copies("gone"), {second: "red"})
         for name in ("paint", "late"):
             said = await eventually(
-                lambda name=name: world.said(name),  # type: ignore[misc]
+                partial(world.said, name),
                 lambda said: said.get(SYNCED, ("", "", ""))[2].startswith(f"{second}: "),
                 _PATIENCE,
             )
@@ -276,7 +277,7 @@ async def test_a_spoke_whose_agent_ends_is_named_on_the_hub_and_goes_on_where_it
             await eventually(lambda: world.copies("late"), dict.fromkeys(world.names, "red"))
             await eventually(lambda: world.copies("gone"), {})
             for name in ("paint", "late"):
-                await eventually(lambda name=name: world.said(name), _is_synced, _PATIENCE)  # type: ignore[misc]
+                await eventually(partial(world.said, name), _is_synced, _PATIENCE)
     after = await world.get(COLORS, world.below, "paint", on=second)
     assert kept is not None
     assert after is not None

@@ -19,6 +19,7 @@ import pytest
 
 from kube_sync.certificates import issue, make_authority
 from kube_sync.kube.policymaps import STATUS
+from tests.eventually import eventually
 from tests.fakes.manifests import Manifest, build, of_kind
 from tests.fakes.topologies import (
     NS,
@@ -32,7 +33,6 @@ from tests.fakes.topologies import (
 )
 from tests.integration.rbac_syncing import SETTINGS, policies_are_synced
 from tests.integration.rbac_usage import Grant, asked, granted, held, refused, rules_of
-from tests.integration.test_pair import eventually
 from tools.demo.components import start_service
 from tools.demo.fleet import FLEET, POLICIES, cluster, namespace, replica_set
 from tools.servers.errors import ToolError

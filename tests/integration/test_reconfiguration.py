@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tests.integration.test_selection import data
 from tools.servers.errors import ToolError
 from tools.servers.http import get

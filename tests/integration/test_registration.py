@@ -17,7 +17,8 @@ from kube_sync.admission.registration import LEASE
 from kube_sync.certificates import make_authority
 from kube_sync.kube.webhooks import Wish, made_right
 from kube_sync.settings import Labelled, Policies, Settings
-from tests.integration.test_pair import ROOT, eventually
+from tests.eventually import eventually
+from tests.integration.test_pair import ROOT
 from tests.integration.webhook_world import KIND, NAME, World, webhook_world
 from tools.demo.fleet import POLICIES
 from tools.servers.errors import ToolError

@@ -31,9 +31,9 @@ from kube_sync.remediator.arguments import APPLY, STATUS
 from kube_sync.remediator.plan import Amend, Apply
 from kube_sync.safety import HISTORY
 from kube_sync.settings import Kubernetes
+from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.standin import StandIn, stand_in
-from tests.integration.test_pair import eventually
 from tests.integration.webhook_world import deeply_managed
 from tools.demo.components import GUARD_OFF, UNBRAKED, start_service
 from tools.demo.fleet import PREFERENCES, cluster, replica_set

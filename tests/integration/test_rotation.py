@@ -20,7 +20,7 @@ import pytest
 from kube_sync.certificates import issue, make_authority
 from kube_sync.decisions.streamclient import stream_client
 from kube_sync.settings import Decisions
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tools.demo.components import start_service
 from tools.demo.fleet import cluster
 from tools.servers.files import LOOPBACK, write_file, write_pair

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from kube_sync.certificates import write_certificates
-from tests.integration.test_pair import PLACED, eventually
+from tests.eventually import eventually
+from tests.integration.test_pair import PLACED
 from tools.demo.components import UNBRAKED
 from tools.demo.fleet import FLEET, POLICIES, PREFERENCES, cluster, policy_map
 from tools.demo.fleet import namespace as namespace_manifest

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually
 from tests.integration.scheduling_world import ROOT, World, scheduling_world
-from tests.integration.test_pair import eventually
 from tools.servers.http import get
 from tools.servers.running import Launcher
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import eventually
 from tests.integration.scheduling_world import (
     GLOBAL_DEFAULT,
     POLICIES,
@@ -17,7 +18,6 @@ from tests.integration.scheduling_world import (
     pod,
     scheduling_world,
 )
-from tests.integration.test_pair import eventually
 from tools.servers.errors import ToolError
 from tools.servers.running import Launcher, free_port
 

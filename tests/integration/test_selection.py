@@ -24,7 +24,7 @@ from kube_sync.settings import (
     Resource,
     Settings,
 )
-from tests.integration.test_pair import eventually
+from tests.eventually import eventually
 from tools.servers.binaries import ensure_binary
 from tools.servers.http import get
 from tools.servers.secured_opa import RunningOpa

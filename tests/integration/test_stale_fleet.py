@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from benchmarks.bare import bare_client
+from tests.eventually import eventually
 from tests.faults.proxy import FaultProxy, reply
 from tests.faults.world import World, faulty_world
-from tests.integration.test_pair import eventually
 from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import (
     FLEET,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Kubernetes, Opa, Placement, Policies, Replicate, Settings
+from tests.eventually import eventually
 from tests.fakes.topologies import (
     GROUP,
     NS,
@@ -106,13 +107,6 @@ class World:
         answer = get(url, ca_file=self.opa.ca_file, token=token)
         found: dict[str, Any] = json.loads(answer.body).get("result", {})
         return found
-
-
-async def eventually(holds: Callable[[], Awaitable[object]], seconds: float = 60) -> None:
-    """Wait until something holds in another process: there is no event to await."""
-    async with asyncio.timeout(seconds):
-        while not await holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from kube_sync.certificates import issue, make_authority
+from tests.eventually import eventually
 from tests.fakes.definitions import POLICY, definition
 from tests.fakes.topologies import (
     GROUP,
@@ -34,7 +35,6 @@ from tests.fakes.topologies import (
 )
 from tests.faults.proxy import FaultProxy, reply
 from tests.integration.test_machinery import BLUE, condition, listeners
-from tests.integration.test_pair import eventually
 from tests.integration.topology_world import (
     ACCOUNT,
     AFFECTED,

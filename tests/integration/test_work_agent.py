@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from kube_sync.errors import NotFound, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
+from tests.eventually import eventually
 from tests.fakes.topologies import color, rules
 from tests.ocm.fleet import connected, work_agents
 from tests.ocm.works import FINALIZER, WORKS, WorkRefused
@@ -110,21 +111,6 @@ async def got(
     except NotFound:
         return None
     return body
-
-
-async def eventually(
-    read: Callable[[], Awaitable[Any]], holds: Callable[[Any], object], seconds: float = 60.0
-) -> Any:
-    """Wait until what is read is as it should be, and return it."""
-    seen: Any = None
-    try:
-        async with asyncio.timeout(seconds):
-            # Other servers: there is no event to await.
-            while not holds(seen := await read()):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        pytest.fail(f"in the end there was: {seen}")
-    return seen
 
 
 def has(**wanted: Any) -> Callable[[Mapping[str, Any]], bool]:
