@@ -63,6 +63,14 @@ def test_next_version_and_another_reason_are_told_again() -> None:
     assert bench.reasons == ["TooExpensive", "TooExpensive", "Quarantined"]
 
 
+def test_version_that_was_blamed_for_nothing_is_told_to_be_tried_again() -> None:
+    bench = Bench()
+    bench.fail(ENDED)
+    bench.fail({"code": "unexplained", "message": "OPA went on ending"})
+    assert bench.reasons == ["Quarantined", "OpaEndsUnexplained"]
+    assert [one.action for one in bench.told] == ["Refuse", "Release"]
+
+
 def test_mistake_and_version_that_waits_for_others_are_not_told() -> None:
     bench = Bench()
     bench.fail({"code": "rego_parse_error", "message": "unexpected }"})
