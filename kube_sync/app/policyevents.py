@@ -17,7 +17,6 @@ from kube_sync.replicator.policies.account import UNEXPLAINED
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.canary import Halt
 from kube_sync.replicator.policies.outcomes import HARMFUL, Policy
-from kube_sync.replicator.policies.quarantine import WAITS
 
 CONTROLLER: Final = "kube-sync.io/replicator"
 _RELEASED: Final = "OpaEndsUnexplained"
@@ -47,7 +46,7 @@ class PolicyEvents:
         for key, causes in failures.items():
             for cause in causes:
                 reason, message = _REASONS.get(str(cause.get("code"))), str(cause.get("message"))
-                if reason is None or message == WAITS:
+                if reason is None:
                     continue
                 version = digest(policies[key].modules), reason
                 if self._told.get(key) != version:

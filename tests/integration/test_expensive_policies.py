@@ -102,6 +102,28 @@ async def test_policy_that_compiles_without_end_is_refused_and_delays_no_other(
         await eventually(lambda: world.data("greedy/x"), 2)
 
 
+async def test_edits_that_are_too_expensive_in_a_row_let_others_pass(world: World) -> None:
+    names = [f"greedy-{n}" for n in range(3)]
+
+    def codes() -> set[str]:
+        return {error(world, name).get("code", "") for name in names}
+
+    def edit(turn: int) -> None:
+        for name in names:
+            world.policy(name, m=f"# {name} {turn}\n{COMPILED}")
+        world.policy("other", m=f"package other\n\nx := {turn}\n")
+
+    limits = {**LIMITS, "cpu_seconds": 4, "timeout_seconds": 4}
+    with world.replicating(compile=limits):
+        edit(1)
+        await eventually(lambda: world.data("other/x"), 1)
+        await eventually(codes, {"too_expensive"})
+        edit(2)
+        await eventually(lambda: world.data("other/x"), 2)
+        await eventually(lambda: "waiting" in codes(), True)  # noqa: FBT003
+        await eventually(codes, {"too_expensive"})
+
+
 @pytest.mark.parametrize("source", [RANGE, COMPREHENSION], ids=["range", "comprehension"])
 async def test_policy_that_decides_without_end_never_reaches_the_opa_that_serves(
     world: World, source: str

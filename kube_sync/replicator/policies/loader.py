@@ -219,6 +219,7 @@ class PolicyLoader:
         self._canary_changing = False
         self._counted: Counted | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._told_lane: tuple[str, Reads] | None = None
         self._at_fault = at_fault
         self._tell_objects = tell
@@ -342,8 +343,7 @@ class PolicyLoader:
                 continue
             finally:
                 # There was an answer, or this process ends as it should.
-                if await self._quarantine.ended():
-                    self._news.set()
+                self._try_later(await self._quarantine.ended())
             self._backoff.progressed()
             await self._news.wait()
 
@@ -529,6 +529,14 @@ class PolicyLoader:
         if untried and self._again is None:
             self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._try_again)
 
+    def _try_later(self, seconds: float | None) -> None:
+        """Look again so much later, at those that wait for others; None: there are none."""
+        if self._later is not None:
+            self._later.cancel()
+        self._later = None
+        if seconds is not None:
+            self._later = asyncio.get_running_loop().call_later(seconds, self._news.set)
+
     def _try_again(self) -> None:
         self._again = None
         self._news.set()
@@ -642,7 +650,12 @@ class PolicyLoader:
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         known = {source for found in good.values() for source in found.values()}
-        choice = await choose(candidates, good, check)
+        # Before anything decides all is found out: nobody decides by a part of what is wanted.
+        choice = await choose(
+            candidates, good, check, lambda: epoch.applied.is_set() and self._news.is_set()
+        )
+        if choice.put_off:
+            choice.failures |= self._quarantine.put_off(choice.put_off, versions)
         if self._quarantine.judge(choice.failures, versions):
             asyncio.get_running_loop().call_later(EXPENSIVE_SECONDS, self._news.set)
         self._chosen = way.static, self._candidates(guard, policies), choice

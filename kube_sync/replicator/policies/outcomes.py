@@ -24,7 +24,7 @@ from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policykinds.conditions import are_right, condition, dated
-from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE
+from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE, WAITING
 
 Json = dict[str, Any]
 Policy = PolicyMap | PlacementPolicy
@@ -41,6 +41,7 @@ _REASONS: Final = {
     FORBIDDEN: "Forbidden",
     UNREADABLE: "Unreadable",
     STAGE: _NOT_STAGED,
+    WAITING: "Waiting",
     "unauthorized": "NotTaken",
     **HARMFUL,
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
@@ -20,7 +21,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.inspection import EXPENSIVE_SECONDS
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, UNEXPLAINED
+from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, UNEXPLAINED, WAITING
 from kube_sync.replicator.policies.blame import Blame
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.choice import Versions, is_too_expensive
@@ -29,7 +30,12 @@ from kube_sync.replicator.policies.marker import State
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-WAITS: Final = "it waits for others: the replicator ended while it compiled them together"
+_WAITS: Final = "it waits for others: the replicator ended while it compiled them together"
+_LATE: Final = (
+    "it is tried after others, and later each time: it, or the version before it, was too expensive"
+)
+_LATE_SECONDS: Final = 3600.0  # for so long after a version that was too expensive
+_PAUSE_SECONDS: Final = 20.0  # before the third such version of a policy is tried; then twice that
 _CODES: Final = (NOT_TRIED, QUARANTINED)
 _UNCLEAN_ENDS: Final = 2  # the first one may be an eviction or a node that went away
 _BEFORE_BYTES: Final = 24_000  # of what is on record to go back to: replicators share a ConfigMap
@@ -62,6 +68,15 @@ class Nowhere:
         """Do nothing."""
 
 
+@dataclass(slots=True)
+class _Slow:
+    """A policy that had a version that was too expensive."""
+
+    versions: int
+    since: float  # the last of them
+    until: float  # the next one is not tried before
+
+
 class Quarantine:
     """Knows which versions are refused, whatever the compiler would say."""
 
@@ -78,6 +93,11 @@ class Quarantine:
         self._answered: set[str] = set()  # there was an answer to these in this process
         self._refused: dict[str, str] = {}
         self._expensive: dict[str, tuple[tuple[Cause, ...], float]] = {}  # and until when
+        self._slow: dict[ObjectKey, _Slow] = {}
+        self._undecided: set[str] = set()  # too expensive together: which is not known
+        self._together = 1  # so many of these are tried at once
+        self._hurried = False  # they are not before what is new now
+        self._again: float | None = None  # when those that wait for others may be tried
         self._unwritten = False
         self._blame = Blame(clock)
         self._ended = 0  # when OPA did: seconds since 1970
@@ -92,27 +112,40 @@ class Quarantine:
         if self._refused or self._suspects or self._released:
             self._forget_all_but({digest(modules) for modules in wanted.values()})
         names = {digest(modules) for key, modules in wanted.items() if modules != good.get(key)}
+        now = self._clock()
+        for name in [name for name, (_, until) in self._expensive.items() if until <= now]:
+            del self._expensive[name]
+            self._answered.discard(name)  # it is tried again, after others
         self._answered &= names
         new = names - self._answered - self._refused.keys() - self._trying
         suspects = sorted(new & self._suspects.keys())
         # One by one: of several that were tried together one may be at fault.
-        self._waiting = set(suspects[1:])
+        self._waiting = set(suspects[not self._trying & self._suspects.keys() :])
+        self._waiting |= self._late(wanted, new - self._waiting, now)
         if new := new - self._waiting:
             self._trying |= new
             self._unwritten = True
         await self._write()
 
-    async def ended(self) -> bool:
-        """Take what was tried off the record; returns whether others wait for that."""
+    async def ended(self) -> float | None:
+        """Take what was tried off the record; returns when others that wait may be tried.
+
+        That is in so many seconds, or never.
+        """
         if self._trying:
             self._answered |= self._trying
+            if self._undecided & self._trying:
+                self._together *= 2
+            self._undecided -= self._trying
             for name in self._trying:
                 self._suspects.pop(name, None)
             self._trying.clear()
             self._unwritten = True
         await self._write()
-        waiting, self._waiting = self._waiting, set()
-        return bool(waiting)
+        waiting, self._waiting, self._hurried = self._waiting, set(), False
+        if not waiting:
+            return None
+        return 0.0 if self._again is None else max(0.0, self._again - self._clock())
 
     def objection(self, modules: Modules) -> tuple[Cause, ...]:
         """Return why this version is not even tried."""
@@ -123,7 +156,8 @@ class Quarantine:
             code, _, message = why.partition(": ")
             return ({"code": code, "message": message},)
         if name in self._waiting:
-            return ({"code": NOT_TRIED, "message": WAITS},)
+            late = name not in self._suspects
+            return ({"code": WAITING, "message": _LATE if late else _WAITS},)
         causes, until = self._expensive.get(name, ((), 0.0))
         return causes if self._clock() < until else ()
 
@@ -132,14 +166,41 @@ class Quarantine:
 
         Returns whether that is news; after EXPENSIVE_SECONDS it may be tried again.
         """
-        now = self._clock()
-        self._expensive = {n: known for n, known in self._expensive.items() if known[1] > now}
-        before = len(self._expensive)
+        now, before = self._clock(), len(self._expensive)
         for key, causes in failures.items():
-            if is_too_expensive(causes):
-                name = digest(wanted[key])
-                self._expensive.setdefault(name, (tuple(causes), now + EXPENSIVE_SECONDS))
+            if is_too_expensive(causes) and (name := digest(wanted[key])) not in self._expensive:
+                self._expensive[name] = tuple(causes), now + EXPENSIVE_SECONDS
+                versions = self._slow[key].versions + 1 if key in self._slow else 1
+                pause = min(EXPENSIVE_SECONDS, _PAUSE_SECONDS * 2 ** min(versions - 2, 9))
+                self._slow[key] = _Slow(versions, now, now + pause * (versions > 1))
         return len(self._expensive) > before
+
+    def put_off(self, keys: Iterable[ObjectKey], wanted: Versions) -> dict[ObjectKey, list[Cause]]:
+        """Try these after all others, fewer at once; returns what to say of them."""
+        found = {key: digest(wanted[key]) for key in keys}
+        self._undecided |= {*found.values()}
+        self._trying -= self._undecided
+        self._waiting |= self._undecided
+        self._together, self._again = max(1, len(found) // 2), None
+        self._hurried = self._unwritten = True
+        return {key: [{"code": WAITING, "message": _LATE}] for key in found}
+
+    def _late(self, wanted: Versions, new: set[str], now: float) -> set[str]:
+        """Return which new versions wait for others to be tried, or for their time to come."""
+        self._slow = {k: s for k, s in self._slow.items() if now - s.since < _LATE_SECONDS}
+        slow = {digest(wanted[k]): s.until for k, s in self._slow.items() if k in wanted}
+        self._undecided &= new | self._trying
+        late = {
+            name: slow.get(name, 0.0) for name in new if name in slow or name in self._undecided
+        }
+        self._again = None
+        if late.keys() < new or self._trying or self._hurried:
+            return {*late}
+        due = sorted(name for name in self._undecided if late[name] <= now)[: self._together]
+        due = due or sorted((n for n in late if late[n] <= now), key=lambda n: late[n])[:1]
+        if late and not due:
+            self._again = min(late.values())
+        return late.keys() - due
 
     def offered(self, revision: str, versions: Versions) -> None:
         """Take note that OPA may hold these from now on."""

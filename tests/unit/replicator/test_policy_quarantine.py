@@ -61,7 +61,7 @@ async def test_version_is_on_record_while_it_is_tried_and_no_longer(api: Api) ->
     wanted = {**GOOD, B: version("b")}
     await quarantine.begin(wanted, GOOD)
     assert on_record(api)["trying"] == {digest(version("b")): 1}
-    assert not await quarantine.ended()
+    assert await quarantine.ended() is None
     assert on_record(api) is None
 
 
@@ -114,7 +114,9 @@ async def test_several_that_were_tried_together_are_tried_one_by_one(api: Api) -
     await killed(api, wanted)
     second = await killed(api, wanted)
     waiting = codes(second, wanted)
-    assert list(waiting.values()) == ["not_tried", "not_tried"]
+    assert list(waiting.values()) == ["waiting", "waiting"]
+    await second.begin(wanted, {})
+    assert codes(second, wanted) == waiting, "nor with another one of them in the same turn"
     (tried,) = {"a", "b", "c"} - waiting.keys()
     # Killed by the one that was tried: the others are not blamed for that.
     third = Quarantine(marker(api))
@@ -123,7 +125,7 @@ async def test_several_that_were_tried_together_are_tried_one_by_one(api: Api) -
         "replicator ended 2 times" in third.objection(wanted[ObjectKey("ns", tried)])[0]["message"]
     )
     turns = 1
-    while await third.ended():
+    while await third.ended() is not None:
         turns += 1
         await third.begin(wanted, {})
     assert codes(third, wanted) == {tried: "not_tried"}
@@ -213,6 +215,76 @@ async def test_version_that_was_too_expensive_is_not_compiled_again_for_ten_minu
     assert quarantine.objection(version("a2")) == ()
     clock.now = 600.0
     assert quarantine.objection(wanted[A]) == ()
+
+
+EXPENSIVE: Cause = {"code": "too_expensive", "message": "too expensive to compile (1 MiB)"}
+
+
+async def turn(quarantine: Quarantine, wanted: Versions, *dear: ObjectKey) -> dict[str, str]:
+    """Try what may be tried, some of which are too expensive; return why others are not."""
+    await quarantine.begin(wanted, {})
+    before = codes(quarantine, wanted)
+    failures = {key: [EXPENSIVE] for key in dear if key.name not in before}
+    quarantine.judge(failures, wanted)
+    return before
+
+
+async def test_policy_that_was_too_expensive_is_tried_after_all_others_and_later_each_time() -> (
+    None
+):
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    waits: list[float | None] = []
+    for number in range(1, 5):
+        wanted = {A: version(f"a{number}"), B: version(f"b{number}")}
+        late = await turn(quarantine, wanted, A)
+        assert late == ({} if number == 1 else {"a": "waiting"})
+        while (wait := await quarantine.ended()) is not None:
+            waits.append(wait)
+            clock.now += wait
+            late = await turn(quarantine, wanted, A)
+        assert late in ({}, {"a": "waiting"})
+        assert codes(quarantine, wanted) == {"a": "too_expensive"}
+    assert waits == [0.0, 0.0, 20.0, 0.0, 40.0]
+
+
+async def test_several_that_were_too_expensive_are_tried_one_at_a_time() -> None:
+    quarantine = Quarantine(clock=Clock())
+    for number in range(2):
+        wanted = {key: version(f"{key.name}{number}") for key in (A, B, C)}
+        tried = [await turn(quarantine, wanted, *wanted)]
+        while await quarantine.ended() is not None:
+            tried.append(await turn(quarantine, wanted, *wanted))
+        counts = [sum(code == "waiting" for code in late.values()) for late in tried]
+        assert counts == ([0] if number == 0 else [2, 1, 0])
+
+
+async def test_policy_that_was_too_expensive_an_hour_ago_is_tried_with_the_others() -> None:
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    await turn(quarantine, {A: version("a1")}, A)
+    await quarantine.ended()
+    clock.now = 3600.0
+    assert await turn(quarantine, {A: version("a2"), B: version("b")}) == {}
+
+
+async def test_those_that_were_put_off_come_after_what_is_new_and_fewer_at_once(api: Api) -> None:
+    quarantine = Quarantine(marker(api), clock=Clock())
+    many = {ObjectKey("ns", f"n{n}"): version(f"n{n}") for n in range(8)}
+    await quarantine.begin(many, {})
+    quarantine.put_off(many, many)
+    await quarantine.begin(many, {})
+    assert len(codes(quarantine, many)) == 8, "nothing more in this turn"
+    assert await quarantine.ended() == 0.0
+    assert on_record(api) is None
+    with_new = many | {A: version("a")}
+    counts: list[int] = []
+    while True:
+        await quarantine.begin(with_new, {})
+        counts.append(len(codes(quarantine, with_new)))
+        if await quarantine.ended() is None:
+            break
+    assert counts == [8, 4, 0]
 
 
 async def revisions(quarantine: Quarantine, *names: str) -> None:
