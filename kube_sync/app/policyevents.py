@@ -13,12 +13,14 @@ from kube_sync.kube.policynames import object_key
 from kube_sync.ledger.heads import HALTED
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
+from kube_sync.replicator.policies.account import UNEXPLAINED
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.canary import Halt
 from kube_sync.replicator.policies.outcomes import HARMFUL, Policy
-from kube_sync.replicator.policies.quarantine import WAITS
 
 CONTROLLER: Final = "kube-sync.io/replicator"
+_RELEASED: Final = "OpaEndsUnexplained"
+_REASONS: Final = {**HARMFUL, UNEXPLAINED: _RELEASED}
 
 
 class PolicyEvents:
@@ -39,17 +41,18 @@ class PolicyEvents:
     def failed(
         self, policies: Mapping[ObjectKey, Policy], failures: Mapping[ObjectKey, Iterable[Cause]]
     ) -> None:
-        """Tell which versions are quarantined, not tried again or too expensive."""
+        """Tell which versions are quarantined, not tried again, too expensive, or released."""
         self._told = {key: told for key, told in self._told.items() if key in policies}
         for key, causes in failures.items():
             for cause in causes:
-                reason, message = HARMFUL.get(str(cause.get("code"))), str(cause.get("message"))
-                if reason is None or message == WAITS:
+                reason, message = _REASONS.get(str(cause.get("code"))), str(cause.get("message"))
+                if reason is None:
                     continue
                 version = digest(policies[key].modules), reason
                 if self._told.get(key) != version:
                     self._told[key] = version
-                    self._occurred(policies[key], reason, "Refuse", message)
+                    action = "Refuse" if reason != _RELEASED else "Release"
+                    self._occurred(policies[key], reason, action, message)
 
     def _occurred(self, policy: Policy, reason: str, action: str, note: str) -> None:
         where = object_key(policy.key)

@@ -153,7 +153,7 @@ class Stories:
 
 
 def _on(side: Side) -> OnSide:
-    return OnSide(side.stands_for, side.share, side.namespaces, told(side))
+    return OnSide(side.stands_for, side.share, tuple(sorted(side.namespaces)), told(side))
 
 
 def _with_inputs(story: Story, body: bytes | None, reads: Reads | None) -> Story:

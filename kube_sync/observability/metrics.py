@@ -101,6 +101,10 @@ opa_restarts = Counter(
     "kube_sync_opa_restarts_total",
     "OPAs that were found without what had been written: restarted, wiped or taken over",
 )
+opa_ends_unexplained = Counter(
+    "kube_sync_opa_ends_unexplained_total",
+    "Ends of OPA, from the third on, that no recent edit of a policy explains",
+)
 opa_answers_lost = Counter(
     "kube_sync_opa_answers_lost_total", "Batches that OPA took although its answer never came"
 )

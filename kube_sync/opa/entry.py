@@ -7,6 +7,7 @@ set in force or by the canary's lane.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -30,7 +31,7 @@ class Entered(msgspec.Struct):
 def entry_module(path: str, side: Side) -> str:
     """Return the Rego module that asks the canary, or what is in force, for the decision `path`."""
     named = _text(side.stands_for)
-    rules = ["_canary if input.metadata.namespace in " + _texts(side.namespaces)]
+    rules = ["_canary if input.metadata.namespace in " + _texts(sorted(side.namespaces))]
     rules = rules if side.namespaces else []
     drawn = f'concat("/", [{named}, _namespace, input.metadata.name])'
     rules.append(f"""_canary if {{
@@ -71,5 +72,5 @@ def _text(value: str) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _texts(values: tuple[str, ...]) -> str:
+def _texts(values: Iterable[str]) -> str:
     return "{" + ", ".join(map(_text, values)) + "}"

@@ -17,10 +17,19 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Mapping, Sequence
+from asyncio.subprocess import PIPE
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -40,6 +49,7 @@ from kube_sync.opa.inspection import (
     EXPENSIVE_SECONDS,
     FORBIDDEN,
     TOO_EXPENSIVE,
+    Finding,
     Inspected,
     forbidden,
     inspected,
@@ -56,7 +66,7 @@ _POLL_SECONDS = 0.02
 _LOAD_SECONDS = 120.0  # until an OPA that was started has read all that it is to hold
 _SOCKET = "opa.sock"
 _LISTENING = (f"--addr=unix://{_SOCKET}", "--log-level=error", "--skip-version-check")
-_PARSERS = 4  # processes at once
+_AT_ONCE = 2  # processes: each may take as much memory as its limit says
 _CAPABILITIES = "opa.capabilities"  # no name of a module's file or folder, and none of data
 _NAME_BYTES = 200  # of a file; most file systems take 255
 _INSPECTED = 1_000  # suspicious sources that are remembered
@@ -70,6 +80,7 @@ _V0_HINT = (
     " `opa fmt --write --v0-v1 FILE`"
 )
 
+T = TypeVar("T")
 Modules = Mapping[str, str]  # source by id
 Cause = dict[str, Any]  # as OPA gives them: code, message, location of file and row
 
@@ -131,6 +142,7 @@ class ScratchOpa:
         self._builtins = frozenset(builtins)
         self._own: Capabilities | None = None  # of this OPA, until it is asked
         self._inspected: dict[bytes, Inspected | None] = {}  # by the digest of the source
+        self._few = asyncio.Semaphore(_AT_ONCE)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -178,6 +190,7 @@ class ScratchOpa:
         ids = {file_of(policy_id): policy_id for policy_id in modules}
         async with (
             _private(_files(modules)) as folder,
+            self._few,
             self._process(folder, ("run", "--server", *_LISTENING, "."), None) as process,
         ):
             body = await self._policies(Path(folder, _SOCKET), process)
@@ -196,11 +209,11 @@ class ScratchOpa:
         that do not parse are left out. Raises Retriable.
         """
         found: dict[str, Any] = {}
-        few = asyncio.Semaphore(_PARSERS)
+        few = asyncio.Semaphore(_AT_ONCE)  # of these, so that others have their turn
 
         async def parse(folder: str, policy_id: str) -> None:
             async with few:
-                tree = await self._parse(folder, file_of(policy_id))
+                tree = await self._parse(folder, file_of(policy_id), _tree)
             if tree is not None:
                 found[policy_id] = tree
 
@@ -208,17 +221,17 @@ class ScratchOpa:
             await _all(parse(folder, policy_id) for policy_id in modules)
         return found
 
-    async def _parse(self, folder: str, file: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return a syntax tree, None of what does not parse.
+    async def _parse(self, folder: str, file: str, read: Callable[[bytes], T]) -> T | None:
+        """Return what `read` says of a syntax tree, None of what does not parse.
 
-        Raises Unparsable, TooExpensive, Retriable.
+        It reads in a thread: nobody waits for that. Raises Unparsable, TooExpensive, Retriable.
         """
         arguments = ("parse", "--format=json", "--json-include=locations,-comments", file)
         status, output, complaint = await self._run(folder, arguments)
         if status != 0 and _rejected(complaint):
             return None
         try:
-            return msgspec.json.decode(output)
+            return await asyncio.to_thread(read, output)
         except NO_JSON as error:
             raise _Unparsable(str(_no_answer(output + complaint))) from error
 
@@ -247,12 +260,12 @@ class ScratchOpa:
         Modules that do not parse are left out; one that exceeds a limit says so. Raises Retriable.
         """
         found: dict[str, Inspected] = {}
-        few = asyncio.Semaphore(_PARSERS)
+        few = asyncio.Semaphore(_AT_ONCE)  # of these, so that others have their turn
 
         async def inspect(folder: str, policy_id: str) -> None:
             async with few:
                 try:
-                    tree = await self._parse(folder, file_of(policy_id))
+                    module = await self._parse(folder, file_of(policy_id), inspected)
                 except TooExpensive as error:
                     fault = f"too expensive to parse ({error.limit})"
                     until = time.monotonic() + EXPENSIVE_SECONDS
@@ -260,8 +273,8 @@ class ScratchOpa:
                 except _Unparsable as error:
                     found[policy_id] = Inspected((), fault=str(error))
                 else:
-                    if tree is not None:
-                        found[policy_id] = inspected(tree)
+                    if module is not None:
+                        found[policy_id] = module
 
         async with _private(_files(sources)) as folder:
             await _all(inspect(folder, policy_id) for policy_id in sources)
@@ -269,6 +282,8 @@ class ScratchOpa:
 
     async def _objections(self, modules: Modules, given: Collection[str]) -> list[Cause]:
         """Return what no module may say, before a process could do it."""
+        if doubled := _doubled(modules):
+            return doubled
         suspicious = {i: source for i, source in modules.items() if is_suspicious(source)}
         digests = {i: hashlib.sha256(s.encode()).digest() for i, s in suspicious.items()}
         now, known = time.monotonic(), self._inspected.items()
@@ -385,8 +400,9 @@ class ScratchOpa:
         self, folder: str, arguments: Sequence[str], body: bytes = b""
     ) -> tuple[int, bytes, bytes]:
         """Return exit status, output and complaint. Raises TooExpensive and Retriable."""
-        before, command = cpu_of_children(), f"opa {arguments[0]}"
-        async with self._process(folder, arguments, asyncio.subprocess.PIPE) as process:
+        command = f"opa {arguments[0]}"
+        async with self._few, self._process(folder, arguments, PIPE) as process:
+            before = cpu_of_children()
             try:
                 async with asyncio.timeout(self._seconds):
                     output, complaint = await _communicate(process, body)
@@ -546,6 +562,28 @@ def file_of(policy_id: str) -> str:
         parts[-1] = f"{parts[-1][:_NAME_BYTES]}-{digest[:16]}.rego"
     path = "/".join(part if part.strip(".") else f"_{part}" for part in parts)
     return path if path.endswith(".rego") else path + ".rego"
+
+
+def _doubled(modules: Modules) -> list[Cause]:
+    """Return which modules are one file: one of the two would never be compiled, and OPA get both.
+
+    Names that differ in `.rego` alone are: OPA takes only files for Rego that end so.
+    """
+    ids: dict[str, str] = {}
+    pairs = ((i, ids.setdefault(file_of(i), i)) for i in sorted(modules))
+    return [
+        forbidden(first, Finding(f"{i} is the same file to OPA: rename one of them"))
+        for i, first in pairs
+        if first != i
+    ]
+
+
+def _tree(output: bytes) -> dict[str, Any]:
+    """Read a syntax tree rule by rule: no other thread runs while one is read."""
+    parts = msgspec.json.decode(output, type=dict[str, msgspec.Raw])
+    rules = msgspec.json.decode(parts.pop("rules", b"[]"), type=list[msgspec.Raw])
+    tree = {name: msgspec.json.decode(part) for name, part in parts.items()}
+    return tree | {"rules": [msgspec.json.decode(rule) for rule in rules]}
 
 
 def _errors(output: bytes, complaint: bytes) -> list[Cause]:

@@ -17,6 +17,7 @@ from typing import Final
 
 from kube_sync.objects import ObjectKey
 
+NAMESPACES: Final = 250  # OPA goes through them for each object
 DIGITS: Final = 12  # of the digest, in hexadecimal: shares are told apart to 4e-15
 _SHARE = re.compile(r"(0(\.[0-9]{1,12})?|1(\.0{1,12})?)")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, "label"
@@ -29,7 +30,7 @@ class Side:
 
     stands_for: str
     share: str = "0"  # of all objects, as text: from 0 to 1
-    namespaces: tuple[str, ...] = ()  # all in them
+    namespaces: frozenset[str] = frozenset()  # all in them
 
     def has(self, key: ObjectKey) -> bool:
         """Tell whether the canary decides on an object; one without a name is in no share."""
@@ -43,9 +44,12 @@ class Side:
 
 def side_of(stands_for: str, share: str | None, namespaces: str | None) -> Side:
     """Return the side that texts name, the namespaces with commas between. Raises ValueError."""
-    found = tuple(sorted({name.strip() for name in (namespaces or "").split(",")} - {""}))
+    found = frozenset(name.strip() for name in (namespaces or "").split(",")) - {""}
+    if len(found) > NAMESPACES:
+        msg = f"{len(found)} namespaces are named, and {NAMESPACES} may be: give a share instead"
+        raise ValueError(msg)
     if bad := [name for name in found if _NAMESPACE.fullmatch(name) is None]:
-        msg = f"{bad[0]!r:.80} is no name of a namespace"
+        msg = f"{min(bad)!r:.80} is no name of a namespace"
         raise ValueError(msg)
     if share is None and not found:
         msg = "neither a share of the objects nor any namespace is given"
@@ -60,7 +64,7 @@ def side_of(stands_for: str, share: str | None, namespaces: str | None) -> Side:
 def told(side: Side) -> str:
     """Return what a side is of all objects, for people."""
     share = f"{(Decimal(side.share) * 100).normalize():f} % of all objects"
-    whole = f"all in {', '.join(side.namespaces)}"
+    whole = f"all in {', '.join(sorted(side.namespaces))}"
     if not side.namespaces:
         return share
     return f"{share} and {whole}" if Decimal(side.share) else whole

@@ -90,7 +90,7 @@ def _canary(canary: InEffect) -> dict[str, Any]:
         "configmap": str(canary.policy.key),
         "stands_for": str(canary.place),
         "share": canary.side.share,
-        "namespaces": canary.side.namespaces,
+        "namespaces": sorted(canary.side.namespaces),
     }
 
 

@@ -298,7 +298,7 @@ class Replicator:
                 log.warning("opa_lost", error=str(first_of(lost)))
                 metrics.opa_restarts.inc(_found_empty(first_of(lost)))
                 if _found_empty(first_of(lost)):
-                    self._policies.opa_ended()
+                    await self._policies.opa_ended()
                 reason = "lost"
             except* Reconfigured as changed:
                 log.info("load_begun_again", reason=str(first_of(changed)))

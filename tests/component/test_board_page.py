@@ -167,7 +167,7 @@ async def test_story_of_a_workload_is_told_by_keyboard_alone(browser_address: st
         assert await page.run("document.activeElement.id") == "grid"
         reads = board.policies.reads
         assert reads is not None
-        side = Side("policies/placement", "0", ("shop",))
+        side = Side("policies/placement", "0", frozenset({"shop"}))
         board.policies.canary = Canary(side, "c", reads, board.policies.in_force)
         board.asked = f"kube_sync_stage/canary/{board.asked}"
         await page.press("Enter")

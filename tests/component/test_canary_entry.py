@@ -58,7 +58,7 @@ async def test_opa_draws_the_objects_that_we_draw(side: Side) -> None:
 
 async def test_what_is_undecided_is_told_from_a_canary_that_is_not_there() -> None:
     """Whoever asks takes the way of old where there is no answer, and only there."""
-    none, shares = Side("p/q", "0", ()), Side("p/q", "1", ())
+    none, shares = Side("p/q", "0"), Side("p/q", "1")
     nameless = {"metadata": {"generateName": "x-", "namespace": "shop"}}
     (unnamed,) = await asked(shares, nameless)
     assert unnamed["side"] == "in force"

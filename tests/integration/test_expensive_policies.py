@@ -102,6 +102,28 @@ async def test_policy_that_compiles_without_end_is_refused_and_delays_no_other(
         await eventually(lambda: world.data("greedy/x"), 2)
 
 
+async def test_edits_that_are_too_expensive_in_a_row_let_others_pass(world: World) -> None:
+    names = [f"greedy-{n}" for n in range(3)]
+
+    def codes() -> set[str]:
+        return {error(world, name).get("code", "") for name in names}
+
+    def edit(turn: int) -> None:
+        for name in names:
+            world.policy(name, m=f"# {name} {turn}\n{COMPILED}")
+        world.policy("other", m=f"package other\n\nx := {turn}\n")
+
+    limits = {**LIMITS, "cpu_seconds": 4, "timeout_seconds": 4}
+    with world.replicating(compile=limits):
+        edit(1)
+        await eventually(lambda: world.data("other/x"), 1)
+        await eventually(codes, {"too_expensive"})
+        edit(2)
+        await eventually(lambda: world.data("other/x"), 2)
+        await eventually(lambda: "waiting" in codes(), True)  # noqa: FBT003
+        await eventually(codes, {"too_expensive"})
+
+
 @pytest.mark.parametrize("source", [RANGE, COMPREHENSION], ids=["range", "comprehension"])
 async def test_policy_that_decides_without_end_never_reaches_the_opa_that_serves(
     world: World, source: str
@@ -188,3 +210,37 @@ async def test_revision_in_which_opa_ends_three_times_gives_way_to_the_one_befor
         assert error(world, "p")["code"] == "quarantined"
         world.policy("p", m="package p\n\nx := 3\n")
         await eventually(lambda: world.data("p/x"), 3)
+
+
+async def killed(world: World, x: int, times: int = 3) -> None:
+    """End OPA so often while it holds this version of `p`."""
+    for _ in range(times):
+        await eventually(lambda: world.data("p/x"), x)
+        world.opa.server.kill()
+        await asyncio.to_thread(world.opa.server.start)
+
+
+async def test_edit_that_opa_ends_without_as_well_is_tried_again_and_says_so(world: World) -> None:
+    world.policy("p", m="package p\n\nx := 1\n")
+    with world.replicating():
+        world.policy("p", m="package p\n\nx := 2\n")
+        await killed(world, 2)
+        await killed(world, 1)
+        await eventually(lambda: world.data("p/x"), 2)
+        await eventually(lambda: (world.status("p") or {}).get("status"), "ok")
+        (said,) = world.status("p")["warnings"]
+        assert said.startswith("OPA went on ending while this version was taken back")
+        released = ("Warning", "OpaEndsUnexplained", "p", said)
+        await eventually(lambda: released in events(world), True)  # noqa: FBT003
+
+
+async def test_count_of_ends_of_opa_outlives_the_replicator(world: World) -> None:
+    world.policy("p", m="package p\n\nx := 1\n")
+    with world.replicating():
+        world.policy("p", m="package p\n\nx := 2\n")
+        await killed(world, 2, times=2)
+        await eventually(lambda: world.data("p/x"), 2)
+    with world.replicating():
+        await killed(world, 2, times=1)
+        await eventually(lambda: world.data("p/x"), 1)
+        await eventually(lambda: error(world, "p").get("code"), "quarantined")

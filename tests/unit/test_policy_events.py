@@ -10,7 +10,6 @@ from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
 from kube_sync.replicator.policies.outcomes import Policy
-from kube_sync.replicator.policies.quarantine import WAITS
 
 P = ObjectKey("ns", "p")
 EXPENSIVE: Cause = {"code": "too_expensive", "message": "too expensive to compile (10 s)"}
@@ -63,10 +62,18 @@ def test_next_version_and_another_reason_are_told_again() -> None:
     assert bench.reasons == ["TooExpensive", "TooExpensive", "Quarantined"]
 
 
+def test_version_that_was_blamed_for_nothing_is_told_to_be_tried_again() -> None:
+    bench = Bench()
+    bench.fail(ENDED)
+    bench.fail({"code": "unexplained", "message": "OPA went on ending"})
+    assert bench.reasons == ["Quarantined", "OpaEndsUnexplained"]
+    assert [one.action for one in bench.told] == ["Refuse", "Release"]
+
+
 def test_mistake_and_version_that_waits_for_others_are_not_told() -> None:
     bench = Bench()
     bench.fail({"code": "rego_parse_error", "message": "unexpected }"})
-    bench.fail({"code": "not_tried", "message": WAITS})
+    bench.fail({"code": "waiting", "message": "it waits for others"})
     assert bench.told == []
     bench.fail({"code": "not_tried", "message": "not tried again: the replicator ended 2 times"})
     assert bench.reasons == ["NotTriedAgain"]

@@ -21,6 +21,8 @@ from kube_sync.opa.scratch import Cause
 _OK: dict[str, Any] = {"status": "ok"}
 NOT_TRIED = "not_tried"  # not again: see quarantine.py
 QUARANTINED = "quarantined"
+WAITING = "waiting"  # for others, which are tried first
+UNEXPLAINED = "unexplained"  # OPA ends without it, too: it is tried again
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
 STAGE = "stage"  # what is staged cannot be, or nobody knows how
 _ONE_BY_ONE = (
@@ -34,6 +36,7 @@ _OURS = (
     STAGE,
     NOT_TRIED,
     QUARANTINED,
+    WAITING,
 )  # not OPA's compiler speaking
 
 

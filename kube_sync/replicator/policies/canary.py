@@ -243,4 +243,4 @@ def _side(shown: _Shown | None, terms: Terms) -> Side | None:
 
 
 def _shown(side: Side) -> Mapping[str, object]:
-    return {"share": side.share, "namespaces": side.namespaces}
+    return {"share": side.share, "namespaces": sorted(side.namespaces)}

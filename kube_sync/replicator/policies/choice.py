@@ -44,14 +44,21 @@ class Choice:
     modules: dict[ObjectKey, Modules]
     failures: dict[ObjectKey, list[Cause]] = field(default_factory=dict)
     conflicts: dict[ObjectKey, set[ObjectKey]] = field(default_factory=dict)
+    put_off: set[ObjectKey] = field(default_factory=set)  # too expensive together, or one of them
 
 
-async def choose(wanted: Mapping[ObjectKey, Candidate], good: Versions, check: Check) -> Choice:
+async def choose(
+    wanted: Mapping[ObjectKey, Candidate],
+    good: Versions,
+    check: Check,
+    hurry: Callable[[], bool] = lambda: False,
+) -> Choice:
     """Choose what is in force of `wanted`, given the versions that were `good` before.
 
-    Whatever `check` raises passes through.
+    In a `hurry` it is put off to find out which of them are too expensive. Whatever `check` raises
+    passes through.
     """
-    choosing = _Choosing(wanted, good, check)
+    choosing = _Choosing(wanted, good, check, hurry)
     await choosing.narrow()
     await choosing.admit_again()
     return choosing.choice
@@ -60,7 +67,14 @@ async def choose(wanted: Mapping[ObjectKey, Candidate], good: Versions, check: C
 class _Choosing:
     """One search; `choice.modules` is the set that is tried."""
 
-    def __init__(self, wanted: Mapping[ObjectKey, Candidate], good: Versions, check: Check) -> None:
+    def __init__(
+        self,
+        wanted: Mapping[ObjectKey, Candidate],
+        good: Versions,
+        check: Check,
+        hurry: Callable[[], bool],
+    ) -> None:
+        self._hurry = hurry
         self._wanted = wanted
         self._good = good
         self._check = check
@@ -114,16 +128,27 @@ class _Choosing:
     async def _admit_affordable(self, changed: Iterable[ObjectKey], causes: list[Cause]) -> None:
         """Revert all changes, and admit those again, oldest first, that stay within the limits."""
         self._revert_all(changed, {}, causes)
-        if not is_too_expensive(await self._check(self._together())):
-            await self._admit_halves(sorted(changed, key=self._age))
+        keys = sorted(changed, key=self._age)
+        if len(keys) > 1 and self._hurry():
+            self.choice.put_off.update(keys)
+        elif not is_too_expensive(await self._check(self._together())):
+            await self._split(keys, causes)
 
     async def _admit_halves(self, keys: Sequence[ObjectKey]) -> None:
+        if self._hurry():
+            self.choice.put_off.update(keys)
+            return
         wanted = {key: self._wanted[key].modules for key in keys}
         causes = await self._check(self._together(wanted))
         if not is_too_expensive(causes):
             for key in keys:  # what else is wrong with them is found out by whoever called
                 self._admit(key)
-        elif len(keys) == 1:
+        else:
+            await self._split(keys, causes)
+
+    async def _split(self, keys: Sequence[ObjectKey], causes: list[Cause]) -> None:
+        """Find out which of these exceed a limit, as they do together."""
+        if len(keys) == 1:
             self.choice.failures[keys[0]] = causes
         else:
             middle = len(keys) // 2

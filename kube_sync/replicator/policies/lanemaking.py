@@ -144,7 +144,8 @@ class LaneMaker:
         choice = await choose(candidates, beside.versions, check)
         if choice.failures:
             own = {key: choice.failures[key] for key in choice.failures.keys() & wanted.keys()}
-            self._quarantine.judge(own, {key: wanted[key].modules for key in own})
+            by_policy = {wanted[key].key: causes for key, causes in own.items()}
+            self._quarantine.judge(by_policy, {p.key: p.modules for p in wanted.values()})
             return {}, {}, choice.failures
         modules, faults = await self._moved(lane, choice.modules, beside)
         if faults:

@@ -18,7 +18,7 @@ from kube_sync.kube.policynames import named
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.lanes import Lane
 from kube_sync.opa.scratch import Cause
-from kube_sync.replicator.policies.account import account
+from kube_sync.replicator.policies.account import WAITING, account
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.lanemaking import Beside, LaneMaker, Staged
 from kube_sync.replicator.policies.outcomes import Policy
@@ -56,15 +56,17 @@ class Lanes:
     async def make(self, staged: Sequence[Policy], beside: Beside) -> bool:
         """Make the lanes of these unless they are made; returns whether there is news."""
         self.untried = False
-        if self.made(staged, beside) is not None:
+        before, question = self.made(staged, beside), _question(staged, beside)
+        if before is not None and not _waits(before):
             return False
-        question = _question(staged, beside)
         try:
             made = await self._maker.make(staged, beside, self._lane)
         except SyncError as error:
             # It is tried again by and by: what is in force does not wait for it.
             log.warning("staged_policies_not_tried", error=str(error))
             self.untried = True
+            return False
+        if made == before:
             return False
         for key, causes in made.failures.items():
             why = str(OpaError(errors=[*causes]))
@@ -96,6 +98,11 @@ def status_of(
     if counted is not None:
         status |= {"objects": counted.objects, **counted.differences}
     return msgspec.json.encode(status).decode()
+
+
+def _waits(made: Staged) -> bool:
+    """Tell whether some of these wait for others to be tried, so that they are to be made again."""
+    return any(cause.get("code") == WAITING for found in made.failures.values() for cause in found)
 
 
 def _question(staged: Sequence[Policy], beside: Beside) -> object:

@@ -99,7 +99,7 @@ class LastGood:
         try:
             if self._unread:
                 self._late = await self.load()
-            packed, left_out = _fitting({**self._late, **good})
+            packed, left_out = fitting({**self._late, **good}, _LARGEST)
             if self._unread or packed == self._saved:
                 return
             await self._write(packed)
@@ -148,13 +148,13 @@ async def patch_record(
             await client.request("PATCH", path, body=patch, content_type=_MERGE_PATCH)
 
 
-def _fitting(good: Versions) -> tuple[bytes, list[ObjectKey]]:
+def fitting(good: Versions, largest: int) -> tuple[bytes, list[ObjectKey]]:
     """Return the record, and which policies are not in it: the largest, where it is too large.
 
     Whoever may write one policy must not keep all others off the record.
     """
     kept, left_out = dict(good), list[ObjectKey]()
-    while len(packed := _packed(kept)) > _LARGEST:
+    while len(packed := _packed(kept)) > largest:
         left_out.append(max(kept, key=lambda key: sum(map(len, kept[key].values()))))
         del kept[left_out[-1]]
     return packed, left_out
@@ -168,6 +168,11 @@ def _packed(good: Versions) -> bytes:
 def unpacked(body: bytes) -> dict[ObjectKey, Modules]:
     """Return what a record says, as the API server holds it. Raises one of UNREADABLE."""
     found = msgspec.json.decode(body, type=_ConfigMap).binary_data or {}
-    content = gzip.decompress(base64.b64decode(found.get(_KEY, "")) or gzip.compress(b"{}"))
+    return versions_of(found.get(_KEY, ""))
+
+
+def versions_of(text: str) -> dict[ObjectKey, Modules]:
+    """Return what `fitting` packed, by the base64 of that. Raises one of UNREADABLE."""
+    content = gzip.decompress(base64.b64decode(text) or gzip.compress(b"{}"))
     record = msgspec.json.decode(content, type=dict[str, dict[str, str]])
     return {ObjectKey(*key.split("/", 1)): modules for key, modules in record.items()}

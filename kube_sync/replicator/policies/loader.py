@@ -219,6 +219,7 @@ class PolicyLoader:
         self._canary_changing = False
         self._counted: Counted | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._told_lane: tuple[str, Reads] | None = None
         self._at_fault = at_fault
         self._tell_objects = tell
@@ -302,9 +303,9 @@ class PolicyLoader:
             self._canaries.count(counted)
             self._news.set()
 
-    def opa_ended(self) -> None:
-        """Say that OPA has lost all that it held."""
-        self._quarantine.opa_ended()
+    async def opa_ended(self) -> None:
+        """Say that OPA has lost all that it held. Never raises SyncError."""
+        await self._quarantine.opa_ended()
 
     def wake(self) -> None:
         """Say that a policy may have changed."""
@@ -342,8 +343,7 @@ class PolicyLoader:
                 continue
             finally:
                 # There was an answer, or this process ends as it should.
-                if await self._quarantine.ended():
-                    self._news.set()
+                self._try_later(await self._quarantine.ended())
             self._backoff.progressed()
             await self._news.wait()
 
@@ -467,7 +467,8 @@ class PolicyLoader:
         self._at_fault(_faults({**choice.failures, **unknown(epoch.staged)}))
         metrics.policies_rejected.set(len(choice.failures))
         metrics.policies_quarantined.set(quarantined(choice.failures))
-        self._tell_failed(policies, choice.failures)
+        doubts = {key: self._quarantine.doubts(found.modules) for key, found in policies.items()}
+        self._tell_failed(policies, {**doubts, **choice.failures})
 
     async def _settle(
         self, way: Way, in_force: InForce, epoch: Epoch, lanes: Iterable[Need | None]
@@ -527,6 +528,14 @@ class PolicyLoader:
         )
         if untried and self._again is None:
             self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._try_again)
+
+    def _try_later(self, seconds: float | None) -> None:
+        """Look again so much later, at those that wait for others; None: there are none."""
+        if self._later is not None:
+            self._later.cancel()
+        self._later = None
+        if seconds is not None:
+            self._later = asyncio.get_running_loop().call_later(seconds, self._news.set)
 
     def _try_again(self) -> None:
         self._again = None
@@ -641,7 +650,12 @@ class PolicyLoader:
 
         good = {k: m for k, m in self._good.items() if not self._refusals(guard, m)}
         known = {source for found in good.values() for source in found.values()}
-        choice = await choose(candidates, good, check)
+        # Before anything decides all is found out: nobody decides by a part of what is wanted.
+        choice = await choose(
+            candidates, good, check, lambda: epoch.applied.is_set() and self._news.is_set()
+        )
+        if choice.put_off:
+            choice.failures |= self._quarantine.put_off(choice.put_off, versions)
         if self._quarantine.judge(choice.failures, versions):
             asyncio.get_running_loop().call_later(EXPENSIVE_SECONDS, self._news.set)
         self._chosen = way.static, self._candidates(guard, policies), choice
@@ -739,7 +753,7 @@ class PolicyLoader:
             return  # told with all of its kind, once it is known what became of the staged ones
         causes = [*choice.failures.get(policy.key, ()), *not_put(_of(policy, in_force))]
         rivals = choice.conflicts.get(policy.key, ())
-        held, warnings = self._is_held(policy), _warnings(policy, withheld)
+        held, warnings = self._is_held(policy), self._warnings(policy, withheld)
         await self._write(policy, account(causes, rivals, in_force=held, warnings=warnings))
 
     async def _write(self, policy: PolicyMap, status: str) -> None:
@@ -764,13 +778,17 @@ class PolicyLoader:
             causes = tuple(choice.failures.get(policy.key, ()))
             refused = tuple(not_put(_of(policy, in_force)))
             rivals = frozenset(choice.conflicts.get(policy.key, ()))
-            warnings = _warnings(policy, withheld)
+            warnings = self._warnings(policy, withheld)
             yield policy, Outcome(causes, refused, rivals, self._is_held(policy), warnings)
         for policy in (policy for objects in epoch.objects for policy in objects.staged):
             yield policy, Tried(said[policy.key]) if policy.key in said else None
 
     def _is_held(self, policy: Policy) -> bool:
         return bool((self._good or {}).get(policy.key))
+
+    def _warnings(self, policy: Policy, withheld: Warnings) -> tuple[str, ...]:
+        doubts = (cause["message"] for cause in self._quarantine.doubts(policy.modules))
+        return (*(text for i in sorted(policy.modules) for text in withheld.get(i, ())), *doubts)
 
 
 def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:
@@ -798,10 +816,6 @@ def _beside_it(epoch: Epoch) -> list[Policy]:
 def _not_taken(choice: Choice, in_force: InForce) -> set[ObjectKey]:
     failed = in_force.failures.keys()
     return {key for key, modules in choice.modules.items() if modules.keys() & failed}
-
-
-def _warnings(policy: Policy, withheld: Warnings) -> tuple[str, ...]:
-    return tuple(text for i in sorted(policy.modules) for text in withheld.get(i, ()))
 
 
 def _of(policy: Policy, in_force: InForce) -> Failures:

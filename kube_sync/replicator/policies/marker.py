@@ -2,7 +2,8 @@
 
 Keeps true: each replicator patches its own key, named after its host, and nothing else, so that
 replicators do not write over each other; it waits for the API server two seconds at most, and
-without it goes on, said once. Versions are there by their digests, never by what they say.
+without it goes on, said once. Versions are there by their digests, and not by what they say, but
+for those to go back to, while OPA ends.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import structlog
 
 from kube_sync.errors import NO_JSON, NotFound, SyncError
 from kube_sync.kube.policymaps import CONFIGMAPS
+from kube_sync.replicator.policies.blame import STOOD_SECONDS, Count
 from kube_sync.replicator.policies.lastgood import NAME, Api, patch_record
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -32,6 +34,11 @@ class State(msgspec.Struct, omit_defaults=True):
     trying: dict[str, int] = {}  # by digest: how often its trial began without an end
     refused: dict[str, str] = {}  # by digest: why
     written: int = 0  # seconds since 1970
+    counts: dict[str, Count] = {}  # by digest: how often OPA ended with it, oldest first
+    ends: int = 0  # since somebody was blamed
+    before: str = ""  # what stood before these, packed
+    doubtful: dict[str, str] = {}  # by digest: of which policy, blamed since OPA last stood
+    ended: int = 0  # when OPA did: seconds since 1970
 
 
 class _ConfigMap(msgspec.Struct):
@@ -70,11 +77,14 @@ class Marker:
             if key != self._key and now - state.written > _STALE_SECONDS
         ]
         refused = {d: why for state in found.values() for d, why in state.refused.items()}
-        return State(own.trying, refused | own.refused)
+        if now - own.ended > STOOD_SECONDS:
+            own.counts, own.ends, own.before, own.doubtful = {}, 0, "", {}
+        own.refused = refused | own.refused
+        return own
 
     async def write(self, state: State) -> None:
         """Say this from now on; a failure is logged and not raised."""
-        says = bool(state.trying or state.refused)
+        says = bool(state.trying or state.refused or state.counts or state.doubtful)
         if not says and not self._there:
             return
         state.written = int(time.time())

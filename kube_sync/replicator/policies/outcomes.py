@@ -19,14 +19,12 @@ from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.policynames import called
 from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE, Finding, forbidden
+from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
 from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policykinds.conditions import are_right, condition, dated
-from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE
-
-_DOUBLED = "there is a key of the same name with .rego, and both are one file to OPA: rename one"
+from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE, WAITING
 
 Json = dict[str, Any]
 Policy = PolicyMap | PlacementPolicy
@@ -43,6 +41,7 @@ _REASONS: Final = {
     FORBIDDEN: "Forbidden",
     UNREADABLE: "Unreadable",
     STAGE: _NOT_STAGED,
+    WAITING: "Waiting",
     "unauthorized": "NotTaken",
     **HARMFUL,
 }
@@ -164,11 +163,7 @@ def said_before(policy: PlacementPolicy) -> Json:
 def unreadable(policy: Policy) -> tuple[Cause, ...]:
     """Return why a policy is not even tried."""
     reason = policy.unreadable if isinstance(policy, PlacementPolicy) else None
-    if reason is not None:
-        return ({"code": UNREADABLE, "message": reason},)
-    # OPA takes only files for Rego that end so: one of the two would never be compiled.
-    doubled = [policy_id for policy_id in policy.modules if f"{policy_id}.rego" in policy.modules]
-    return tuple(forbidden(policy_id, Finding(_DOUBLED)) for policy_id in sorted(doubled))
+    return () if reason is None else ({"code": UNREADABLE, "message": reason},)
 
 
 def _is_of_its_stage(policy: PlacementPolicy) -> bool:

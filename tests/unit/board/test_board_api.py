@@ -167,7 +167,7 @@ async def test_story_of_what_a_canary_decides_is_told_by_its_rules_and_reads(
     own, source = "policies/placement-candidate/policy.rego", "package p\n\nannotations := {}\n"
     reads = Reads(Document((FieldRead(("kind",), whole=False, asked=()),), used=True), {}, (), {})
     board.policies.canary = Canary(
-        Side("policies/placement", "0", ("shop",)), "c", reads, {own: source}
+        Side("policies/placement", "0", frozenset({"shop"})), "c", reads, {own: source}
     )
     board.asked = f"kube_sync_stage/canary/{DECISION}"
     moved = "kube_sync_stage/canary/policies__placement-candidate__policy.rego"

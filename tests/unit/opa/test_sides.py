@@ -46,12 +46,18 @@ def test_other_policy_draws_other_objects() -> None:
 
 def test_named_namespaces_are_in_as_a_whole_beside_the_share() -> None:
     side = side_of("p/q", "0.1", " shop-1, shop-3,")
-    assert side.namespaces == ("shop-1", "shop-3")
+    assert side.namespaces == {"shop-1", "shop-3"}
     named = {key for key in KEYS if key.namespace in ("shop-1", "shop-3")}
     share = {key for key in KEYS if side_of("p/q", "0.1", None).has(key)}
     assert {key for key in KEYS if side.has(key)} == named | share
     alone = side_of("p/q", None, "shop-1")
     assert {key.namespace for key in KEYS if alone.has(key)} == {"shop-1"}
+
+
+def test_namespaces_are_looked_up_and_not_gone_through() -> None:
+    side = side_of("p/q", None, ",".join(f"n{n}" for n in range(250)))
+    assert isinstance(side.namespaces, frozenset)
+    assert side.has(ObjectKey("n249", "w"))
 
 
 def test_object_without_a_name_is_in_no_share() -> None:
@@ -73,6 +79,7 @@ def test_object_without_a_name_is_in_no_share() -> None:
         ("0_1", None, "no share"),
         ("\u0660.\u0661", None, "no share"),
         ("0.1", "Shop", "no name of a namespace"),
+        (None, ",".join(f"n{n}" for n in range(251)), "251 namespaces are named, and 250 may be"),
         (None, "a b", "no name of a namespace"),
     ],
 )

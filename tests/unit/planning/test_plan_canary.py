@@ -26,7 +26,7 @@ async def test_canary_decides_on_the_side_that_its_status_says() -> None:
     effect = {"effect": {"share": "0.1", "namespaces": ["shop"]}}
     one = await found(policy(), canary(EDITED, "0.5", effect))
     assert one is not None
-    assert one.side == Side(PLACE, "0.1", ("shop",))  # a half is still to be counted
+    assert one.side == Side(PLACE, "0.1", frozenset({"shop"}))  # a half is still to be counted
     assert str(one) == (
         f"ConfigMap {PLACE}-candidate, a canary of 10 % of all objects and all in shop"
     )

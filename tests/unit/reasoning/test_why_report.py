@@ -75,7 +75,7 @@ clusters
 def test_canary_that_decides_is_told_with_its_side() -> None:
     key = ObjectKey("p", "a-candidate")
     of = PolicyMap(key, "1", {}, None, stage="canary", stands_for=ObjectKey("p", "a"))
-    told = replace(TOLD, canary=InEffect(of, Side("p/a", "0.1", ("shop",))))
+    told = replace(TOLD, canary=InEffect(of, Side("p/a", "0.1", frozenset({"shop"}))))
     line = "  by       ConfigMap p/a-candidate, a canary of 10 % of all objects and all in shop"
     assert as_text(told, 100).splitlines()[2] == line
     assert json.loads(as_json(told))["canary"] == {

@@ -73,7 +73,7 @@ def world() -> World:
 def test_terms_are_what_annotations_say_with_the_limits_of_a_promotion_else() -> None:
     assert terms_of(canary()) == Terms(SIDE, Limits())
     said = {SHARE: "0.5", NAMESPACES: "a, b", MAX_BREAKS: "3", MAX_MOVES: "0.25"}
-    side = Side("p/place", "0.5", ("a", "b"))
+    side = Side("p/place", "0.5", frozenset({"a", "b"}))
     assert terms_of(canary(terms=said)) == Terms(side, Limits(3, 0.25))
 
 

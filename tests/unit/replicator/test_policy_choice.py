@@ -269,6 +269,21 @@ async def test_two_of_many_that_are_too_expensive_are_found_by_halves() -> None:
     assert len(check.asked) < 25
 
 
+async def test_in_a_hurry_it_is_put_off_to_find_out_which_are_too_expensive() -> None:
+    names = {f"n{index}": f"w{index}" for index in range(32)}
+    check = dear("w3", "w30")
+    choice = await choose(wanted(**names), good(n1="w0"), check, lambda: len(check.asked) > 4)
+    assert len(check.asked) == 6, "the last one is of what is chosen"
+    assert {key("n3"), key("n0")} <= choice.put_off
+    assert choice.put_off == choice.failures.keys()
+    check = dear("w3", "w30")
+    assert set((await choose(wanted(**names), {}, check, lambda: True)).put_off) == set(
+        map(key, names)
+    )
+    assert len(check.asked) == 1
+    assert not (await choose(wanted(n3="w3"), {}, check, lambda: True)).put_off
+
+
 async def test_set_that_is_too_large_in_all_keeps_what_was_good() -> None:
     before = good(a="a1", b="b1", c="c1")
     choice = await choose(wanted(a="a1", b="b1", c="c1"), before, dear(most=2))

@@ -16,6 +16,7 @@ from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import Beside, LaneMaker, Staged
 from kube_sync.replicator.policies.lanes import Counted, Lanes, status_of
+from kube_sync.replicator.policies.quarantine import Quarantine
 from tests.fakes.compiler import FakeCompiler
 
 PLACE, LIB = ObjectKey("p", "place"), ObjectKey("p", "lib")
@@ -226,6 +227,34 @@ async def test_compiler_that_gives_no_answer_stages_nothing_and_raises_nothing()
     lanes._maker = maker()
     assert await lanes.make(policies, beside())
     assert not lanes.untried
+
+
+async def test_what_waits_for_others_is_made_again_in_its_turn() -> None:
+    quarantine, now = Quarantine(clock=lambda: 0.0), staged("package main")
+    lane = LaneMaker(FakeCompiler(), GENERATED, lambda _: "package b", quarantine=quarantine)
+    lanes = Lanes(lane)
+    quarantine.put_off([now.key], {now.key: now.modules})
+    assert await lanes.make([now], beside())
+    assert not await lanes.make([now], beside()), "it waits still, which is no news"
+    await quarantine.ended()
+    assert await lanes.make([now], beside())
+    assert (lanes.made([now], beside()) or Staged()).failures == {}
+
+
+async def test_staged_version_that_is_too_expensive_is_held_against_nobody_else() -> None:
+    class Dear(FakeCompiler):
+        async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
+            if any("greedy" in source for source in modules.values()):
+                return [{"code": "too_expensive", "message": "too expensive to compile (1 s)"}]
+            return await super().check(modules, given)
+
+    quarantine, now = Quarantine(clock=lambda: 0.0), staged("package main # greedy")
+    lane = LaneMaker(Dear(), GENERATED, lambda _: "package b", quarantine=quarantine)
+    await Lanes(lane).make([now], beside())
+    next_ones = {now.key: {"m": "package main"}, PLACE: {"m": "package place"}}
+    await quarantine.begin(next_ones, {})
+    assert [c["code"] for c in quarantine.objection(next_ones[now.key])] == ["waiting"]
+    assert quarantine.objection(next_ones[PLACE]) == ()
 
 
 async def test_unchanged_modules_are_parsed_once() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -1054,6 +1055,62 @@ async def test_version_is_on_record_until_it_was_tried_or_the_replicator_is_stop
         await compiling.wait()
         assert list(bench.recorded[-1].trying.values()) == [1]
     assert bench.recorded[-1] == State(), "it was stopped, and not killed"
+
+
+async def test_change_of_another_waits_for_one_trial_at_most_that_is_too_expensive(
+    bench: Bench,
+) -> None:
+    tried: list[list[str]] = []
+    compile_, begun, go = bench.compiler.check, asyncio.Event(), asyncio.Event()
+
+    async def check(modules: Any, given: Any = ()) -> Any:
+        greedy = [i.rpartition("/")[2] for i, source in modules.items() if "greedy" in source]
+        if not greedy:
+            return await compile_(modules, given)
+        tried.append(sorted(greedy))
+        begun.set()
+        await go.wait()
+        return [{"code": "too_expensive", "message": "too expensive to compile (1 s)"}]
+
+    def loaded(turn: int) -> bool:
+        return f"x := {turn}" in bench.modules.get("a/a.rego", "")
+
+    bench.compiler.check = check  # type: ignore[method-assign]
+    names = [f"g{n}" for n in range(6)]
+    async with bench.applied_once():
+        for name in names:
+            bench.put(name, **{f"{name}.rego": f"package {name} # greedy\n"})
+        for turn in range(2):
+            await begun.wait()
+            spent = len(tried)
+            bench.put("a", **{"a.rego": f"package a\n\nx := {turn}\n"})
+            go.set()
+            await until(partial(loaded, turn))
+            assert len(tried) == spent
+            await until(lambda: all("too_expensive" in (bench.status[n] or "") for n in names))
+            begun.clear()
+            go.clear()
+            for name in names:
+                bench.put(name, **{f"{name}.rego": f"package {name} # greedy {turn}\n"})
+    assert tried[0] == [f"{name}.rego" for name in names]
+
+
+async def test_nobody_decides_before_it_is_known_what_is_too_expensive(bench: Bench) -> None:
+    compile_ = bench.compiler.check
+
+    async def check(modules: Any, given: Any = ()) -> Any:
+        bench._wake()  # there is news all the time
+        if any("greedy" in source for source in modules.values()):
+            return [{"code": "too_expensive", "message": "too expensive to compile (1 s)"}]
+        return await compile_(modules, given)
+
+    bench.compiler.check = check  # type: ignore[method-assign]
+    for name in "abcd":
+        bench.put(name, **{"m.rego": f"package {name}\n"})
+    bench.put("e", **{"m.rego": "package greedy\n"})
+    async with bench.running():
+        await bench.applied.wait()
+        assert bench.modules.keys() == {f"{name}/m.rego" for name in "abcd"}
 
 
 async def test_policy_that_is_too_expensive_is_compiled_once(bench: Bench) -> None:

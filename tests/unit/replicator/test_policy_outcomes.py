@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kube_sync.kube.placementpolicies import PlacementPolicy
-from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import Finding, forbidden
@@ -112,14 +111,6 @@ def test_what_cannot_be_read_is_a_reason_of_its_own() -> None:
     assert found["Compiled"][:2] == ("False", "Unreadable")
     assert "Expected `object`" in found["Compiled"][2]
     assert found["Active"][1] == "LastGood"
-
-
-def test_keys_that_are_one_file_to_opa_are_refused_before_one_of_them_is_not_compiled() -> None:
-    modules = {"ns/p/a": "package", "ns/p/a.rego": "package a", "ns/p/b": "package b"}
-    (cause,) = unreadable(PolicyMap(ObjectKey("ns", "p"), "1", modules, None))
-    assert (cause["code"], cause["location"]) == ("forbidden", {"file": "ns/p/a"})
-    del modules["ns/p/a.rego"]
-    assert unreadable(PolicyMap(ObjectKey("ns", "p"), "1", modules, None)) == ()
 
 
 def test_what_opa_does_not_take_compiles_and_is_not_active() -> None:

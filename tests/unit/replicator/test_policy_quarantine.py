@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from kube_sync.errors import Refused
@@ -59,7 +61,7 @@ async def test_version_is_on_record_while_it_is_tried_and_no_longer(api: Api) ->
     wanted = {**GOOD, B: version("b")}
     await quarantine.begin(wanted, GOOD)
     assert on_record(api)["trying"] == {digest(version("b")): 1}
-    assert not await quarantine.ended()
+    assert await quarantine.ended() is None
     assert on_record(api) is None
 
 
@@ -112,7 +114,9 @@ async def test_several_that_were_tried_together_are_tried_one_by_one(api: Api) -
     await killed(api, wanted)
     second = await killed(api, wanted)
     waiting = codes(second, wanted)
-    assert list(waiting.values()) == ["not_tried", "not_tried"]
+    assert list(waiting.values()) == ["waiting", "waiting"]
+    await second.begin(wanted, {})
+    assert codes(second, wanted) == waiting, "nor with another one of them in the same turn"
     (tried,) = {"a", "b", "c"} - waiting.keys()
     # Killed by the one that was tried: the others are not blamed for that.
     third = Quarantine(marker(api))
@@ -121,7 +125,7 @@ async def test_several_that_were_tried_together_are_tried_one_by_one(api: Api) -
         "replicator ended 2 times" in third.objection(wanted[ObjectKey("ns", tried)])[0]["message"]
     )
     turns = 1
-    while await third.ended():
+    while await third.ended() is not None:
         turns += 1
         await third.begin(wanted, {})
     assert codes(third, wanted) == {tried: "not_tried"}
@@ -213,6 +217,76 @@ async def test_version_that_was_too_expensive_is_not_compiled_again_for_ten_minu
     assert quarantine.objection(wanted[A]) == ()
 
 
+EXPENSIVE: Cause = {"code": "too_expensive", "message": "too expensive to compile (1 MiB)"}
+
+
+async def turn(quarantine: Quarantine, wanted: Versions, *dear: ObjectKey) -> dict[str, str]:
+    """Try what may be tried, some of which are too expensive; return why others are not."""
+    await quarantine.begin(wanted, {})
+    before = codes(quarantine, wanted)
+    failures = {key: [EXPENSIVE] for key in dear if key.name not in before}
+    quarantine.judge(failures, wanted)
+    return before
+
+
+async def test_policy_that_was_too_expensive_is_tried_after_all_others_and_later_each_time() -> (
+    None
+):
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    waits: list[float | None] = []
+    for number in range(1, 5):
+        wanted = {A: version(f"a{number}"), B: version(f"b{number}")}
+        late = await turn(quarantine, wanted, A)
+        assert late == ({} if number == 1 else {"a": "waiting"})
+        while (wait := await quarantine.ended()) is not None:
+            waits.append(wait)
+            clock.now += wait
+            late = await turn(quarantine, wanted, A)
+        assert late in ({}, {"a": "waiting"})
+        assert codes(quarantine, wanted) == {"a": "too_expensive"}
+    assert waits == [0.0, 0.0, 20.0, 0.0, 40.0]
+
+
+async def test_several_that_were_too_expensive_are_tried_one_at_a_time() -> None:
+    quarantine = Quarantine(clock=Clock())
+    for number in range(2):
+        wanted = {key: version(f"{key.name}{number}") for key in (A, B, C)}
+        tried = [await turn(quarantine, wanted, *wanted)]
+        while await quarantine.ended() is not None:
+            tried.append(await turn(quarantine, wanted, *wanted))
+        counts = [sum(code == "waiting" for code in late.values()) for late in tried]
+        assert counts == ([0] if number == 0 else [2, 1, 0])
+
+
+async def test_policy_that_was_too_expensive_an_hour_ago_is_tried_with_the_others() -> None:
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    await turn(quarantine, {A: version("a1")}, A)
+    await quarantine.ended()
+    clock.now = 3600.0
+    assert await turn(quarantine, {A: version("a2"), B: version("b")}) == {}
+
+
+async def test_those_that_were_put_off_come_after_what_is_new_and_fewer_at_once(api: Api) -> None:
+    quarantine = Quarantine(marker(api), clock=Clock())
+    many = {ObjectKey("ns", f"n{n}"): version(f"n{n}") for n in range(8)}
+    await quarantine.begin(many, {})
+    quarantine.put_off(many, many)
+    await quarantine.begin(many, {})
+    assert len(codes(quarantine, many)) == 8, "nothing more in this turn"
+    assert await quarantine.ended() == 0.0
+    assert on_record(api) is None
+    with_new = many | {A: version("a")}
+    counts: list[int] = []
+    while True:
+        await quarantine.begin(with_new, {})
+        counts.append(len(codes(quarantine, with_new)))
+        if await quarantine.ended() is None:
+            break
+    assert counts == [8, 4, 0]
+
+
 async def revisions(quarantine: Quarantine, *names: str) -> None:
     for name in names:
         quarantine.offered(name, {A: version("a"), B: version(name)})
@@ -224,11 +298,11 @@ async def test_revision_that_opa_ends_in_three_times_gives_way_to_the_one_before
     quarantine = Quarantine(marker(api), clock=Clock())
     await revisions(quarantine, "one", "two")
     for _ in range(2):
-        quarantine.opa_ended()
+        await quarantine.opa_ended()
         assert quarantine.restored({B: version("two")}) == {B: version("two")}
         await revisions(quarantine, "two")
     with capture_logs() as logs:
-        quarantine.opa_ended()
+        await quarantine.opa_ended()
     assert [said["event"] for said in logs] == ["policy_quarantined"]
     good = quarantine.restored({A: version("a"), B: version("two")})
     assert good == {A: version("a"), B: version("one")}
@@ -247,12 +321,12 @@ async def test_policy_that_was_not_there_before_goes() -> None:
     quarantine.offered("one", {})
     for _ in range(3):
         quarantine.offered("two", {A: version("a")})
-        quarantine.opa_ended()
+        await quarantine.opa_ended()
     assert quarantine.restored({A: version("a")}) == {}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ends"), [(601.0, 3), (0.0, 2)], ids=["survived its window", "ended twice"]
+    ("seconds", "ends"), [(3601.0, 3), (0.0, 2)], ids=["stood for an hour", "ended twice"]
 )
 async def test_opa_that_ends_for_another_reason_leaves_policies_in_force(
     seconds: float, ends: int
@@ -263,8 +337,8 @@ async def test_opa_that_ends_for_another_reason_leaves_policies_in_force(
     for _ in range(ends):
         quarantine.offered("two", {A: version("b")})
         clock.now += seconds
-        quarantine.opa_ended()
-        quarantine.opa_ended()  # while it was loaded, before it got any policy
+        await quarantine.opa_ended()
+        await quarantine.opa_ended()  # while it was loaded, before it got any policy
     assert codes(quarantine, {A: version("b")}) == {}
 
 
@@ -276,7 +350,7 @@ async def test_revision_that_stood_for_long_is_not_at_fault() -> None:
     clock.now = 3601.0
     for _ in range(3):
         quarantine.offered("two", {A: version("b")})
-        quarantine.opa_ended()
+        await quarantine.opa_ended()
     assert codes(quarantine, {A: version("b")}) == {}
 
 
@@ -284,5 +358,170 @@ async def test_first_revision_has_none_to_give_way_to() -> None:
     quarantine = Quarantine(clock=Clock())
     for _ in range(4):
         quarantine.offered("one", {A: version("a")})
-        quarantine.opa_ended()
+        await quarantine.opa_ended()
     assert codes(quarantine, {A: version("a")}) == {}
+
+
+EVEN, ODD = {A: version("a"), B: version("b")}, {A: version("a"), B: version("b2")}
+
+
+async def ends(quarantine: Quarantine, *sets: Versions, times: int = 3) -> Versions:
+    """Have OPA end so often with each of these, and return what the last time puts back."""
+    for versions in sets:
+        for _ in range(times):
+            quarantine.offered(digest(together(versions)), versions)
+            await quarantine.opa_ended()
+    return quarantine.restored(sets[-1])
+
+
+def unexplained() -> float:
+    return REGISTRY.get_sample_value("kube_sync_opa_ends_unexplained_total") or 0.0
+
+
+def together(versions: Versions) -> dict[str, str]:
+    return {f"{key}/{i}": source for key, found in versions.items() for i, source in found.items()}
+
+
+async def test_edit_that_opa_ends_without_as_well_is_released_and_says_so(api: Api) -> None:
+    clock = Clock()
+    quarantine = Quarantine(marker(api), clock=clock)
+    quarantine.offered("old", EVEN)
+    clock.now = 7200.0  # what has stood for hours begins to end OPA, and somebody edits B
+    before = unexplained()
+    assert await ends(quarantine, ODD) == EVEN
+    await quarantine.begin(ODD, EVEN)
+    assert codes(quarantine, ODD) == {"b": "quarantined"}
+    with capture_logs() as logs:
+        await ends(quarantine, EVEN)
+    assert [said["event"] for said in logs] == ["policy_released", "opa_ends_unexplained"]
+    await quarantine.begin(ODD, EVEN)
+    assert codes(quarantine, ODD) == {}
+    (doubt,) = quarantine.doubts(ODD[B])
+    assert doubt["message"].startswith("OPA went on ending while this version was taken back")
+    assert quarantine.doubts(ODD[A]) == ()
+    await ends(quarantine, ODD, times=9)
+    assert codes(quarantine, ODD) == {}, "as long as the rest stands, it is not blamed again"
+    assert unexplained() == before + 10
+    assert on_record(api) is None or "refused" not in on_record(api)
+
+
+async def test_release_outlives_a_replicator_that_ends_in_between(api: Api) -> None:
+    quarantine = Quarantine(marker(api))
+    await quarantine.begin(EVEN, EVEN)
+    quarantine.offered("old", EVEN)
+    await ends(quarantine, ODD)
+    again = Quarantine(marker(api))
+    await again.begin(ODD, EVEN)
+    assert codes(again, ODD) == {"b": "quarantined"}
+    await ends(again, EVEN)
+    assert codes(again, ODD) == {}
+
+
+async def test_edit_that_ended_opa_long_ago_is_not_released_for_another_reason() -> None:
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    quarantine.offered("old", EVEN)
+    await ends(quarantine, ODD)
+    quarantine.offered("old", EVEN)
+    clock.now = 3601.0  # it stood without that version, which proves the blame
+    await quarantine.opa_ended()
+    await ends(quarantine, EVEN)
+    assert codes(quarantine, ODD) == {"b": "quarantined"}
+
+
+async def test_older_of_two_edits_is_found_at_fault_and_the_newer_is_released() -> None:
+    quarantine = Quarantine(clock=Clock())
+    old = {A: version("a"), B: version("b"), C: version("c")}
+    bad, newer = old | {B: version("b2")}, old | {B: version("b2"), C: version("c2")}
+    for revision in (old, bad):
+        quarantine.offered(digest(together(revision)), revision)
+    assert await ends(quarantine, newer) == bad
+    assert codes(quarantine, newer) == {"c": "quarantined"}
+    assert await ends(quarantine, bad) == old
+    assert codes(quarantine, newer) == {"b": "quarantined"}
+
+
+async def test_two_edits_that_both_end_opa_are_both_refused_in_the_end() -> None:
+    quarantine = Quarantine(clock=Clock())
+    old = {A: version("a"), B: version("b"), C: version("c")}
+    wanted = old | {B: version("b2"), C: version("c2")}
+    quarantine.offered("old", old)
+    quarantine.offered("one", old | {B: wanted[B]})
+    rounds = 0
+    while (found := codes(quarantine, wanted)) != {"b": "quarantined", "c": "quarantined"}:
+        rounds += 1
+        in_force = {key: old[key] if key.name in found else wanted[key] for key in old}
+        await ends(quarantine, in_force)
+    assert rounds == 4
+    await ends(quarantine, old, times=2)
+    assert codes(quarantine, wanted) == found
+
+
+async def test_whoever_edits_while_opa_ends_for_another_reason_is_blamed_once_that_is_gone() -> (
+    None
+):
+    quarantine = Quarantine(clock=Clock())
+    quarantine.offered("old", EVEN)
+    await ends(quarantine, ODD, EVEN, ODD)
+    mended = ODD | {A: version("a2")}
+    await quarantine.begin(mended, ODD)
+    await ends(quarantine, mended, times=2)
+    assert codes(quarantine, mended) == {}
+    await ends(quarantine, mended, times=1)
+    assert codes(quarantine, mended) != {}
+
+
+@pytest.mark.parametrize("minutes", [15, 55])
+async def test_slow_killer_is_quarantined_whatever_else_is_edited_meanwhile(minutes: int) -> None:
+    clock = Clock()
+    quarantine = Quarantine(clock=clock)
+    quarantine.offered("old", EVEN)
+    clock.now = 7200.0
+    for turn in range(3):
+        quarantine.offered(f"{turn}", ODD | {A: version(f"a{turn}")})
+        clock.now += minutes * 60.0
+        await quarantine.opa_ended()
+    assert codes(quarantine, ODD) == {"b": "quarantined"}
+    assert codes(quarantine, {A: version("a2")}) == {}
+
+
+async def test_count_of_ends_and_what_to_go_back_to_outlive_the_replicator(api: Api) -> None:
+    first = Quarantine(marker(api))
+    await first.begin(ODD, EVEN)
+    await first.ended()
+    first.offered("old", EVEN)
+    asked = len(api.methods)
+    first.offered("new", ODD)
+    assert len(api.methods) == asked, "it is written where OPA ends"
+    await ends(first, ODD, times=2)
+    again = Quarantine(marker(api))
+    await again.begin(ODD, ODD)
+    assert await ends(again, ODD, times=1) == EVEN
+    assert codes(again, ODD) == {"b": "quarantined"}
+
+
+async def test_count_of_an_hour_ago_is_forgotten(api: Api) -> None:
+    first = Quarantine(marker(api))
+    first.offered("old", EVEN)
+    await ends(first, ODD, times=2)
+    held = json.loads(api.held or b"")
+    state = json.loads(held["data"]["quarantine.pod-1"])
+    held["data"]["quarantine.pod-1"] = json.dumps(state | {"ended": state["ended"] - 3700})
+    api.held = json.dumps(held).encode()
+    again = Quarantine(marker(api))
+    await again.begin(ODD, ODD)
+    await ends(again, ODD, times=1)
+    assert codes(again, ODD) == {}
+
+
+async def test_version_before_that_does_not_fit_on_record_leaves_room_for_all_others(
+    api: Api,
+) -> None:
+    first, large = Quarantine(marker(api)), {"ns/m": os.urandom(30_000).hex()}
+    first.offered("old", EVEN | {B: large})
+    await ends(first, ODD | {A: version("a2")}, times=2)
+    assert len(on_record(api)["before"]) < 32_000
+    again, wanted = Quarantine(marker(api)), ODD | {A: version("a2")}
+    await again.begin(wanted, wanted)
+    await ends(again, wanted, times=1)
+    assert codes(again, wanted) == {"a": "quarantined"}, "of B nobody knows what to go back to"

@@ -133,7 +133,7 @@ async def test_what_cannot_be_compared_is_not_asked_for(world: World) -> None:
 
 async def test_object_is_asked_about_where_its_side_is_decided(world: World) -> None:
     reads = analyze([], "p", {})
-    here, elsewhere = Side("p/q", "0", ("n1",)), Side("p/q", "0", ("n2",))
+    here, elsewhere = Side("p/q", "0", frozenset({"n1"})), Side("p/q", "0", frozenset({"n2"}))
     await world.checked()
     assert set(world.paths) == {"p"}
     for side, path in ((here, "kube_sync_stage/canary/p"), (elsewhere, "p")):
