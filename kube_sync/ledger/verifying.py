@@ -19,7 +19,7 @@ import msgspec
 
 from kube_sync.ledger.bases import parts_of
 from kube_sync.ledger.database import described, strange
-from kube_sync.ledger.entries import START, Checkpoint, Row, link, modules_of
+from kube_sync.ledger.entries import START, Checkpoint, GapNote, Row, link, modules_of
 from kube_sync.ledger.heads import Head
 from kube_sync.ledger.standing import differences, prepare, rebuilt
 from kube_sync.ledger.store import ROW, WINDOW, row_of
@@ -37,6 +37,7 @@ class Verified:
     hash: str = ""  # of the last row
     gaps: int = 0
     summaries: int = 0
+    summarised: int = 0  # records that are in these alone
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -73,7 +74,9 @@ def _verified(db: sqlite3.Connection, heads: Iterable[Head]) -> Verified:
         elif row.entry.kind == "checkpoint":
             checkpoint = row
         found.gaps += row.entry.kind == "gap"
-        found.summaries += row.entry.kind == "summary"
+        if row.entry.kind == "summary":
+            found.summaries += 1
+            found.summarised += _summarised(row)
         begun = begun or row
         before = (row.seq, row.time, row.hash)
         found.last, found.hash = row.seq, row.hash.hex()
@@ -93,6 +96,13 @@ def _rows(db: sqlite3.Connection) -> Iterator[tuple[object, Row | None]]:
             yield values[0], row_of(values)
         except msgspec.ValidationError:
             yield values[0], None
+
+
+def _summarised(row: Row) -> int:
+    try:
+        return msgspec.json.decode(row.entry.note, type=GapNote).entries
+    except msgspec.DecodeError:  # nobody but a forger writes that
+        return 0
 
 
 def _after(before: tuple[int, int, bytes] | None, row: Row) -> str | None:
