@@ -13,10 +13,12 @@ import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from kube_sync.ledger.ahead import left_in
 from kube_sync.ledger.bases import parts_of
 from kube_sync.ledger.database import described, strange
 from kube_sync.ledger.entries import START, Checkpoint, GapNote, Row, link, modules_of
@@ -38,12 +40,32 @@ class Verified:
     gaps: int = 0
     summaries: int = 0
     summarised: int = 0  # records that are in these alone
+    ahead: int = 0  # entries that are written ahead of it, and in no row yet
     faults: list[str] = field(default_factory=list)
 
     @property
     def head(self) -> str:
         """The end of the chain, to be noted elsewhere: number and hash."""
         return f"{self.last}:{self.hash}"
+
+
+def verify_ahead(db: sqlite3.Connection, path: Path, found: Verified) -> None:
+    """Look into what was written ahead of a ledger, by a process that runs or was killed.
+
+    Raises sqlite3.Error.
+    """
+    taken = db.execute("SELECT generation, number FROM ahead").fetchone() or (0, 0)
+    try:
+        left = left_in(path.read_bytes())
+    except FileNotFoundError:  # of a copy, or nothing was written ahead
+        return
+    except (OSError, msgspec.DecodeError) as error:
+        found.faults.append(f"{path}: it cannot be read: {error}")
+        return
+    known = taken[1] if taken[0] == left.generation else 0
+    found.ahead = sum(number > known for number, _ in left.items)
+    if not left.is_whole:
+        found.faults.append(f"{path}: it is not what was written ahead")
 
 
 def verify(db: sqlite3.Connection, heads: Iterable[Head] = ()) -> Verified:
