@@ -25,6 +25,7 @@ from kube_sync.ledger import arguments as ledger
 from kube_sync.metadata import arguments as metadata
 from kube_sync.observability import healthcheck
 from kube_sync.observability.logs import configure_logs
+from kube_sync.observability.terminal import harmless
 from kube_sync.planning import arguments as planning
 from kube_sync.provisioning import arguments as provisioning
 from kube_sync.reasoning import arguments as reasoning
@@ -258,7 +259,7 @@ def _remediation(arguments: argparse.Namespace) -> int:
     from kube_sync import app  # noqa: PLC0415 - slow, as above
 
     try:
-        print(arguments.ask(arguments, settings, app.run_approve))  # noqa: T201 - its output
+        _say(arguments.ask(arguments, settings, app.run_approve))
     except Misconfigured:
         raise
     except SyncError as error:
@@ -273,7 +274,7 @@ def _stage(arguments: argparse.Namespace) -> int:
     from kube_sync import app  # noqa: PLC0415 - slow, as above
 
     try:
-        print(asyncio.run(_said(app.run_stage(settings, staging.requested(arguments)))))  # noqa: T201 - its output
+        _say(asyncio.run(_said(app.run_stage(settings, staging.requested(arguments)))))
     except Misconfigured:
         raise
     except SyncError as error:
@@ -288,7 +289,7 @@ def _approve_removals(arguments: argparse.Namespace) -> int:
     from kube_sync import app  # noqa: PLC0415 - slow, as above
 
     try:
-        print(asyncio.run(_said(app.run_approve_removals(settings, arguments.names))))  # noqa: T201 - its output
+        _say(asyncio.run(_said(app.run_approve_removals(settings, arguments.names))))
     except Misconfigured:
         raise
     except SyncError as error:
@@ -342,7 +343,7 @@ def _topology(arguments: argparse.Namespace) -> int:
 def _answered(text: str, complaints: Sequence[str]) -> int:
     """Print an answer and what there is against it, and return the exit status."""
     try:
-        print(text, flush=True)  # noqa: T201 - the command's output
+        _say(text)
     except BrokenPipeError:
         _stop_printing()
     for complaint in complaints:
@@ -373,7 +374,10 @@ def _why(arguments: argparse.Namespace) -> int:
 
 
 def _told(
-    arguments: argparse.Namespace, ask: Callable[[Settings], Coroutine[Any, Any, Answer]]
+    arguments: argparse.Namespace,
+    ask: Callable[[Settings], Coroutine[Any, Any, Answer]],
+    *,
+    painted: bool = False,
 ) -> int:
     """Print an answer and return its status; where there is none, say why and print nothing."""
     try:
@@ -387,7 +391,7 @@ def _told(
     except KeyboardInterrupt:
         return 130
     try:
-        print(answer.text, flush=True)  # noqa: T201 - the command's output
+        _say(answer.text, painted=painted)
     except BrokenPipeError:
         _stop_printing()
     return answer.status
@@ -413,13 +417,14 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _test(arguments: argparse.Namespace) -> int:
+    color = scenarios.wants_color(os.environ, terminal=sys.stdout.isatty())
+
     def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
         from kube_sync.scenarios import command  # noqa: PLC0415 - slow, as `app` is
 
-        color = scenarios.wants_color(os.environ, terminal=sys.stdout.isatty())
         return command.run(scenarios.requested(arguments), settings, _complain, color=color)
 
-    return _told(arguments, ask)
+    return _told(arguments, ask, painted=color)
 
 
 def _decisions(arguments: argparse.Namespace) -> int:
@@ -514,7 +519,7 @@ def _checked(check: Coroutine[Any, Any, Answer]) -> int:
     except KeyboardInterrupt:
         return 130
     try:
-        print(answer.text, flush=True)  # noqa: T201 - the command's output
+        _say(answer.text)
     except BrokenPipeError:
         _stop_printing()
     return answer.status
@@ -526,9 +531,9 @@ def _config(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config, os.environ)
     if arguments.variables:
         for field in fields():
-            print(f"{field.variable:45} {field.path}")  # noqa: T201 - the command's output
+            _say(f"{field.variable:45} {field.path}")
     else:
-        print(effective(settings), end="")  # noqa: T201 - the command's output
+        _say(effective(settings), end="")
     return 0
 
 
@@ -544,7 +549,7 @@ def _provision(arguments: argparse.Namespace) -> int:
     except SyncError as error:
         _complain(str(error))
         return 1
-    print("\n".join(done) or "nothing to do")  # noqa: T201 - the command's output
+    _say("\n".join(done) or "nothing to do")
     return 0
 
 
@@ -560,7 +565,7 @@ def _certs(arguments: argparse.Namespace) -> int:
         _complain(f"no certificate for {', '.join(arguments.host)} in {arguments.out}: {error}")
         return 1
     for file in written:
-        print(file)  # noqa: T201 - the command's output
+        _say(str(file))
     return 0
 
 
@@ -568,7 +573,7 @@ def _health(arguments: argparse.Namespace) -> int:
     url: str | None = arguments.url
     health = healthcheck.asked(url) if url else healthcheck.found(_pages(arguments.config))
     if health.good:
-        print(health.said, end="")  # noqa: T201 - the command's output
+        _say(health.said, end="")
         return 0
     _complain(health.said)
     return 1
@@ -587,8 +592,9 @@ def _pages(config: str | None) -> list[str]:
     return healthcheck.usual_pages()
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - the command's output, which may go to a pipe
+def _say(line: str, *, end: str = "\n", painted: bool = False) -> None:
+    shown = harmless(line, painted=painted)
+    print(shown, end=end, flush=True)  # noqa: T201 - the command's output, which may go to a pipe
 
 
 def _stop_printing() -> None:
@@ -597,4 +603,4 @@ def _stop_printing() -> None:
 
 
 def _complain(line: str) -> None:
-    print(f"kube-sync: {line}", file=sys.stderr)  # noqa: T201 - for the person who typed
+    print(f"kube-sync: {harmless(line)}", file=sys.stderr)  # noqa: T201 - for the person who typed

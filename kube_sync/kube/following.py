@@ -40,11 +40,16 @@ class Following:
         source: Callable[[GroupVersionResource], ListerWatcher],
         purpose: str = "",
         *,
+        counted: str | None = None,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
-        """`purpose` ends the names of the Reflectors in metrics and logs, as ` for topology`."""
+        """`purpose` ends the names of the Reflectors in logs, as ` for topology`.
+
+        `counted` does so in metrics, where there may be any number of purposes.
+        """
         self._source = source
         self._purpose = purpose
+        self._counted = purpose if counted is None else counted
         self._backoff = backoff
         self._valves: dict[GroupVersionResource, _Valve] = {}
         self._tasks: dict[_Valve, asyncio.Task[None]] = {}
@@ -82,7 +87,14 @@ class Following:
             return
         source = _Heard(self._source(gvr), valve.failed)
         name = f"{gvr}{self._purpose}"
-        reflector = Reflector(name, source, valve, valve.report, backoff=self._backoff())
+        reflector = Reflector(
+            name,
+            source,
+            valve,
+            valve.report,
+            counted=f"{gvr}{self._counted}",
+            backoff=self._backoff(),
+        )
         task = self._tasks[valve] = self._group.create_task(reflector.run())
         task.add_done_callback(lambda _task: self._tasks.pop(valve, None))
 

@@ -70,6 +70,7 @@ class Reflector:
         store: Store,
         report: Callable[[str | None], None],
         *,
+        counted: str | None = None,
         behind: Callable[[str], None] = lambda _reason: None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -77,9 +78,10 @@ class Reflector:
         """`report` is told what stands in the way of a current Store, or None when nothing does.
 
         `behind` is told when the Store is not current although nothing failed: until `report` is
-        told None.
+        told None. `counted` is its name in metrics, where there may be any number of it.
         """
         self._name = name
+        self._series = series = counted or name
         self._source = source
         self._store = store
         self._report = report
@@ -89,10 +91,10 @@ class Reflector:
         self._version: ResourceVersion | None = None
         self._why = "start"
         # Looked up once: a label costs more than all else that is done for an event.
-        self._counted = {t: metrics.reflector_events.labels(name, t) for t in _EVENTS}
-        self._counted_other = metrics.reflector_events.labels(name, "other")
-        self._bytes = metrics.reflector_bytes.labels(name)
-        metrics.reflector_failures.labels(name)  # 0 is told too: a first failure is a rise
+        self._counted = {t: metrics.reflector_events.labels(series, t) for t in _EVENTS}
+        self._counted_other = metrics.reflector_events.labels(series, "other")
+        self._bytes = metrics.reflector_bytes.labels(series)
+        metrics.reflector_failures.labels(series)  # 0 is told too: a first failure is a rise
 
     async def run(self) -> NoReturn:
         """List once, then watch for ever; list again only when told Expired."""
@@ -117,7 +119,7 @@ class Reflector:
                 self._backoff.progressed()
 
     async def _list(self) -> ResourceVersion:
-        metrics.reflector_lists.labels(self._name, self._why).inc()
+        metrics.reflector_lists.labels(self._series, self._why).inc()
         version, objects = ResourceVersion(""), 0
         try:
             async with aclosing(self._source.list()) as pages:
@@ -146,7 +148,7 @@ class Reflector:
 
     def _failed(self, error: SyncError) -> float | None:
         """Note what went wrong; returns how long the server asked to be left alone, in seconds."""
-        metrics.reflector_failures.labels(self._name).inc()
+        metrics.reflector_failures.labels(self._series).inc()
         if isinstance(error, Expired):
             # Deletions may have been missed: only a LIST shows them.
             self._version, self._why = None, "expired"

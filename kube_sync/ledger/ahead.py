@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,29 @@ _decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _MAGIC = b"kube-sync ledger, ahead of it: 1"  # the first frame, whose number is the generation
 
 
+class Left(NamedTuple):
+    """What a file has: its generation (0: none), what was written by number, whether it is whole.
+
+    It is not where a frame that is all there is not what was written. One that is cut off was never
+    told to anybody: its process was killed in between.
+    """
+
+    generation: int
+    items: tuple[tuple[int, msgspec.Raw], ...]
+    size: int  # of what can be used, in bytes
+    is_whole: bool
+
+
+def left_in(body: bytes) -> Left:
+    """Read such a file. Raises msgspec.DecodeError where its frames were made by nobody we know."""
+    found = [*_frames(body)]
+    size = sum(_HEAD.size + len(payload) for _, payload in found)
+    is_whole = _is_cut_off(body[size:])
+    if not found or found[0][1] != _MAGIC:
+        return Left(0, (), 0, is_whole and not found)
+    return Left(found[0][0], tuple(_items(found[1:])), size, is_whole)
+
+
 class Ahead:
     """The file, open for writing, if it can be."""
 
@@ -38,6 +61,7 @@ class Ahead:
         """Open what an earlier process left, or begin it; nothing is added to what was left."""
         self.generation = 0  # of the file, 0: there is none
         self.left: tuple[tuple[int, msgspec.Raw], ...] = ()  # what was there, by number
+        self.is_whole = True  # what was there is what was written
         self._items: list[object] = []  # not written yet
         self._last = 0
         self._size = 0
@@ -88,13 +112,15 @@ class Ahead:
             with suppress(PermissionError):  # the file of another account
                 os.fchmod(file, 0o600)  # one that an older version left
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = [*_frames(path.read_bytes())]
-            if found and found[0][1] == _MAGIC:
-                self._size = sum(_HEAD.size + len(payload) for _, payload in found)
+            self.is_whole = False  # or else:
+            found = left_in(path.read_bytes())
+            self.is_whole = found.is_whole
+            if found.generation:
+                self._size = found.size
                 os.ftruncate(file, self._size)  # what is torn is no frame
                 os.lseek(file, 0, os.SEEK_END)
                 # Nothing comes behind it: what its process could not write had numbers too.
-                self.generation, self.left = found[0][0], tuple(_items(found[1:]))
+                self.generation, self.left = found.generation, found.items
             else:
                 os.ftruncate(file, 0)
                 self._begin(file)
@@ -137,6 +163,11 @@ def _checked(number: int, payload: bytes) -> int:
 def _items(frames: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, msgspec.Raw]]:
     for first, payload in frames:
         yield from enumerate(_decoder.decode(payload), first)
+
+
+def _is_cut_off(rest: bytes) -> bool:
+    """Tell whether what comes after the last frame is nothing, or one whose end is missing."""
+    return len(rest) < _HEAD.size or len(rest) - _HEAD.size < _HEAD.unpack_from(rest)[0]
 
 
 def _frames(body: bytes) -> Iterator[tuple[int, bytes]]:

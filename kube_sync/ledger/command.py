@@ -12,7 +12,7 @@ from kube_sync.ledger.arguments import Request
 from kube_sync.ledger.heads import Compared
 from kube_sync.ledger.printing import document, line, moment, standing
 from kube_sync.ledger.reading import Reading, reading
-from kube_sync.ledger.verifying import verify
+from kube_sync.ledger.verifying import Verified, verify, verify_ahead
 
 Say = Callable[[str], None]
 
@@ -41,6 +41,7 @@ def check(file: str, noted: Compared, say: Say, complain: Say, *, required: bool
     """
     with reading(Path(file)) as ledger:
         found = verify(ledger.db, noted.heads)
+        verify_ahead(ledger.db, Path(f"{file}.ahead"), found)
     for fault in found.faults:
         complain(fault)
     for reason in noted.unknown:
@@ -51,12 +52,18 @@ def check(file: str, noted: Compared, say: Say, complain: Say, *, required: bool
     if found.faults or lacking:
         return False
     gaps = f", {found.gaps} gaps" if found.gaps else ""
-    gaps += f", {found.summaries} summaries" if found.summaries else ""
+    gaps += _summaries(found) if found.summaries else ""
     say(f"{found.rows} rows, {found.first} to {found.last}{gaps}: each is what was written")
     for head in noted.heads:
         say(f"row {head.row} is the one that was noted{f' ({head.where})' if head.where else ''}")
+    if found.ahead:
+        say(f"{found.ahead} entries are written ahead of it and in no row yet")
     say(f"head {found.head}")
     return True
+
+
+def _summaries(found: Verified) -> str:
+    return f", {found.summaries} summaries ({found.summarised} records are in no row of their own)"
 
 
 def _at(ledger: Reading, request: Request, time: float, say: Say) -> None:

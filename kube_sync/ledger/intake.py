@@ -1,7 +1,7 @@
 """The route by which the remediator reports its writes; on the port of the decision stream.
 
-Keeps true: what is answered with 200 is in the file. While the file cannot be written nothing is
-taken in: whoever reports keeps it.
+Keeps true: what is answered with 200 is in the file, or will be in a summary (`shares`).
+While the file cannot be written nothing is taken in: whoever reports keeps it.
 """
 
 from __future__ import annotations

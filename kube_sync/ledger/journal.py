@@ -119,16 +119,28 @@ class Journal:
         self._leisure: asyncio.TimerHandle | None = None
         self._latest = 0.0  # when the thread is to write, whatever else is said
         self._seen = 0  # how much was said when it was last put off
+        self._outage = Outage(path.with_name(f"{path.name}.outage"))
+        self._take_over(recall)
+        self._said = len(self._queue)
+        self._alone = self._said  # the last entry that was taken in and is not written ahead
+        metrics.ledger_unwritable.set(0)
+
+    def _take_over(self, recall: Recall | None) -> None:
+        """Begin with what an earlier process left, and with what is missing of it."""
         if self._ahead is not None and recall is not None:
             self._queue.extend((partial(self._left, recall, n, b), n) for n, b in self._ahead.left)
             self._queue.append((self._gap_of_stale, 0))
             self._ahead.left = ()
-        self._outage = Outage(path.with_name(f"{path.name}.outage"))
+            if not self._ahead.is_whole:
+                self._miss("what was written ahead is not what an earlier process wrote", 0.0)
         if self._outage.since is not None:
-            self._queue.append((gap(_ended_in(self._outage.since, clock())), 0))
-        self._said = len(self._queue)
-        self._alone = self._said  # the last entry that was taken in and is not written ahead
-        metrics.ledger_unwritable.set(0)
+            reason = "a process ended while it could not write all that it had to"
+            self._miss(reason, self._outage.since)
+
+    def _miss(self, reason: str, since: float) -> None:
+        log.error("ledger_gap", entries=0, since=since, reason=reason)
+        metrics.ledger_gaps.inc()
+        self._queue.append((gap(GapNote(0, since, self._clock(), reason)), 0))
 
     @property
     def failing(self) -> str | None:
@@ -489,13 +501,6 @@ def _count(added: Sequence[Entry]) -> None:
 def _failed(ended: asyncio.Future[None], error: BaseException) -> None:
     if not ended.done():
         ended.set_exception(error)
-
-
-def _ended_in(since: float, now: float) -> GapNote:
-    reason = "a process ended while it could not write all that it had to"
-    log.error("ledger_gap", entries=0, since=since, reason=reason)
-    metrics.ledger_gaps.inc()
-    return GapNote(0, since, now, reason)
 
 
 def gap(note: GapNote) -> Late:

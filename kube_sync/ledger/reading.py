@@ -93,9 +93,14 @@ class Reading:
     def history(
         self, of: Object | None = None, since: float = 0.0, limit: int = 1_000
     ) -> list[Row]:
-        """Return the newest rows since then (Unix seconds), of one object or of all, in order."""
+        """Return the newest rows since then (Unix seconds), of one object or of all, in order.
+
+        Among those of an object is what says that changes in its namespace were summarised.
+        """
         if of is not None:
-            return self._newest(of, "time >= ?", (_micros(since),), limit)
+            rows = self._newest(of, "time >= ?", (_micros(since),), limit)
+            rows += self._summaries(of.namespace, since, limit)
+            return sorted(rows, key=lambda row: row.seq)[-limit:]
         # Time grows with the number.
         asked = f"SELECT {ROW} FROM records WHERE seq >= ? ORDER BY seq DESC LIMIT ?"  # noqa: S608 - our own names
         found = self.db.execute(asked, (self._first_since(_micros(since)), limit))
@@ -168,6 +173,13 @@ class Reading:
         yield from map(row_of, self.db.execute(f"{asked} <= ? ORDER BY seq", values))
         later = self.db.execute(f"{asked} > ? ORDER BY seq LIMIT {_LATER}", values)
         yield from (row for row in map(row_of, later) if _began(row) <= time)
+
+    def _summaries(self, namespace: str, since: float, limit: int) -> Iterator[Row]:
+        asked = (  # the second condition is that of the index
+            f"SELECT {ROW} FROM records WHERE kind = 'summary' AND kind IN ('gap', 'summary')"  # noqa: S608 - our own names
+            " AND namespace = ? AND time >= ? ORDER BY seq DESC LIMIT ?"
+        )
+        return map(row_of, self.db.execute(asked, (namespace, _micros(since), limit)))
 
     def _first_since(self, time: int) -> int:
         """Return the number of the first row that is not before a time, by halves."""

@@ -1,8 +1,8 @@
 """What the remediator tells the ledger over HTTP: `POST /v1/ledger/reports`, JSON.
 
 The request has up to so many reports, each with an `id` of its own; 200 says that all of them are
-in the ledger, whoever sent them first, 204 that there is no ledger here, 503 that it cannot be
-written now: they are to be sent again.
+in the ledger (or will be in a summary), whoever sent them first, 204 that there is no ledger here,
+503 that it cannot be written now: they are to be sent again.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ Keeps true: whoever may write in one namespace cannot push the history of others
 that is bounded. A namespace that holds more than its share (the size divided by the number of
 namespaces, a tenth at least) has its changes summarised: every few minutes one row of the chain
 says how many there were and of which kind, and rows follow with what stands by then, as many as
-there is room for. Rows of writes, of policies and of what lies in no namespace are never
-summarised. It belongs to the thread that writes.
+there is room for. With more than twice its share its writes are summarised too, in pairs (intent
+and outcome), and rows follow with the last outcome of each workload. What failed stays whole as far
+as three shares; what was approved, what was never answered, policies, and what lies in no namespace
+always do. It belongs to the thread that writes.
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ EVERY_SECONDS: Final = 300.0
 _LEAST = 0.1  # of the size, for each namespace
 _ROOM = 0.5  # of the size, for what others leave of it, to those that have more than their share
 _FLOOR = 0.25  # of a share, for these where others leave nothing
-_PENDING = 20_000  # objects of which what stands is still to be written
+_PENDING = 20_000  # objects of which what stands is still to be written; writes under way
 _ROW = 600  # bytes, with its part of the indexes
+_CHANGES, _WRITES, _FAILURES = 1, 2, 3  # shares that a namespace has before these are summarised
 _SUMMARISED = frozenset({"decision", "gone", "held"})
-_INPUT = "FROM texts WHERE digest = input"
-_SIZE = f"{_ROW} + length(note) + coalesce((SELECT length(body) {_INPUT}), 0)"
+_DONE = frozenset({"applied", "gone"})  # outcomes of a write that did not fail
+_TEXTS = "FROM texts WHERE digest IN (input, CASE kind WHEN 'intent' THEN new END)"
+_SIZE = f"{_ROW} + length(note) + coalesce((SELECT sum(length(body)) {_TEXTS}), 0)"
 
-_Where = tuple[str, str]  # collection, name
+_Where = tuple[str, str, bool]  # collection, name, whether it is about a write
 _Said = tuple[Entry, Sequence[Text]]
 
 
@@ -47,9 +51,29 @@ class _Summary:
     begin: float
     counts: Counter[str] = field(default_factory=Counter)
     pending: dict[_Where, _Said] = field(default_factory=dict)  # the latest of each object
+    has_writes: bool = False
+    under_way: dict[str, tuple[float, _Said]] = field(default_factory=dict)  # intents, since when
+    answered: set[str] = field(default_factory=set)  # refs, some of which are reported twice
 
     def copied(self) -> _Summary:
-        return replace(self, counts=self.counts.copy(), pending=self.pending.copy())
+        return replace(
+            self,
+            counts=self.counts.copy(),
+            pending=self.pending.copy(),
+            under_way=self.under_way.copy(),
+            answered=self.answered.copy(),
+        )
+
+    def count(self, kind: str) -> None:
+        self.counts[kind] += 1
+        metrics.ledger_summarised.labels(kind).inc()
+
+    def keep(self, entry: Entry, texts: Sequence[Text]) -> None:
+        """Have it written when there is room, unless there is news by then."""
+        where = entry.collection, entry.name, entry.kind == "outcome"
+        self.pending.pop(where, None)
+        if len(self.pending) < _PENDING:
+            self.pending[where] = _without_inputs(entry, texts)
 
 
 class Shares:
@@ -92,8 +116,9 @@ class Shares:
     def added(self, entry: Entry, texts: Iterable[Text]) -> None:
         """Count a row that is added."""
         size = _ROW + len(entry.note)
-        if entry.input:
-            size += sum(len(one.body) for one in texts if one.digest == entry.input)
+        named = {entry.input, entry.new if entry.kind == "intent" else ""} - {""}
+        if named:
+            size += sum(len(one.body) for one in texts if one.digest in named)
         self._held[entry.namespace] = self._held.get(entry.namespace, 0) + size
 
     def removing(self, db: sqlite3.Connection, upto: int) -> None:
@@ -105,29 +130,57 @@ class Shares:
 
     def take(self, entry: Entry, texts: Sequence[Text], now: float) -> list[_Said]:
         """Return what to write where this is news: itself, or what begins a summary, or nothing."""
-        found = self._summaries.get(entry.namespace)
-        is_over = found is not None or self._is_over(entry.namespace)
-        if not is_over or entry.kind not in _SUMMARISED:
+        if entry.ref and entry.kind == "intent":
+            return self._begin_write(entry, texts, now)
+        if entry.ref and entry.kind == "outcome":
+            return self._end_write(entry, texts)
+        if entry.kind not in _SUMMARISED:
             return [(entry, texts)]
-        begun: list[_Said] = []
+        found, begun = self._summaries.get(entry.namespace), list[_Said]()
         if found is None:
-            found = self._summaries[entry.namespace] = _Summary(now)
-            log.warning("ledger_namespace_summarised", namespace=entry.namespace)
-            begun = [_summary(entry.namespace, found, now)]
-        found.counts[entry.kind] += 1
-        metrics.ledger_summarised.labels(entry.kind).inc()
+            if not self._is_over(entry.namespace):
+                return [(entry, texts)]
+            found, begun = self._begun(entry.namespace, now)
+        found.count(entry.kind)
         if entry.kind != "held":
-            where = entry.collection, entry.name
-            found.pending.pop(where, None)
-            if len(found.pending) < _PENDING:
-                found.pending[where] = _without_inputs(entry, texts)
+            found.keep(entry, texts)
         return begun
 
     def stands(self, entry: Entry) -> None:
         """Take note that what the ledger says of an object is so (again)."""
         found = self._summaries.get(entry.namespace)
         if found is not None and entry.kind in ("decision", "gone"):
-            found.pending.pop((entry.collection, entry.name), None)
+            found.pending.pop((entry.collection, entry.name, False), None)
+
+    def _begin_write(self, entry: Entry, texts: Sequence[Text], now: float) -> list[_Said]:
+        """Keep an intent until it is known what became of it, where writes are summarised."""
+        if entry.approved or not self._is_over(entry.namespace, _WRITES):
+            return [(entry, texts)]
+        found, begun = self._summaries.get(entry.namespace), list[_Said]()
+        if found is None or not found.has_writes:
+            found, begun = self._begun(entry.namespace, now, writes=True)
+        if entry.ref in found.answered:
+            return begun
+        if len(found.under_way) >= _PENDING:
+            return [*begun, (entry, texts)]
+        found.under_way.setdefault(entry.ref, (now, (entry, texts)))
+        return begun
+
+    def _end_write(self, entry: Entry, texts: Sequence[Text]) -> list[_Said]:
+        """Summarise a write whose intent is in no row; one whose intent is gets its outcome."""
+        found = self._summaries.get(entry.namespace)
+        if found is None or (entry.ref not in found.under_way and entry.ref not in found.answered):
+            return [(entry, texts)]
+        if (begun := found.under_way.pop(entry.ref, None)) is None:
+            return []  # reported once more
+        failed = entry.status not in _DONE
+        if failed and not self._is_over(entry.namespace, _FAILURES):
+            return [begun[1], (entry, texts)]
+        found.answered.add(entry.ref)
+        found.count("intent")
+        found.count("outcome")
+        found.keep(entry, texts)
+        return []
 
     def is_due(self, now: float, every: float = EVERY_SECONDS) -> bool:
         """Tell whether there is a summary to write."""
@@ -143,8 +196,10 @@ class Shares:
             if found.counts:
                 said.append(_summary(namespace, found, now))
             said += self._latest(namespace, found, now, many)
-            found.begin, found.counts = now, Counter()
-            if not found.pending and not self._is_over(namespace):
+            said += _unanswered(found, now - every)
+            found.begin, found.counts, found.answered = now, Counter(), set()
+            found.has_writes = self._is_over(namespace, _WRITES)
+            if not (found.pending or found.under_way or self._is_over(namespace)):
                 del self._summaries[namespace]
                 log.info("ledger_namespace_in_full", namespace=namespace)
         return said
@@ -159,22 +214,44 @@ class Shares:
             room -= _ROW
             yield found.pending.pop(where)
 
-    def _is_over(self, namespace: str) -> bool:
-        return namespace != "" and self._held.get(namespace, 0) > self._share
+    def _begun(
+        self, namespace: str, now: float, *, writes: bool = False
+    ) -> tuple[_Summary, list[_Said]]:
+        """Begin to summarise; return what says so, which stands if this process is killed."""
+        found = self._summaries.setdefault(namespace, _Summary(now))
+        found.has_writes = found.has_writes or writes
+        log.warning("ledger_namespace_summarised", namespace=namespace, writes=writes)
+        what = "changes and writes" if writes else "changes"
+        return found, [_noted(namespace, (now, now), f"from here on its {what} are summarised", 0)]
+
+    def _is_over(self, namespace: str, shares: int = _CHANGES) -> bool:
+        """Tell whether it has more than so many shares, or all but a part of what others have."""
+        most = shares * self._share
+        if math.isfinite(most):
+            most = min(most, self._max_size - (self._max_size - self._share) / shares)
+        return namespace != "" and self._held.get(namespace, 0) > most
+
+
+def _unanswered(found: _Summary, before: float) -> Iterator[_Said]:
+    """Yield the intents since before then of which nobody said what became of them."""
+    for ref, (since, said) in [*found.under_way.items()]:
+        if since <= before:
+            del found.under_way[ref]
+            yield said
 
 
 def _without_inputs(entry: Entry, texts: Sequence[Text]) -> _Said:
-    kept = [one for one in texts if one.digest == entry.new]
+    kept = [one for one in texts if one.digest in (entry.old, entry.new)]
     return msgspec.structs.replace(entry, data="", input=""), kept
 
 
 def _summary(namespace: str, found: _Summary, now: float) -> _Said:
-    share = "the namespace has more than its share of the ledger"
-    if found.counts:
-        kinds = ", ".join(f"{many} {kind}" for kind, many in sorted(found.counts.items()))
-        reason = f"{share}: summarised are {kinds}"
-    else:
-        reason = f"{share}: from here on its changes are summarised"
-    note = GapNote(found.counts.total(), found.begin, now, reason)
-    body = msgspec.json.encode(note).decode()
+    kinds = ", ".join(f"{many} {kind}" for kind, many in sorted(found.counts.items()))
+    during = found.begin, now
+    return _noted(namespace, during, f"summarised are {kinds}", found.counts.total())
+
+
+def _noted(namespace: str, during: tuple[float, float], what: str, many: int) -> _Said:
+    reason = f"the namespace has more than its share of the ledger: {what}"
+    body = msgspec.json.encode(GapNote(many, *during, reason)).decode()
     return Entry(kind="summary", namespace=namespace, note=body), ()

@@ -13,13 +13,15 @@ import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from kube_sync.ledger.ahead import left_in
 from kube_sync.ledger.bases import parts_of
 from kube_sync.ledger.database import described, strange
-from kube_sync.ledger.entries import START, Checkpoint, Row, link, modules_of
+from kube_sync.ledger.entries import START, Checkpoint, GapNote, Row, link, modules_of
 from kube_sync.ledger.heads import Head
 from kube_sync.ledger.standing import differences, prepare, rebuilt
 from kube_sync.ledger.store import ROW, WINDOW, row_of
@@ -37,12 +39,33 @@ class Verified:
     hash: str = ""  # of the last row
     gaps: int = 0
     summaries: int = 0
+    summarised: int = 0  # records that are in these alone
+    ahead: int = 0  # entries that are written ahead of it, and in no row yet
     faults: list[str] = field(default_factory=list)
 
     @property
     def head(self) -> str:
         """The end of the chain, to be noted elsewhere: number and hash."""
         return f"{self.last}:{self.hash}"
+
+
+def verify_ahead(db: sqlite3.Connection, path: Path, found: Verified) -> None:
+    """Look into what was written ahead of a ledger, by a process that runs or was killed.
+
+    Raises sqlite3.Error.
+    """
+    taken = db.execute("SELECT generation, number FROM ahead").fetchone() or (0, 0)
+    try:
+        left = left_in(path.read_bytes())
+    except FileNotFoundError:  # of a copy, or nothing was written ahead
+        return
+    except (OSError, msgspec.DecodeError) as error:
+        found.faults.append(f"{path}: it cannot be read: {error}")
+        return
+    known = taken[1] if taken[0] == left.generation else 0
+    found.ahead = sum(number > known for number, _ in left.items)
+    if not left.is_whole:
+        found.faults.append(f"{path}: it is not what was written ahead")
 
 
 def verify(db: sqlite3.Connection, heads: Iterable[Head] = ()) -> Verified:
@@ -73,7 +96,9 @@ def _verified(db: sqlite3.Connection, heads: Iterable[Head]) -> Verified:
         elif row.entry.kind == "checkpoint":
             checkpoint = row
         found.gaps += row.entry.kind == "gap"
-        found.summaries += row.entry.kind == "summary"
+        if row.entry.kind == "summary":
+            found.summaries += 1
+            found.summarised += _summarised(row)
         begun = begun or row
         before = (row.seq, row.time, row.hash)
         found.last, found.hash = row.seq, row.hash.hex()
@@ -93,6 +118,13 @@ def _rows(db: sqlite3.Connection) -> Iterator[tuple[object, Row | None]]:
             yield values[0], row_of(values)
         except msgspec.ValidationError:
             yield values[0], None
+
+
+def _summarised(row: Row) -> int:
+    try:
+        return msgspec.json.decode(row.entry.note, type=GapNote).entries
+    except msgspec.DecodeError:  # nobody but a forger writes that
+        return 0
 
 
 def _after(before: tuple[int, int, bytes] | None, row: Row) -> str | None:

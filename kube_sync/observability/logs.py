@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
+
+from kube_sync.observability.terminal import harmless
 
 
 def configure_logs(level: str = "info") -> None:
@@ -21,7 +25,7 @@ def configure_logs(level: str = "info") -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if tty else structlog.processors.JSONRenderer(),
+            _for_people if tty else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
@@ -33,3 +37,11 @@ def configure_logs(level: str = "info") -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     # It warns of what it then raises, and an error is told once.
     logging.getLogger("kubernetes_asyncio").setLevel(logging.ERROR)
+
+
+def _for_people(log: Any, level: str, record: MutableMapping[str, Any]) -> str:  # noqa: ANN401 - structlog's
+    """Render a record with nothing in it that steers a terminal; what is no text is escaped."""
+    for name, value in record.items():
+        if isinstance(value, str):
+            record[name] = harmless(value)
+    return structlog.dev.ConsoleRenderer()(log, level, record)

@@ -380,7 +380,7 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
         ("summary",),
         ("checkpoint",),
     ),
-    ledger_summarised: (("decision",), ("gone",), ("held",)),
+    ledger_summarised: (("decision",), ("gone",), ("held",), ("intent",), ("outcome",)),
     ledger_reports: (("taken",), ("lost",), ("late",)),
     admission_engine_attempts: (("answered",),),
     admission_registration_writes: (("written",), ("conflict",), ("failed",)),

@@ -156,7 +156,7 @@ class Spoke:
     async def _connect(self, credentials: InlineCredentials) -> None:
         async with connected(credentials) as client, asyncio.TaskGroup() as group:
             source = partial(KubeCollection, client, label_selector=_SELECTOR)
-            self._following = Following(source, f" on {self._cluster}")
+            self._following = Following(source, f" on {self._cluster}", counted=" on spokes")
             self._following.want(self._feeds)
             following = group.create_task(self._following.run())
             self._client = client

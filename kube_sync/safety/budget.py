@@ -1,5 +1,8 @@
 """Token buckets of moves: one for all, one a namespace, one for each cluster that is left.
 
+Moves of idle workloads, of which anybody can make thousands, take from no cluster and have a bucket
+for all of them that is as large as the one for all others: they delay only each other.
+
 Keeps true: in any stretch of time no scope gives more than its rate times that time plus its
 burst, also when limits change in between and also across restarts, as long as what was spent is
 replayed. A scope that nothing was ever taken from is full and takes no memory.
@@ -8,11 +11,14 @@ replayed. A scope that nothing was ever taken from is full and takes no memory.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from kube_sync.safety.limits import Limits, Rate
 from kube_sync.safety.moves import Change
 
-Scope = tuple[str, str]  # ("moves", ""), ("namespace", its name) or ("cluster", its name)
+# ("moves", ""), ("idle", ""), ("namespace", its name) or ("cluster", its name)
+Scope = tuple[str, str]
+IDLE: Final[Scope] = ("idle", "")
 
 _MANY = 1024
 # Seconds, and of a token: what floating point loses of either.
@@ -21,6 +27,8 @@ _NOTHING = 1e-6
 
 def scopes_of(change: Change) -> tuple[Scope, ...]:
     """Return the scopes that a move takes a token of."""
+    if change.idle:
+        return (IDLE, ("namespace", change.namespace))
     return scopes(change.namespace, change.left)
 
 
@@ -130,7 +138,8 @@ class Budget:
 
 
 def _rates(limits: Limits) -> dict[str, Rate | None]:
-    return {"moves": limits.moves, "namespace": limits.namespace, "cluster": limits.cluster}
+    rates = {"namespace": limits.namespace, "cluster": limits.cluster}
+    return {"moves": limits.moves, "idle": limits.moves, **rates}
 
 
 def _left(rate: Rate, used: float, at: float, now: float) -> float:

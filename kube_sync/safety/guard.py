@@ -31,7 +31,7 @@ from kube_sync.safety.assessment import (
     mass,
     namespaces_over,
 )
-from kube_sync.safety.budget import Budget, Scope, scopes, scopes_of
+from kube_sync.safety.budget import IDLE, Budget, Scope, scopes, scopes_of
 from kube_sync.safety.digests import digest
 from kube_sync.safety.history import (
     LENGTH,
@@ -318,7 +318,12 @@ class Guard(Generic[K]):
         if missing is None:
             return None
         until, (scope, name) = missing
-        where = {"moves": "", "namespace": f" in namespace {name}", "cluster": f" away from {name}"}
+        where = {
+            "moves": "",
+            "idle": " of workloads without replicas",
+            "namespace": f" in namespace {name}",
+            "cluster": f" away from {name}",
+        }
         return Held("budget", f"enough moves{where[scope]} for now", _in(until, now), until)
 
     def _replayed(self, histories: Mapping[K, tuple[str, History]], now: float) -> Budget:
@@ -356,7 +361,8 @@ def _spent(
                 named += len(entry.left)
                 if named > _MOST_REPLAYED:
                     return [(now, 0, ())]
-                found.append((at, 1, scopes(namespace, entry.left)))
+                # Nobody knows whether it was idle.
+                found.append((at, 1, (IDLE, *scopes(namespace, entry.left))))
         if len(history) == LENGTH and history[0].at and (at := min(history[0].at, now)) >= since:
             # It may have moved before that too, from which clusters nobody knows.
             found.append((at, 0, ()))

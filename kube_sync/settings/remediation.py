@@ -31,7 +31,7 @@ class Guard(Section, frozen=True):
 
     # A wrong policy that is noticed after a minute has moved 80 workloads, not the fleet.
     moves_per_minute: NotNegative = 60.0
-    """Moves a minute in all."""
+    """Moves a minute in all; as many besides of workloads that want no replicas."""
     moves_burst: AtLeastOne = 20
     """Moves in all that may go at once after a pause."""
     # Half of all, so that no one namespace or cluster takes the whole budget.

@@ -26,7 +26,9 @@ from kube_sync.ledger import ahead as writing_ahead
 from kube_sync.ledger import journal as journal_module
 from kube_sync.ledger.ahead import Ahead
 from kube_sync.ledger.bases import collection_of, state_of
+from kube_sync.ledger.command import check
 from kube_sync.ledger.entries import Row
+from kube_sync.ledger.heads import Compared
 from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reading import reading
 from kube_sync.ledger.recording import Recall, Recorder
@@ -387,6 +389,40 @@ def test_any_byte_that_differs_ends_it(path: Path) -> None:
         kept = _opened(path)
         assert kept == [[0], [1], [2]][: len(kept)]
         assert len(kept) < 3
+
+
+async def test_what_was_written_ahead_and_changed_by_hand_is_told_by_verify_and_by_a_gap(
+    path: Path, tmp_path: Path
+) -> None:
+    """Else one bit is enough to have what a killed process told vanish in silence."""
+    world = World(path)
+    async with running(world.journal.run()):
+        await _begun(world)
+        with _held(path):
+            for on in ("c2", "c3"):
+                world.decide("web", on)
+                assert await world.journal.recorded()
+            _copy(path, tmp_path / "after")
+    left = tmp_path / "after" / "ledger.db"
+    said: list[str] = []
+
+    def verify() -> bool:
+        return check(str(left), Compared(()), said.append, said.append)
+
+    assert verify()
+    assert any("entries are written ahead of it and in no row yet" in line for line in said)
+    ahead = left.with_name("ledger.db.ahead")
+    body = ahead.read_bytes()
+    ahead.write_bytes(body[:-1])
+    assert verify(), "as a process that is killed leaves it"
+    ahead.write_bytes(body[:-1] + bytes([body[-1] ^ 1]))
+    assert not verify()
+    assert said[-1] == f"{ahead}: it is not what was written ahead"
+    after = World(left)
+    async with running(after.journal.run()):
+        assert await after.journal.recorded()
+    assert after.places() == ["c1", "c2"]
+    assert "what was written ahead is not what an earlier process wrote" in after.gaps()[0]
 
 
 def test_a_full_disk_leaves_nothing_torn(path: Path) -> None:

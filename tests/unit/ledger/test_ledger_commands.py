@@ -136,6 +136,21 @@ def test_what_stands_since_before_the_oldest_row_says_since_when(
     assert "the ledger begins at" in Said(capsys, *at).err, "it was not decided yet"
 
 
+def test_what_an_annotation_or_a_policy_says_steers_no_terminal(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b]0;owned\x07\x9b2J"
+    store = Store(path)
+    store.append([decided(evil), decided("c1", status="failed", note=f"eval: {evil}")], START)
+    history = ("history", "--file", str(path))
+    assert not {"\x1b", "\x9b", "\x07"} & set(Said(capsys, *history).out)
+    out = Said(capsys, *history, "-o", "json").out
+    assert not {"\x1b", "\x9b", "\x07"} & set(out)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert rows[0]["new"]["annotations"]["clusters"] == evil, "JSON says the same"
+    assert rows[1]["note"] == f"eval: {evil}"
+
+
 def test_verify_tells_the_head_and_then_the_row_that_was_tampered_with(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

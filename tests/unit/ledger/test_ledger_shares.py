@@ -7,7 +7,6 @@ import random
 import sqlite3
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from kube_sync.ledger.entries import Entry, GapNote, Text, text_of
@@ -18,6 +17,7 @@ from kube_sync.ledger.store import Store
 from tests.fakes.ledgers import START, WEB, decided, verified
 
 _AGE = 90 * 86_400.0
+_Said = tuple[Entry, list[Text]]
 
 
 @pytest.fixture
@@ -118,15 +118,117 @@ def test_what_is_decided_again_as_it_was_recorded_is_not_written_later(path: Pat
     assert [entry.kind for entry in store.summarise(START + 2 * EVERY_SECONDS)] == ["summary"]
 
 
-def test_writes_of_a_namespace_are_recorded_whatever_its_share_is(path: Path) -> None:
-    store = _over(path)
-    write = Entry(kind="intent", namespace="noisy", name="web")
-    said: list[tuple[Entry, list[Text]]] = [
-        (msgspec.structs.replace(write, kind=kind, ref=f"r{n}"), [])
-        for n in range(50)
-        for kind in ("intent", "outcome")
+def _write(ref: str, name: str = "web", status: str = "applied", **said: str) -> list[_Said]:
+    """Return what is reported of one write in namespace noisy: its intent and its outcome."""
+    about = {"collection": WEB.collection, "namespace": "noisy", "name": name, "ref": ref}
+    values = text_of({"label": ref})
+    intent = Entry(kind="intent", new=values.digest, **about, **said)
+    return [(intent, [values]), (Entry(kind="outcome", status=status, **about), [])]
+
+
+def _writing(path: Path) -> Store:
+    """Return a ledger in which a namespace has more than twice the share of each of five."""
+    store = Store(path, Shares(100_000, 10_000.0))
+    store.append([_in(f"quiet-{n}", "c0") for n in range(4)], START)
+    store.append([one for n in range(35) for one in _write(f"old-{n}")], START)
+    assert not _summaries(path, "noisy")
+    return store
+
+
+def _kinds(added: list[Entry]) -> list[tuple[str, str, str]]:
+    return [(entry.kind, entry.name, entry.status) for entry in added]
+
+
+def test_a_namespace_that_writes_a_hundred_times_more_leaves_the_history_of_others_whole(
+    path: Path,
+) -> None:
+    size = 3 << 20
+    store = Store(path, Shares(size, _AGE), chunk=500, window=100)
+    others = [f"team-{n}" for n in range(9)]
+    for turn in range(60):
+        now = START + turn * 60.0
+        group = [one for n in range(225) for one in _write(f"{turn}-{n}", f"web-{n}")]
+        store.append([*group, *(_in(name, f"c{turn}") for name in others)], now)
+        while store.prune(now, _AGE, size):
+            pass
+    store.summarise(START + 3_600.0, every=0.0)
+    assert all(_names(path, name) == [f"c{turn}" for turn in range(60)] for name in others)
+    found = verified(path)
+    assert found.faults == []
+    with reading(path) as ledger:
+        rows = [row.entry.kind for row in ledger.history(limit=1_000_000)]
+    assert found.summarised + rows.count("intent") + rows.count("outcome") >= 60 * 450
+
+
+def test_writes_beyond_twice_the_share_are_summarised_with_the_last_outcome_of_each(
+    path: Path,
+) -> None:
+    store = _writing(path)
+    said = [one for n in range(20) for one in _write(f"r{n}", f"web-{n % 2}")]
+    assert _kinds(store.append(said, START + 10)) == [("summary", "", "")]
+    summary, *outcomes = store.summarise(START + 10 + EVERY_SECONDS)
+    assert "summarised are 20 intent, 20 outcome" in summary.note
+    assert _kinds(outcomes) == [("outcome", f"web-{n}", "applied") for n in range(2)]
+    assert [entry.ref for entry in outcomes] == ["r18", "r19"]
+    assert verified(path).faults == []
+    assert verified(path).summarised == 40
+    with reading(path) as ledger:
+        rows = ledger.history(Object(WEB.collection, "noisy", "web-1"))
+    assert [row.entry.kind for row in rows] == ["summary", "summary", "outcome"], "history says so"
+
+
+def test_a_write_that_failed_or_was_approved_stays_whole(path: Path) -> None:
+    store = _writing(path)
+    failed = [one for n in range(5) for one in _write(f"f{n}", status="forbidden")]
+    begun, *added = store.append(failed, START + 10)
+    assert (begun.kind, [entry.ref for entry in added[::2]]) == (
+        "summary",
+        [f"f{n}" for n in range(5)],
+    )
+    assert [entry.kind for entry in added] == ["intent", "outcome"] * 5
+    approved = _write("a", approved="moves-0")
+    assert [entry.kind for entry in store.append(approved, START + 11)] == ["intent", "outcome"]
+    assert store.append(_write("f0", status="forbidden"), START + 12) == [], "reported once more"
+
+
+def test_failures_beyond_three_shares_are_counted_and_the_last_of_each_is_told(path: Path) -> None:
+    store = _writing(path)
+    for n in range(100):
+        store.append(_write(f"f{n}", status="refused"), START + 10)
+    summary, last = store.summarise(START + 10 + EVERY_SECONDS)
+    assert "intent" in summary.note
+    assert (last.ref, last.status) == ("f99", "refused")
+    with reading(path) as ledger:
+        refused = [row for row in ledger.history() if row.entry.status == "refused"]
+    assert 10 < len(refused) < 20
+
+
+def test_a_write_that_nobody_answered_is_recorded_whole(path: Path) -> None:
+    """Such a one was sent by a remediator that ended: that is what is asked for afterwards."""
+    store = _writing(path)
+    store.append(_write("unknown")[:1], START + 10)
+    store.append(_write("known"), START + 11)
+    store.append(_write("known"), START + 12)
+    added = store.summarise(START + 10 + EVERY_SECONDS)
+    assert [(entry.kind, entry.ref) for entry in added[1:]] == [
+        ("outcome", "known"),
+        ("intent", "unknown"),
     ]
-    assert len(store.append(said, START + 10)) == 100
+    assert "summarised are 1 intent, 1 outcome" in added[0].note, (
+        "what is reported twice counts once"
+    )
+
+
+def test_a_write_whose_intent_is_recorded_has_its_outcome_recorded(path: Path) -> None:
+    _writing(path)
+    intent, outcome = _write("before")
+    assert len(Store(path).append([intent], START + 10)) == 1
+    store = Store(path, Shares(100_000, 10_000.0))
+    store.mend()
+    assert [entry.kind for entry in store.append([*_write("r"), outcome], START + 11)] == [
+        "summary",
+        "outcome",
+    ]
 
 
 def test_a_namespace_that_is_alone_has_all_of_the_ledger(path: Path) -> None:

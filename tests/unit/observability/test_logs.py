@@ -72,3 +72,13 @@ def test_a_terminal_gets_lines_for_people(monkeypatch: pytest.MonkeyPatch) -> No
     structlog.get_logger().info("listed")
     assert not stream.getvalue().startswith("{")
     assert "listed" in stream.getvalue()
+
+
+def test_a_value_that_somebody_else_wrote_does_not_steer_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    configure_logs()
+    structlog.get_logger().warning("refused", name="\x1b]0;owned\x07", errors=["\x1b[2J"])
+    assert r"\u001b]0;owned\u0007" in stream.getvalue()
+    assert not any(evil in stream.getvalue() for evil in ("\x1b]", "\x1b[2J", "\x07"))

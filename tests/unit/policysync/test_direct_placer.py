@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import REGISTRY
 
 from kube_sync.errors import Conflict, Refused, Retriable
 from kube_sync.kube.collection import KubeCollection
@@ -130,6 +131,18 @@ async def test_a_copy_is_applied_at_its_spoke_and_nowhere_else(fleet: Fleet) -> 
         assert fleet.spokes["west"].objects(AUTH) == {}
         assert list(placer.placed(policy())) == ["east"]
         assert placer.policies() == {policy()}
+
+
+async def test_however_many_clusters_there_are_metrics_have_no_more_series(fleet: Fleet) -> None:
+    async with fleet.placed():
+        values = {
+            value
+            for family in REGISTRY.collect()
+            for sample in family.samples
+            for value in sample.labels.values()
+        }
+    assert any(value.endswith(" on spokes") for value in values)
+    assert not [value for value in values if any(f" on {name}" in value for name in fleet.spokes)]
 
 
 async def test_nothing_is_written_twice_also_not_after_a_restart(fleet: Fleet) -> None:

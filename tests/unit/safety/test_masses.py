@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from kube_sync.safety import Assessment, Change, Fleet, Go, Guard, Held, Limits, Tightening
 from kube_sync.safety.assessment import allowed, is_mass_of_several, namespaces_over
+from kube_sync.safety.history import Entry
+from kube_sync.safety.limits import Rate
 
 WELL = Fleet(age=1, clusters=10, best=10, epoch_matches=True)
 NOW = 1000.0
@@ -284,3 +286,33 @@ def test_approval_of_a_tenant_lets_through_its_own_moves_alone(
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_what_nobody_wants_is_no_mass(share: float) -> None:
     assert not is_mass_of_several({}, {}, Limits(mass_share=share, mass_floor=0))
+
+
+def test_workloads_without_replicas_take_no_move_from_others_and_wait_for_each_other() -> None:
+    """Anybody can make thousands of them."""
+    one = Rate(60, 5)
+    tenants = Tenants(Limits(one, Rate(60, 8), Rate(60, 5)), a=0, b=100, c=100)
+    idle = {key: replace(some, idle=True) for key, some in moves(a=100).items()}
+    wanted = {**idle, **moves(b=3, c=3)}
+    tenants.consider(wanted)
+    assert tenants.goes(wanted) == {"a": 5, "b": 3, "c": 2}
+    *_, held = [tenants.guard.take(f"a/{n}", idle[f"a/{n}"], (), NOW) for n in range(6)]
+    assert isinstance(held, Held)
+    assert held.reason == "enough moves of workloads without replicas for now"
+
+
+def test_workloads_without_replicas_are_bounded_in_each_namespace_and_in_all() -> None:
+    tenants = Tenants(Limits(Rate(60, 5), Rate(60, 3)), a=0, b=0)
+    idle = {key: replace(some, idle=True) for key, some in moves(a=9, b=9).items()}
+    tenants.consider(idle)
+    assert tenants.goes(idle) == {"a": 3, "b": 2}
+
+
+def test_after_a_restart_workloads_without_replicas_have_no_new_budget() -> None:
+    tenants = Tenants(Limits(Rate(60, 5)), a=0)
+    tenants.guard.recall(
+        {f"old-{n}": ("a", (Entry(int(NOW), "x", ("x",)),)) for n in range(5)}, NOW
+    )
+    idle = {key: replace(some, idle=True) for key, some in moves(a=9).items()}
+    tenants.consider(idle)
+    assert tenants.goes(idle) == {}

@@ -1,0 +1,29 @@
+"""What this program prints, made harmless to a terminal; every print and log line comes through.
+
+Keeps true: nothing that others wrote (names, annotations, messages of policies) moves a cursor,
+sets a title, hides text or turns its direction. What a terminal would obey is shown in place of
+that, as JSON escapes it: so JSON says the same as before.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MAYBE = re.compile(r"[^\n\t -~]")
+_PAINT = re.compile(r"(\x1b\[(?:0|2|31|32|33)m)")  # what we paint with: colors and their end
+
+
+def harmless(text: str, *, painted: bool = False) -> str:
+    """Return a text of which each character is shown; `painted`: our own colors stay."""
+    if painted:
+        parts = _PAINT.split(text)
+        return "".join(one if at % 2 else harmless(one) for at, one in enumerate(parts))
+    return _MAYBE.sub(_shown, text)
+
+
+def _shown(found: re.Match[str]) -> str:
+    char = found[0]
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
