@@ -12,7 +12,7 @@ from kube_sync.remediator.waits import manual
 from kube_sync.remediator.writer import Outcome, Writer
 from kube_sync.safety import HISTORY
 from tests.fakes.clients import REPLICASETS, key
-from tests.unit.remediator.test_remediator_writer import Server
+from tests.unit.remediator.test_writer import Server
 
 KEY: Key = (REPLICASETS, key("web"))
 CURRENT = Current("u", {"place": "c1", "other": "1"}, version="7")

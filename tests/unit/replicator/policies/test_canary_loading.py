@@ -26,7 +26,7 @@ from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import answer
 from tests.fakes.opa import FakeOpa, puts
 from tests.unit.async_tools import until
-from tests.unit.replicator.test_policy_loader import (
+from tests.unit.replicator.policies.test_loader import (
     BROKEN,
     NAMESPACE,
     OK,

@@ -20,7 +20,7 @@ from tools.servers.prometheus import IMAGE, ensure_prometheus
 from tools.servers.secured_opa import access_data
 from tools.servers.versions import tools
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 SCRAPING = yaml.safe_load((ROOT / "tools/compose/prometheus.yaml").read_text(encoding="utf-8"))

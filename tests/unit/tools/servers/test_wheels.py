@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools.servers.wheels import project_files
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_a_change_of_whatever_the_wheel_holds_makes_another_wheel() -> None:

@@ -20,7 +20,7 @@ from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.marker import Marker, State
 from kube_sync.replicator.policies.quarantine import Quarantine, quarantined
-from tests.unit.replicator.test_policy_lastgood import Api
+from tests.unit.replicator.policies.test_lastgood import Api
 
 A, B, C = (ObjectKey("ns", name) for name in "abc")
 GOOD: Versions = {A: {"ns/a/m": "package a"}}

@@ -453,7 +453,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.unit.ledger.test_ledger_ahead import World, _basis
+from tests.unit.ledger.test_ahead import World, _basis
 
 
 async def decide() -> None:

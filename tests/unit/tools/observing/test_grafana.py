@@ -17,7 +17,7 @@ from tools.observing.__main__ import DASHBOARDS, RULES, files, main
 from tools.observing.grafana import Dashboard, Panel, Row, model, rendered, selected
 from tools.servers.binaries import ensure_binary
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 MODELS = {dashboard.uid: model(dashboard) for dashboard in DASHBOARDS}
 GRAPHS = [
     pytest.param(panel, id=f"{uid}: {panel['title']}")
