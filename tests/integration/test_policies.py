@@ -230,6 +230,41 @@ async def test_last_good_version_outlives_replicator_and_opa(world: World) -> No
         assert cause["location"] == {"file": f"{world.namespace}/p/m.rego", "row": 3, "col": 11}
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "\n".join(f"x{n} := missing{n}(1)" for n in range(3000)),
+        f"x := {'y' * 400_000}",
+    ],
+    ids=["many errors", "a long one"],
+)
+async def test_policy_with_errors_without_end_does_not_go_on_looking_well(
+    world: World, source: str
+) -> None:
+    world.policy("p", m=FIRST)
+    with world.replicating():
+        await eventually(world.ok("p"), "ok")
+        world.policy("p", m=f"package shared\n\n{source}\n")
+        await eventually(world.ok("p"), "error")
+        assert world.data("shared/answer") == "first"
+
+
+async def test_status_that_its_author_wrote_and_leaves_no_room_for_another_is_taken_away(
+    world: World,
+) -> None:
+    world.policy("p", m="package shared\n\nanswer := missing(1)\n")
+    forged = {STATUS: '{"status":"ok"}'}
+    room = 2**18 - sum(map(len, ("filler/x", *forged, *forged.values())))
+    manifest = {"metadata": {"annotations": {**forged, "filler/x": "x" * room}}}
+    file = world.folder / "forged.json"
+    file.write_text(json.dumps(manifest), encoding="utf-8")
+    where = f"--namespace={world.namespace}"
+    world.stack.kubectl("patch", "configmap", "p", where, f"--patch-file={file}")
+    assert world.ok("p")() == "ok"
+    with world.replicating():
+        await eventually(lambda: world.status("p"), None)
+
+
 async def test_old_rego_gets_opas_message_and_the_way_to_mend_it(world: World) -> None:
     world.policy("p", m=OLD_REGO)
     with world.replicating():
