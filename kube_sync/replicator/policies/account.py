@@ -24,6 +24,7 @@ from kube_sync.opa.scratch import Cause
 _OK: dict[str, Any] = {"status": "ok"}
 NOT_TRIED = "not_tried"  # not again: see quarantine.py
 QUARANTINED = "quarantined"
+UNREADABLE = "unreadable"
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
 STAGE = "stage"  # what is staged cannot be, or nobody knows how
 _ONE_BY_ONE = (
@@ -39,6 +40,7 @@ _OURS = (
     STAGE,
     NOT_TRIED,
     QUARANTINED,
+    UNREADABLE,
 )  # not OPA's compiler speaking
 
 

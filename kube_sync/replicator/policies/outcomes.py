@@ -24,14 +24,13 @@ from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policykinds.conditions import are_right, condition, dated
-from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE
+from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE
 
 _DOUBLED = "there is a key of the same name with .rego, and both are one file to OPA: rename one"
 
 Json = dict[str, Any]
 Policy = PolicyMap | PlacementPolicy
 
-UNREADABLE: Final = "unreadable"  # the code of a cause
 _NOT_STAGED: Final = "NotStaged"
 # Of versions that are refused for what they did.
 HARMFUL: Final = {
@@ -163,9 +162,8 @@ def said_before(policy: PlacementPolicy) -> Json:
 
 def unreadable(policy: Policy) -> tuple[Cause, ...]:
     """Return why a policy is not even tried."""
-    reason = policy.unreadable if isinstance(policy, PlacementPolicy) else None
-    if reason is not None:
-        return ({"code": UNREADABLE, "message": reason},)
+    if policy.unreadable is not None:
+        return ({"code": UNREADABLE, "message": policy.unreadable},)
     # OPA takes only files for Rego that end so: one of the two would never be compiled.
     doubled = [policy_id for policy_id in policy.modules if f"{policy_id}.rego" in policy.modules]
     return tuple(forbidden(policy_id, Finding(_DOUBLED)) for policy_id in sorted(doubled))
