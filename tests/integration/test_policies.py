@@ -285,7 +285,7 @@ async def test_policy_that_is_replaced_by_what_is_no_text_stays_in_force(world: 
 def test_api_server_takes_no_key_that_leads_out_of_its_folder(world: World, key: str) -> None:
     manifest = {"metadata": {"name": "odd", "namespace": world.namespace}, "data": {key: FIRST}}
     whole = {"apiVersion": "v1", "kind": "ConfigMap", **manifest}
-    with pytest.raises(ToolError, match="is invalid: data"):
+    with pytest.raises(ToolError, match=r"valid config key|must not start"):
         world.stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(whole))
 
 
