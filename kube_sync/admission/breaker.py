@@ -2,10 +2,11 @@
 
 It opens when several attempts in a row got no answer, for at least a second: requests that fail
 together within one restart of the engine prove nothing, and their retries outlast it. While it is
-open one attempt at a time goes through, a review's own or the probe's, and the first that is
-answered closes it. Who comes meanwhile waits for its outcome, half a second at most: an engine that
-is back has answered by then, one that hangs is not waited for by every review. There is no rest
-between attempts: a refused connection costs nothing, and in a rest whoever is back goes unnoticed.
+open one question at a time goes through, and the first that is answered closes it. It asks about
+nothing: what a policy takes long for is one object, of whoever sent that, and no engine that is
+down. Who comes meanwhile waits for its outcome, half a second at most: an engine that is back has
+answered by then, one that hangs is not waited for by every review. There is no rest between
+questions: a refused connection costs nothing, and in a rest whoever is back goes unnoticed.
 
 Any answer is an answer: a policy that fails on its input says that the engine lives.
 """
@@ -55,10 +56,14 @@ class Breaker:
         self._trial: asyncio.Future[None] | None = None
         self.is_open = False
 
-    async def run(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def run(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        probe: Callable[[], Awaitable[object]] | None = None,
+    ) -> T:
         """Make the attempt, or raise Failed at once where the engine is known to be down.
 
-        Raises what `attempt` raises.
+        `probe` finds out whether it still is, None: the attempt does. Raises what `attempt` raises.
         """
         now, waits = asyncio.get_running_loop().time, 0
         end = now() + _PATIENCE
@@ -66,12 +71,23 @@ class Breaker:
             if waits == _WAITS:
                 raise self._down()
             if self._trial is None:
-                return await self._try(attempt)
+                if probe is None:
+                    return await self._try(attempt)
+                await self._find_out(probe)
+                break
             done, _ = await asyncio.wait([self._trial], timeout=end - now())
             if not done:
                 raise self._down()
             waits += 1
         return await self._watched(attempt)
+
+    async def _find_out(self, probe: Callable[[], Awaitable[object]]) -> None:
+        """Raise Failed where nobody answers; what else is wrong, the attempt itself is told."""
+        try:
+            await self._try(probe)
+        except SyncError:
+            if self.is_open:
+                raise
 
     async def _try(self, attempt: Callable[[], Awaitable[T]]) -> T:
         self._trial = trial = asyncio.get_running_loop().create_future()

@@ -204,7 +204,9 @@ class Judge:
         now = asyncio.get_running_loop().time
         while True:
             try:
-                return await self.breaker.run(lambda: self._engine.ask(review, resource))
+                return await self.breaker.run(
+                    lambda: self._engine.ask(review, resource), self._engine.probe
+                )
             except Passing as error:
                 failures.append(error)
                 # Whoever is to come back after the review is over need not be waited for.

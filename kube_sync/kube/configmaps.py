@@ -24,7 +24,7 @@ STATUS = "openpolicyagent.org/kube-mgmt-status"
 
 @dataclass(frozen=True, slots=True)
 class ConfigMap:
-    """One ConfigMap, without what it holds of binary data."""
+    """One ConfigMap, and of binary data the names alone."""
 
     key: ObjectKey
     version: str
@@ -32,6 +32,7 @@ class ConfigMap:
     data: Mapping[str, str]
     status: str | None  # what its status annotation says
     born: str = ""  # creationTimestamp (RFC 3339, in UTC): sorts as text
+    binary: frozenset[str] = frozenset()
 
     def carries(self, label: str) -> bool:
         """Whether it has a label, spelt `name=value`."""
@@ -45,9 +46,10 @@ class _Metadata(msgspec.Struct, rename="camel"):
     creation_timestamp: str | None = None
 
 
-class _Object(msgspec.Struct):
+class _Object(msgspec.Struct, rename="camel"):
     metadata: _Metadata
     data: dict[str, str] | None = None
+    binary_data: dict[str, msgspec.Raw] | None = None
 
 
 _objects = msgspec.json.Decoder(_Object)
@@ -72,6 +74,7 @@ def read_configmap(item: Item) -> ConfigMap:
         decoded.data or {},
         status,
         metadata.creation_timestamp or "",
+        frozenset(decoded.binary_data or ()),
     )
 
 

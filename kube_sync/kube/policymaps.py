@@ -4,7 +4,9 @@ In a policy namespace a ConfigMap is policy if it has at least one key that ends
 other keys are not. Where labels count, one that carries the label of policies is policy with every
 key, and one that carries the label of data is none, as for kube-mgmt. A ConfigMap that is not
 policy is ignored and does not count; one that is in both ways is held once. One of any stage that
-is not the active one does not count, and is held apart.
+is not the active one does not count, and is held apart. A file that is no text in UTF-8, which
+kubectl puts into `binaryData` without a word, is no reason to take what it replaces for gone: such
+a policy counts and cannot be read.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ class PolicyMap:
     stands_for: ObjectKey | None = None  # what it would replace; None of an active one
     # Our annotations on a staged one: on which terms it is.
     terms: Mapping[str, str] = field(default_factory=dict[str, str])
+    unreadable: str | None = None  # why it cannot be read; it counts all the same
 
 
 def parse(
@@ -66,12 +69,12 @@ def parse(
         return None
     found = read_configmap(item)
     sources = found.data if _is_whole(found, labelled) else _rego(found)
-    if not sources or (labelled is not None and found.carries(labelled.data)):
+    unreadable = _binary(found)
+    if not (sources or unreadable) or (labelled is not None and found.carries(labelled.data)):
         return None
     modules = {f"{item.key}/{name}": source for name, source in sources.items()}
     stage = stage_of(found.labels)
-    if stage == ACTIVE:
-        return PolicyMap(item.key, item.version, modules, found.status, found.born)
+    staged = stage != ACTIVE
     return PolicyMap(
         item.key,
         item.version,
@@ -79,8 +82,9 @@ def parse(
         found.status,
         found.born,
         stage,
-        stands_for(item),
-        terms_of(item),
+        stands_for(item) if staged else None,
+        terms_of(item) if staged else {},
+        unreadable,
     )
 
 
@@ -116,8 +120,9 @@ class PolicyMaps(ConfigMaps[PolicyMap]):  # inherits nothing but what it holds p
 
     @property
     def candidates(self) -> Iterator[PolicyMap]:
-        """Those that are only planned with."""
-        return (policy for policy in super().__iter__() if policy.stage == CANDIDATE)
+        """Those that are only planned with, as far as they can be read."""
+        found = (policy for policy in super().__iter__() if policy.stage == CANDIDATE)
+        return (policy for policy in found if policy.unreadable is None)
 
 
 def policy_maps(policies: Policies, news: Callable[[], None]) -> list[PolicyMaps]:
@@ -149,6 +154,11 @@ def _places(labelled: Labelled) -> tuple[str, ...]:
 
 def _is_whole(found: ConfigMap, labelled: Labelled | None) -> bool:
     return labelled is not None and found.carries(labelled.policy)
+
+
+def _binary(found: ConfigMap) -> str | None:
+    names = sorted(name for name in found.binary if name.endswith(".rego"))
+    return f"no text in UTF-8 (they are in binaryData): {', '.join(names)}" if names else None
 
 
 def _rego(found: ConfigMap) -> dict[str, str]:

@@ -6,6 +6,7 @@ that is not a success raises by what to do next. Bodies pass through as bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
@@ -32,12 +33,22 @@ _WRITE = aiohttp.ClientTimeout(total=_WRITE_SECONDS, sock_connect=_CONNECT_SECON
 _QUERY = aiohttp.ClientTimeout(total=_QUERY_SECONDS, sock_connect=_CONNECT_SECONDS)
 
 
+_CONFLICT = "eval_conflict_error"
+_PLACE = re.compile(r" at \S+:[0-9]+\Z")
+
+
 class OpaError(msgspec.Struct):
-    """OPA's own account of a failure, kept whole for whoever wrote the policy."""
+    """OPA's own account of a failure, for whoever wrote the policy: whole, but for values.
+
+    Others read it too, and values are made of what policies read, of Secrets among it.
+    """
 
     code: str = ""
     message: str = ""
     errors: list[Any] = []
+
+    def __post_init__(self) -> None:
+        self.errors = [*map(without_values, self.errors)]
 
     def __str__(self) -> str:
         """One line: the message and, where OPA gives one, the first cause with file and row."""
@@ -49,6 +60,15 @@ class OpaError(msgspec.Struct):
         if isinstance(location, dict) and location.get("file"):
             where = f"{location['file']}:{location.get('row', '?')}: "
         return f"{where}{first.get('message', self.message)}"
+
+
+def without_values(cause: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return a cause of OPA's: where rules give several values, it has the places alone."""
+    if not isinstance(cause, dict) or cause.get("code") != _CONFLICT:
+        return cause
+    said, *values = str(cause.get("message", "")).split("\n")  # in strings it is escaped
+    places = (found[0] for value in values if (found := _PLACE.search(value)))
+    return cause | {"message": "\n ".join((said, *places))}
 
 
 class PolicyRejected(SyncError):

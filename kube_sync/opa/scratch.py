@@ -44,7 +44,7 @@ from kube_sync.errors import (
     first_of,
 )
 from kube_sync.opa.builtins import Capabilities, refusal
-from kube_sync.opa.client import OpaClient
+from kube_sync.opa.client import OpaClient, without_values
 from kube_sync.opa.inspection import (
     EXPENSIVE_SECONDS,
     FORBIDDEN,
@@ -589,7 +589,7 @@ def _tree(output: bytes) -> dict[str, Any]:
 def _errors(output: bytes, complaint: bytes) -> list[Cause]:
     with suppress(msgspec.DecodeError):
         if causes := msgspec.json.decode(output or complaint, type=_Errors).errors:
-            return causes
+            return [*map(without_values, causes)]
     raise _no_answer(output + complaint)
 
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 import structlog
 
-from kube_sync.errors import Conflict, NotFound, Retriable, SyncError
+from kube_sync.errors import Conflict, NotFound, Retriable, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.patch import annotate, apply_status
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES, PlacementPolicy
@@ -26,12 +26,14 @@ from kube_sync.kube.policymaps import CONFIGMAPS, STATUS
 from kube_sync.kube.policynames import called, object_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
+from kube_sync.replicator.policies.account import bounded
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 FIELD_MANAGER = "kube-sync-replicator"
 OK = '{"status":"ok"}'
+_CHARACTERS = 1_000  # of a message
 
 
 class Leadership(Protocol):
@@ -63,7 +65,16 @@ class _Annotation:
     status: str
 
     async def write(self, client: KubeClient, key: ObjectKey) -> None:
-        annotations = {STATUS: self.status}
+        try:
+            await self._annotate(client, key, self.status)
+        except Terminal:
+            # Where others' annotations leave no room, no status is better than one that is not
+            # true: that of an earlier version, or one that its author wrote.
+            await self._annotate(client, key, None)
+            raise
+
+    async def _annotate(self, client: KubeClient, key: ObjectKey, status: str | None) -> None:
+        annotations = {STATUS: status}
         await annotate(client, CONFIGMAPS, key, self.version, annotations, FIELD_MANAGER)
 
 
@@ -140,7 +151,8 @@ def status_of(failures: Sequence[OpaError]) -> str:
     if not failures:
         return OK
     causes = [cause for failure in failures for cause in failure.errors or [_cause(failure)]]
-    error = OpaError(failures[0].code, failures[0].message, causes)
+    message = failures[0].message[:_CHARACTERS]
+    error = OpaError(failures[0].code, message, bounded(causes))
     return msgspec.json.encode({"status": "error", "error": error}).decode()
 
 

@@ -281,6 +281,34 @@ async def test_a_name_that_somebody_else_took_is_used_once_it_is_free(world: Wor
     await eventually(world.clusters, [["us"]], 40)
 
 
+async def test_decision_that_has_but_some_of_our_marks_is_neither_taken_nor_deleted(
+    world: World,
+) -> None:
+    uid = await world.create("web")
+    ours = f"{decision_key(REPLICASETS, 'web')}-0"
+    label = {"app.kubernetes.io/managed-by": "kube-sync-remediator"}
+    mark = {"kube-sync.io/placed": "replicasets.apps/web"}
+    for name, scheduler, metadata in (
+        ("unmarked", "kube-sync", {"labels": label}),
+        ("unlabelled", "kube-sync", {"annotations": mark}),
+        (ours, "another", {"labels": label, "annotations": mark}),
+    ):
+        theirs = {
+            "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+            "kind": "PlacementDecision",
+            "metadata": {"name": name, **metadata},
+            "schedulerName": scheduler,
+            "decisions": [{"clusterProfileRef": {"name": "us"}}],
+        }
+        await world.kubectl("create", "-f", "-", stdin=json.dumps(theirs))
+    before = world.published()
+    world.decide("web", uid, ["eu"])
+    await eventually(lambda: _placement(world), preferences(["eu"]))
+    assert world.published() == before
+    await world.kubectl("delete", KIND, ours)
+    await eventually(world.clusters, [["eu"], ["us"], ["us"]], 40)
+
+
 async def test_what_somebody_deleted_or_changed_is_put_right(world: World) -> None:
     uid = await world.create("web")
     world.decide("web", uid, ["eu"])

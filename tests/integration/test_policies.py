@@ -16,6 +16,7 @@ import pytest
 from kube_sync.kube.policymaps import STATUS
 from tests.eventually import eventually
 from tools.demo.components import start_service
+from tools.servers.errors import ToolError
 from tools.servers.http import get, request
 from tools.servers.running import Launcher, RunningServer
 from tools.servers.secured_opa import RunningOpa, start_opa
@@ -228,6 +229,73 @@ async def test_last_good_version_outlives_replicator_and_opa(world: World) -> No
         (cause,) = status["error"]["errors"]
         assert cause["message"] == "undefined function missing"
         assert cause["location"] == {"file": f"{world.namespace}/p/m.rego", "row": 3, "col": 11}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "\n".join(f"x{n} := missing{n}(1)" for n in range(3000)),
+        f"x := {'y' * 400_000}",
+    ],
+    ids=["many errors", "a long one"],
+)
+async def test_policy_with_errors_without_end_does_not_go_on_looking_well(
+    world: World, source: str
+) -> None:
+    world.policy("p", m=FIRST)
+    with world.replicating():
+        await eventually(world.ok("p"), "ok")
+        world.policy("p", m=f"package shared\n\n{source}\n")
+        await eventually(world.ok("p"), "error")
+        assert world.data("shared/answer") == "first"
+
+
+async def test_status_that_its_author_wrote_and_leaves_no_room_for_another_is_taken_away(
+    world: World,
+) -> None:
+    world.policy("p", m="package shared\n\nanswer := missing(1)\n")
+    forged = {STATUS: '{"status":"ok"}'}
+    room = 2**18 - sum(map(len, ("filler/x", *forged, *forged.values())))
+    manifest = {"metadata": {"annotations": {**forged, "filler/x": "x" * room}}}
+    file = world.folder / "forged.json"
+    file.write_text(json.dumps(manifest), encoding="utf-8")
+    where = f"--namespace={world.namespace}"
+    world.stack.kubectl("patch", "configmap", "p", where, f"--patch-file={file}")
+    assert world.ok("p")() == "ok"
+    with world.replicating():
+        await eventually(lambda: world.status("p"), None)
+
+
+async def test_policy_that_is_replaced_by_what_is_no_text_stays_in_force(world: World) -> None:
+    world.policy("p", m=FIRST)
+    with world.replicating():
+        await eventually(world.ok("p"), "ok")
+        where = f"--namespace={world.namespace}"
+        binary = json.dumps({"data": None, "binaryData": {"m.rego": "/w=="}})
+        world.stack.kubectl("patch", "configmap", "p", where, "--type=merge", f"--patch={binary}")
+        await eventually(world.ok("p"), "error")
+        assert world.data("shared/answer") == "first"
+        status = world.status("p")
+        assert status["in_force"] == "the last good version"
+        assert status["error"]["code"] == "unreadable"
+        assert "m.rego" in status["error"]["message"]
+
+
+@pytest.mark.parametrize("key", ["../x.rego", "x/y.rego", "\u0445.rego", "", "..x.rego"])
+def test_api_server_takes_no_key_that_leads_out_of_its_folder(world: World, key: str) -> None:
+    manifest = {"metadata": {"name": "odd", "namespace": world.namespace}, "data": {key: FIRST}}
+    whole = {"apiVersion": "v1", "kind": "ConfigMap", **manifest}
+    with pytest.raises(ToolError, match=r"valid config key|must not start"):
+        world.stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(whole))
+
+
+async def test_key_as_long_as_may_be_is_a_module_like_any_other(world: World) -> None:
+    name, key = "n" * 253, "k" * 248
+    world.policy(name, **{key: FIRST, "": "package other\n\nx := 1\n"})
+    with world.replicating():
+        await eventually(world.ok(name), "ok")
+        assert world.data("shared/answer") == "first"
+        assert world.data("other/x") == 1
 
 
 async def test_old_rego_gets_opas_message_and_the_way_to_mend_it(world: World) -> None:

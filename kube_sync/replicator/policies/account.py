@@ -3,12 +3,15 @@
 `{"status": "ok"}`, or `{"status": "error", "error": {code, message, errors}}` with OPA's own
 account of each error, as kube-mgmt writes it. Added to that: what is in force instead, and which
 policies are in each other's way (on both).
+
+Keeps true: whatever a policy says, its status is one that the API server takes (all annotations
+together may have 256 KiB): else the one before, perhaps that all is well, would go on standing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,12 +26,15 @@ NOT_TRIED = "not_tried"  # not again: see quarantine.py
 QUARANTINED = "quarantined"
 WAITING = "waiting"  # for others, which are tried first
 UNEXPLAINED = "unexplained"  # OPA ends without it, too: it is tried again
+UNREADABLE = "unreadable"
 _COMPILING = ("invalid_parameter", "error(s) occurred while compiling module(s)")
 STAGE = "stage"  # what is staged cannot be, or nobody knows how
 _ONE_BY_ONE = (
     "OPA took it neither before nor after the others; modules that need each other in a circle can"
     " only be loaded as a bundle (configure OPA to fetch one from the replicator)"
 )
+_CAUSES: Final = 20
+_CHARACTERS: Final = 1_000  # of a message
 _OURS = (
     FORBIDDEN,
     "unauthorized",
@@ -37,6 +43,7 @@ _OURS = (
     NOT_TRIED,
     QUARANTINED,
     WAITING,
+    UNREADABLE,
 )  # not OPA's compiler speaking
 
 
@@ -50,11 +57,20 @@ def account(
     """Return the status of one ConfigMap; `in_force` tells of an earlier version of it."""
     keys = sorted(rivals)
     if not causes:
-        beside = {"conflicts": [*map(named, keys)], "warnings": warnings}
+        beside = {"conflicts": _cut([*map(named, keys)]), "warnings": _cut(warnings)}
         return _text(_OK | {name: found for name, found in beside.items() if found})
     instead = "the last good version" if in_force else "nothing of this ConfigMap"
-    error = OpaError(*_summary(causes), [*causes, *map(_rivalry, keys)])
+    code, message = _summary(causes)
+    conflicts = bounded([*map(_rivalry, keys)])
+    error = OpaError(code, message[:_CHARACTERS], bounded(causes) + conflicts)
     return _text({"status": "error", "in_force": instead, "error": error})
+
+
+def bounded(causes: Sequence[Cause]) -> list[Cause]:
+    """Return causes that fit on an object: the first ones, how many more there are, all cut."""
+    found = [_short(cause) for cause in causes[:_CAUSES]]
+    left = len(causes) - len(found)
+    return found + ([{"code": "more", "message": f"and {left} more"}] if left else [])
 
 
 def not_put(failures: Mapping[str, OpaError]) -> Iterable[Cause]:
@@ -74,6 +90,20 @@ def _summary(causes: Sequence[Cause]) -> tuple[str, str]:
     if len(codes) == 1 and codes <= set(_OURS):
         return codes.pop(), "; ".join(cause["message"] for cause in causes)
     return _COMPILING
+
+
+def _short(cause: Cause) -> Cause:
+    """Return a cause without what is long: details quote a line, and a line may be a megabyte."""
+    if len(_text(cause)) <= _CHARACTERS:
+        return cause
+    kept = {name: cause[name] for name in ("code", "location") if name in cause}
+    return kept | {"message": str(cause.get("message", ""))[:_CHARACTERS]}
+
+
+def _cut(texts: Sequence[str]) -> list[str]:
+    left = len(texts) - _CAUSES
+    found = [text[:_CHARACTERS] for text in texts[:_CAUSES]]
+    return found + ([f"and {left} more"] if left > 0 else [])
 
 
 def _rivalry(rival: ObjectKey) -> Cause:

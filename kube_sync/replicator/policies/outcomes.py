@@ -24,12 +24,11 @@ from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policykinds.conditions import are_right, condition, dated
-from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE, WAITING
+from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
 
 Json = dict[str, Any]
 Policy = PolicyMap | PlacementPolicy
 
-UNREADABLE: Final = "unreadable"  # the code of a cause
 _NOT_STAGED: Final = "NotStaged"
 # Of versions that are refused for what they did.
 HARMFUL: Final = {
@@ -162,8 +161,9 @@ def said_before(policy: PlacementPolicy) -> Json:
 
 def unreadable(policy: Policy) -> tuple[Cause, ...]:
     """Return why a policy is not even tried."""
-    reason = policy.unreadable if isinstance(policy, PlacementPolicy) else None
-    return () if reason is None else ({"code": UNREADABLE, "message": reason},)
+    if policy.unreadable is not None:
+        return ({"code": UNREADABLE, "message": policy.unreadable},)
+    return ()
 
 
 def _is_of_its_stage(policy: PlacementPolicy) -> bool:

@@ -227,3 +227,35 @@ async def test_its_state_is_a_metric() -> None:
     world.error = None
     await world.run()
     assert down() == 0
+
+
+async def test_reviews_that_take_too_long_keep_no_other_from_an_engine_that_answers() -> None:
+    """Whoever sends objects that a policy takes long for may send one for every trial."""
+    world = World()
+    await world.down()
+    world.gate = asyncio.Event()
+    slow = [asyncio.create_task(world.breaker.run(world.attempt, answers)) for _ in range(3)]
+    await until(lambda: len(slow) == world.asked - 5)
+    assert await world.breaker.run(answers, answers) == "another answer"
+    world.error = None
+    world.gate.set()
+    assert await asyncio.gather(*slow) == ["answer"] * 3
+
+
+async def test_what_a_probe_is_refused_for_the_attempt_is_told_itself() -> None:
+    async def refused() -> None:
+        msg = "no"
+        raise Failed(msg, "unauthorized")
+
+    world = World()
+    await world.down()
+    world.error = None
+    assert await world.breaker.run(world.attempt, refused) == "answer"
+    await world.down()
+    with pytest.raises(Failed, match="known to be down"):
+        await world.breaker.run(answers, world.attempt)
+
+
+async def answers() -> str:
+    """Make an attempt that is answered at once."""
+    return "another answer"

@@ -63,8 +63,10 @@ class World:
         self.number += 1
         return self.number
 
-    def deny(self, name: str = "web", namespace: str = "shop", **more: Any) -> None:
-        Denials(self.recorder).denied(review(name, namespace, **more), "denied", "no")
+    def deny(
+        self, name: str = "web", namespace: str = "shop", reason: str = "no", **more: Any
+    ) -> None:
+        Denials(self.recorder).denied(review(name, namespace, **more), "denied", reason)
 
     @property
     def events(self) -> dict[ObjectKey, int]:
@@ -211,6 +213,33 @@ async def test_a_namespace_has_its_burst_and_leaves_the_others_theirs(world: Wor
         await until(lambda: world.outcomes.get("created") == 25 + 1 + 2)
 
 
+async def test_an_object_has_its_burst_and_leaves_others_of_its_namespace_theirs(
+    world: World,
+) -> None:
+    for number in range(30):
+        world.deny(reason=f"no {number}")
+    assert world.outcomes == {"dropped_rate": 20}
+    for number in range(15):
+        world.deny(f"web-{number}")
+    assert world.outcomes == {"dropped_rate": 20}
+
+
+async def test_series_of_one_namespace_that_never_end_take_no_event_of_another(
+    world: World,
+) -> None:
+    async with running(world.recorder.run()):
+        for number in range(100):
+            world.deny(f"web-{number}")
+            world.seconds += 1
+        await until(lambda: world.outcomes.get("created") == 100)
+        for number in range(100):
+            world.deny(f"web-{number}")
+        _fire(world)
+        await until(lambda: "counted" in world.outcomes and not len(world.recorder._queue))
+        world.deny("web", "another")
+        await until(lambda: world.outcomes == {"created": 101, "counted": 5})
+
+
 async def test_all_namespaces_together_have_a_burst(world: World) -> None:
     for number in range(110):
         world.deny("web", f"shop-{number}")
@@ -235,7 +264,7 @@ async def test_only_the_latest_series_and_namespaces_are_remembered(
             world.deny("web", f"shop-{number}")
         await until(lambda: world.outcomes == {"created": 3})
     assert [key.namespace for key in world.events] == ["shop-2", "shop-3", "shop-4"]
-    assert len(world.recorder._each) == 3
+    assert len(world.recorder._each._each) == 3
 
 
 async def test_counting_waits_for_a_token_and_loses_nothing(

@@ -49,6 +49,31 @@ def test_configmap_without_a_module_is_no_policy() -> None:
     assert parse(item("p")) is None
 
 
+@pytest.mark.parametrize("data", [None, {"b.rego": "package b"}])
+def test_file_that_is_no_text_is_a_policy_that_cannot_be_read(data: dict[str, str] | None) -> None:
+    content = {"metadata": {"name": "p"}, "data": data, "binaryData": {"a.rego": "/w=="}}
+    found = parse(
+        Item(ObjectKey("policies", "p"), "u", ResourceVersion("1"), msgspec.json.encode(content))
+    )
+    assert found is not None
+    assert found.unreadable == "no text in UTF-8 (they are in binaryData): a.rego"
+    content["binaryData"] = {"a.png": "/w=="}
+    found = parse(
+        Item(ObjectKey("policies", "p"), "u", ResourceVersion("1"), msgspec.json.encode(content))
+    )
+    assert (found is None) == (data is None)
+    assert found is None or found.unreadable is None
+
+
+def test_candidate_that_cannot_be_read_is_not_planned_with() -> None:
+    metadata = {"name": "p", "labels": {"kube-sync.io/stage": "candidate"}}
+    body = msgspec.json.encode({"metadata": metadata, "binaryData": {"a.rego": "/w=="}})
+    store = Store()
+    binary = Item(ObjectKey("policies", "p"), "u", ResourceVersion("1"), body)
+    store.maps.apply(event("ADDED", binary))
+    assert [*store.maps.candidates] == []
+
+
 def test_configmap_that_is_staged_as_a_candidate_is_no_policy() -> None:
     labels = {"kube-sync.io/stage": "candidate", "openpolicyagent.org/policy": "rego"}
     metadata = {"name": "p", "labels": labels}

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kube_sync.certificates import write_certificates
@@ -18,7 +19,7 @@ from kube_sync.errors import (
 )
 from kube_sync.opa import client as client_module
 from kube_sync.opa import paths
-from kube_sync.opa.client import OpaClient, PolicyRejected, opa_client
+from kube_sync.opa.client import OpaClient, OpaError, PolicyRejected, opa_client
 from kube_sync.runtime.tls import server_context
 from kube_sync.settings import Opa
 from tests.fakes.clients import opa_of
@@ -318,3 +319,18 @@ async def test_not_modified_is_an_answer_to_nothing_else(opa: FakeOpa, client: O
     opa.http.fault(anything, answer(304))
     with pytest.raises(Retriable):
         await client.put_data(("a",), b"{}")
+
+
+def test_of_two_values_of_a_rule_places_are_told_and_no_value() -> None:
+    said = (
+        'rule data.p.x produced conflicting values:\n  "at /a:1\\n at /b:2" at /p/m.rego:3\n'
+        '  {"a": "s3cr3t"} at /p/m.rego:5'
+    )
+    cause = {"code": "eval_conflict_error", "message": said, "location": {"file": "m", "row": 5}}
+    error = OpaError("internal_error", "error(s) occurred", [cause, "odd"])
+    assert str(error) == (
+        "m:5: rule data.p.x produced conflicting values:\n  at /p/m.rego:3\n  at /p/m.rego:5"
+    )
+    assert error.errors[1] == "odd"
+    body = msgspec.json.encode({"code": "internal_error", "errors": [cause]})
+    assert "s3cr3t" not in str(msgspec.json.decode(body, type=OpaError))

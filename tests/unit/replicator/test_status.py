@@ -156,6 +156,17 @@ async def test_refused_status_is_told_and_delays_no_other(bench: Bench) -> None:
     ]
 
 
+async def test_where_a_status_cannot_be_told_no_earlier_one_is_left_standing(bench: Bench) -> None:
+    made = bench.api.put(
+        CONFIGMAPS, key("p"), metadata={"annotations": {STATUS: OK, "mine": "x" * 100}}
+    )
+    bench.api.http.fault(patches(CONFIGMAPS), answer(422, b"Too long"))
+    with capture_logs() as logs:
+        bench.writer.want(Subject(key("p"), made["metadata"]["resourceVersion"]), "an error")
+        await until(lambda: any(line["event"] == "status_not_written" for line in logs))
+    assert bench.api.get(CONFIGMAPS, key("p"))["metadata"]["annotations"] == {"mine": "x" * 100}
+
+
 async def test_unreachable_api_server_is_asked_again(bench: Bench) -> None:
     bench.api.http.fault(patches(CONFIGMAPS), answer(503), times=2)
     bench.writer.want(bench.configmap("p"), OK)

@@ -67,3 +67,18 @@ def test_what_the_guard_found_is_the_message() -> None:
 def test_what_took_too_much_or_ended_opa_is_the_message(code: str) -> None:
     found = status({"code": code, "message": "too much"})
     assert (found["error"]["code"], found["error"]["message"]) == (code, "too much")
+
+
+def test_status_of_any_number_and_length_of_causes_is_one_that_fits() -> None:
+    long: Cause = {**CAUSE, "message": "\0" * 10**6, "details": {"line": "x" * 10**6}}
+    text = account([long] * 3000, [RIVAL] * 3000, in_force=False)
+    assert len(text) < 2**18 * 0.75
+    errors = json.loads(text)["error"]["errors"]
+    assert errors[0]["location"] == CAUSE["location"]
+    assert [cause["message"] for cause in errors if cause["code"] == "more"] == [
+        "and 2980 more",
+        "and 2980 more",
+    ]
+    warned = account([], [RIVAL] * 3000, in_force=True, warnings=["w" * 10**6] * 3000)
+    assert len(warned) < 2**18 * 0.75
+    assert json.loads(warned)["warnings"][-1] == "and 2980 more"
