@@ -43,7 +43,7 @@ async def asked(side: Side, *objects: Any) -> list[Any]:
     return answers
 
 
-@pytest.mark.parametrize("side", SIDES, ids=str)
+@pytest.mark.parametrize("side", SIDES, ids=lambda side: f"{side.stands_for}-{side.share}")
 async def test_opa_draws_the_objects_that_we_draw(side: Side) -> None:
     answers = await asked(side, *({"metadata": metadata(key)} for key in KEYS))
     drawn = [answer["side"] == "canary" for answer in answers]

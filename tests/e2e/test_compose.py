@@ -17,6 +17,8 @@ from tools.servers.engine import engine
 from tools.servers.running import Launcher, free_port
 from tools.servers.scraping import instant
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 _PROJECT = "kube-sync-test"
 SCRAPED = {f"kube-sync-{job}" for job in ("opa", *OWN_SERVICES)}

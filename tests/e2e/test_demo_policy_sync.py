@@ -14,6 +14,8 @@ from tools.demo.sync.story import tell
 from tools.demo.sync.world import World
 from tools.servers.running import Launcher
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def estate(launcher: Launcher, tmp_path: Path) -> Iterator[Estate]:

@@ -16,6 +16,8 @@ from tools.servers.pids import ProcessId
 from tools.servers.processes import recorded
 from tools.servers.stack import stop_recorded
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/tutorial.md"
 _OF_THE_READER = (".run", "tutorial")

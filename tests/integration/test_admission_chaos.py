@@ -47,6 +47,8 @@ from tools.servers.files import LOOPBACK, write_pair
 from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.stack import RunningStack, furnished_stack
 
+pytestmark = pytest.mark.slow
+
 _CREATES = int(os.environ.get("KUBE_SYNC_CREATES", "2000"))
 _SEED = int(os.environ.get("KUBE_SYNC_SEED", "1"))
 _ENOUGH = _CREATES // 4  # admitted, and as many denied

@@ -20,6 +20,8 @@ from tools.servers.processes import ProcessLauncher
 from tools.servers.running import RunningServer, free_port
 from tools.servers.stack import RunningStack, start_stack
 
+pytestmark = pytest.mark.slow
+
 _GROUP = "apiserver.config.k8s.io/v1"
 
 

@@ -25,6 +25,8 @@ from tools.servers.running import RunningServer, free_port
 from tools.servers.secured_opa import RunningOpa
 from tools.servers.stack import RunningStack
 
+pytestmark = pytest.mark.slow
+
 _SENDERS = 4
 _AUTHORITY = make_authority("webhooks")
 

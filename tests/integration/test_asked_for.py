@@ -21,6 +21,8 @@ from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher
 from tools.servers.stack import furnished_stack
 
+pytestmark = pytest.mark.slow
+
 MAY = Path(__file__).resolve().parents[2] / "rego/examples/conflicts_may/conflicts_may.rego"
 _INVALID = 'contains "requested replica-set-preferences includes invalid clusters"'
 # The example, but for what it does with what may not be used: it is left out.

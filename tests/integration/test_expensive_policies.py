@@ -18,7 +18,7 @@ from tools.servers.secured_opa import RunningOpa
 from tools.servers.stack import RunningStack
 
 # Each of these has OPA work to its limits, several times over; a busy machine takes long for that.
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 eventually = partial(waiting.eventually, seconds=180)
 LIMITS = {"memory_bytes": 256 * 2**20, "cpu_seconds": 10, "timeout_seconds": 10}
 _DOUBLED = "\n".join(f"a{i} := [a{i - 1}, a{i - 1}]" for i in range(1, 40))

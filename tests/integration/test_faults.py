@@ -23,10 +23,11 @@ from benchmarks.bare import bare_client
 from tests.faults.proxy import reply
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import REPLICASETS, Way, World, faulty_world, fill, seeded, until
+from tests.parts import examples
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 
-FAULTS = int(os.environ.get("KUBE_SYNC_FAULTS", "150"))
+FAULTS = int(os.environ.get("KUBE_SYNC_FAULTS") or examples(150))
 SEED = int(os.environ.get("KUBE_SYNC_SEED") or secrets.randbelow(10**6))
 _OBJECTS = 300
 _COMPARE_EVERY = 20  # faults
@@ -99,6 +100,7 @@ async def test_connections_cut_at_random_bytes_lose_nothing(world: World, name: 
     await world.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kube", "opa"])
 async def test_stall_in_mid_message_loses_nothing(world: World, name: str) -> None:
     proxy = way(world, name).outer
@@ -109,6 +111,7 @@ async def test_stall_in_mid_message_loses_nothing(world: World, name: str) -> No
     await world.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [True, False], ids=["then cut", "then on"])
 async def test_slow_network_loses_nothing(world: World, *, cut: bool) -> None:
     for each in (world.kube, world.opa):
@@ -121,6 +124,7 @@ async def test_slow_network_loses_nothing(world: World, *, cut: bool) -> None:
     await world.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kube", "opa"])
 async def test_bursts_of_refusals_are_waited_out(world: World, name: str) -> None:
     for code, headers in ((429, ["Retry-After: 1"]), (500, []), (503, [])):
@@ -130,6 +134,7 @@ async def test_bursts_of_refusals_are_waited_out(world: World, name: str) -> Non
         await world.settled()
 
 
+@pytest.mark.slow
 async def test_answers_lost_after_opa_took_the_batch_cost_no_load(world: World) -> None:
     """Nobody told the replicator that OPA holds them: the fence does."""
     loads, lost = await world.metric(_LOADS), await world.metric(_LOST)
@@ -236,6 +241,7 @@ async def _is_held(world: World) -> bool:
     return all(name in held[kind].get(where, {}) for kind, where, name in world.objects.alive)
 
 
+@pytest.mark.slow
 async def test_410_as_an_answer_lists_again(world: World) -> None:
     world.kube.answer(reply(410), times=2, wanted=b"watch=1")
     await until("refused", lambda: world.kube.inner.replied)
@@ -243,6 +249,7 @@ async def test_410_as_an_answer_lists_again(world: World) -> None:
     await world.settled()
 
 
+@pytest.mark.slow
 async def test_opa_killed_while_idle_is_loaded_again(world: World) -> None:
     loads = await world.metric(_LOADS)
     await world.kill_opa()
@@ -261,6 +268,7 @@ async def test_opa_killed_in_mid_load_is_loaded_again(world: World) -> None:
     await world.settled()
 
 
+@pytest.mark.slow
 async def test_opa_killed_in_mid_burst_is_loaded_again(world: World) -> None:
     async with world.churning():
         for _ in range(2):
@@ -270,6 +278,7 @@ async def test_opa_killed_in_mid_burst_is_loaded_again(world: World) -> None:
     await world.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
 async def test_opa_wiped_by_hand_is_loaded_again(world: World, *, busy: bool) -> None:
     loads = await world.metric(_LOADS)
@@ -279,6 +288,7 @@ async def test_opa_wiped_by_hand_is_loaded_again(world: World, *, busy: bool) ->
     await world.settled()
 
 
+@pytest.mark.slow
 async def test_data_wiped_by_hand_beside_the_epoch_is_loaded_again(world: World) -> None:
     """Nothing changes, and the epoch says that all is well: only the audit finds it."""
     loads = await world.metric(_LOADS)
@@ -296,6 +306,7 @@ async def test_api_server_killed_and_restarted_loses_nothing(world: World) -> No
     await world.settled()
 
 
+@pytest.mark.slow
 async def test_both_killed_at_once_lose_nothing(world: World) -> None:
     async with world.churning():
         await asyncio.gather(world.kill_opa(), world.kill_apiserver())
@@ -303,6 +314,7 @@ async def test_both_killed_at_once_lose_nothing(world: World) -> None:
     await world.settled()
 
 
+@pytest.mark.slow
 async def test_etcd_compacted_while_disconnected_lists_again(world: World) -> None:
     """The API server forgets too: what it held of the past in memory, etcd no longer has."""
     world.kube.outer.refusing = True
@@ -345,6 +357,7 @@ _KINDS = {
 }
 
 
+@pytest.mark.property
 @pytest.mark.timeout(120 + 3 * FAULTS)
 async def test_random_faults_end_in_an_equal_opa(world: World) -> None:
     chance = seeded(SEED)

@@ -28,6 +28,8 @@ from tools.servers.versions import tools
 from tools.supply.__main__ import parts
 from tools.supply.parts import normal
 
+pytestmark = pytest.mark.slow
+
 _CONFINED: dict[str, Any] = {
     "read_only": True,
     "cap_drop": ["ALL"],

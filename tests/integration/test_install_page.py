@@ -21,6 +21,8 @@ from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher
 from tools.servers.stack import kubectl
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/install.md").read_text(encoding="utf-8")
 # What the page leaves to whoever reads it.

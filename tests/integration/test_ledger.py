@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from kube_sync.app.ledger import noted_elsewhere
 from kube_sync.app.policyevents import PolicyEvents
@@ -172,6 +173,7 @@ class World:
             watching.cancel()
 
 
+@pytest.mark.slow
 async def test_each_write_is_in_the_ledger_whoever_is_killed_in_the_middle_of_it(
     stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path
 ) -> None:
@@ -275,6 +277,7 @@ def _decided(ledger: Reading, row: Row) -> str:
     return str(found.get("annotations", {}).get("place"))
 
 
+@pytest.mark.slow
 async def test_a_ledger_whose_chain_was_made_anew_is_found_by_the_head_on_the_lease(
     stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path
 ) -> None:

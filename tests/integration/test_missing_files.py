@@ -142,6 +142,7 @@ async def test_replicator_waits_for_its_token(
     await eventually(service.is_ready, expected=True)
 
 
+@pytest.mark.slow
 async def test_replicator_waits_for_opas_authority(
     stack: RunningStack, own_opa: RunningOpa, service: Service, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ async def test_replicator_waits_for_opas_authority(
     await eventually(service.is_ready, expected=True)
 
 
+@pytest.mark.slow
 async def test_remediator_waits_for_the_token_of_the_stream(
     stack: RunningStack, own_opa: RunningOpa, service: Service, tmp_path: Path
 ) -> None:
@@ -168,6 +170,7 @@ async def test_remediator_waits_for_the_token_of_the_stream(
     await eventually(service.says("decisions: ", own_opa.replicator.url), expected=True)
 
 
+@pytest.mark.slow
 async def test_webhook_waits_for_its_certificate(
     stack: RunningStack, own_opa: RunningOpa, service: Service, pair: KeyPair, tmp_path: Path
 ) -> None:
@@ -184,6 +187,7 @@ async def test_webhook_waits_for_its_certificate(
     await eventually(service.is_ready, expected=True)
 
 
+@pytest.mark.slow
 async def test_webhook_with_an_expired_certificate_is_not_ready_until_it_has_another(
     stack: RunningStack, own_opa: RunningOpa, service: Service, pair: KeyPair, tmp_path: Path
 ) -> None:
@@ -196,6 +200,7 @@ async def test_webhook_with_an_expired_certificate_is_not_ready_until_it_has_ano
     await eventually(service.is_ready, expected=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["replicate", "admit"])
 async def test_an_opa_that_asks_nobody_who_he_is_keeps_everybody_unready(
     stack: RunningStack,
@@ -233,6 +238,7 @@ def without(spec: ServerSpec, arguments: tuple[str, ...]) -> ServerSpec:
     return replace(spec, arguments=kept)
 
 
+@pytest.mark.slow
 async def test_an_opa_whose_authorization_knows_another_token_is_named(
     stack: RunningStack, own_opa: RunningOpa, service: Service, tmp_path: Path
 ) -> None:
@@ -286,6 +292,7 @@ async def test_a_process_that_waits_for_a_file_ends_when_it_is_told_to(
     assert (process.returncode, b"Traceback" in said) == (0, False)
 
 
+@pytest.mark.slow
 async def test_another_configuration_ends_the_wait(
     stack: RunningStack, own_opa: RunningOpa, tmp_path: Path
 ) -> None:

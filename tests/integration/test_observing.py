@@ -42,6 +42,8 @@ from tools.servers.running import Launcher, RunningServer, ServerSpec, free_port
 from tools.servers.scraping import Target, api, instant, start_prometheus
 from tools.servers.stack import RunningStack
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CONSOLES = ROOT / "manifests/prometheus/consoles"
 SHOWN = ("kube-sync-replicate", "replicasets", "applied", "admitted", "denied")

@@ -27,6 +27,8 @@ from tools.servers.http import Answer, request
 from tools.servers.processes import ProcessLauncher
 from tools.servers.running import ServerSpec, free_port
 
+pytestmark = pytest.mark.slow
+
 WANTED = wanted(Settings())
 REPLICATOR, METRICS = "kube-sync-opa-replicator", "kube-sync-opa-metrics"
 # Of the metrics that are asked for, those of OPA and of the language that it is written in.

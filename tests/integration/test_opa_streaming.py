@@ -12,6 +12,8 @@ from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.settings import Opa
 from tools.servers.secured_opa import RunningOpa
 
+pytestmark = pytest.mark.slow
+
 THINGS = ("kubernetes", "things")
 
 

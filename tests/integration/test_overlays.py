@@ -13,6 +13,8 @@ from tools.servers.errors import ToolError
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, start_stack
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 # Pods are refused without an account, and by the Pod Security of their namespace.
 ADMISSION = (

@@ -370,6 +370,7 @@ async def test_decision_that_changes_nothing_writes_nothing(pair: Pair) -> None:
     await eventually(patches, 1)
 
 
+@pytest.mark.slow
 async def test_missing_kind_is_named_and_holds_remediation(pair: Pair) -> None:
     """Invariant 8: with the clusters' kind goes the fleet, and no workload may be moved for it."""
     pair.policy("placement", one=PLACED)
@@ -391,6 +392,7 @@ async def test_missing_kind_is_named_and_holds_remediation(pair: Pair) -> None:
     await eventually(lambda: pair.placement(name), ["east", "west"])
 
 
+@pytest.mark.slow
 async def test_restarted_replicator_unloads_policies_that_went_meanwhile(pair: Pair) -> None:
     pair.policy("placement", one=PLACED)
     await eventually(lambda: len(pair.modules()), 1)
@@ -414,6 +416,7 @@ _is_in_maintenance(found) if found.metadata.labels.maintenance == "true"
 """
 
 
+@pytest.mark.slow
 async def test_policy_lets_a_move_wait_until_its_limits_are_gone(pair: Pair) -> None:
     name, leaving = fresh(), f"leaving-{secrets.token_hex(4)}"
     pair.policy("placed", placed=PLACED)
@@ -446,6 +449,7 @@ moves_burst := 1 if {
 """
 
 
+@pytest.mark.slow
 async def test_the_end_of_limits_is_told_after_what_is_decided_by_their_end(pair: Pair) -> None:
     pair.label("east", "true")
     in_use = "some name, found in data.kubernetes.clusters.fleet\n"

@@ -177,6 +177,7 @@ async def test_a_placement_is_published_for_its_resource_and_by_name(world: Worl
     assert (manager["manager"], manager["operation"]) == ("kube-sync-remediator", "Apply")
 
 
+@pytest.mark.slow
 async def test_the_same_decision_again_writes_nothing(world: World) -> None:
     uid = await world.create("web")
     world.decide("web", uid, ["eu"])
@@ -187,6 +188,7 @@ async def test_the_same_decision_again_writes_nothing(world: World) -> None:
     assert world.writes() == 2
 
 
+@pytest.mark.slow
 async def test_more_than_a_hundred_clusters_are_slices_that_come_and_go(world: World) -> None:
     uid = await world.create("web")
     world.decide("web", uid, NAMES)
@@ -228,6 +230,7 @@ async def test_a_placement_that_is_gone_is_deleted_and_others_are_not_touched(
     await eventually(lambda: [f["metadata"]["name"] for f in world.published()], ["strange"])
 
 
+@pytest.mark.slow
 async def test_a_placement_of_an_earlier_decision_is_published_until_the_resource_lacks_it(
     world: World,
 ) -> None:
@@ -240,6 +243,7 @@ async def test_a_placement_of_an_earlier_decision_is_published_until_the_resourc
     await eventually(world.writes, 2)
 
 
+@pytest.mark.slow
 async def test_a_placement_that_its_owner_asks_for_is_published_until_the_owner_does_not(
     world: World,
 ) -> None:
@@ -264,6 +268,7 @@ async def test_a_cluster_that_may_hold_no_replica_is_not_published(world: World)
     await eventually(world.clusters, [["eu"]])
 
 
+@pytest.mark.slow
 async def test_a_name_that_somebody_else_took_is_used_once_it_is_free(world: World) -> None:
     uid = await world.create("web")
     name = f"{decision_key(REPLICASETS, 'web')}-0"
@@ -321,6 +326,7 @@ async def test_what_somebody_deleted_or_changed_is_put_right(world: World) -> No
     await eventually(world.clusters, [["eu"]])
 
 
+@pytest.mark.slow
 async def test_a_resource_that_is_created_again_becomes_the_owner(world: World) -> None:
     world.decide("web", await world.create("web"), ["eu"])
     await eventually(world.clusters, [["eu"]])
@@ -334,6 +340,7 @@ async def test_a_resource_that_is_created_again_becomes_the_owner(world: World) 
     await eventually(lambda: (world.clusters(), owners()), ([["us"]], [[uid]]))
 
 
+@pytest.mark.slow
 async def test_a_cluster_without_a_profile_is_published_once_it_has_one(world: World) -> None:
     uid = await world.create("web")
     world.decide("web", uid, ["eu"])
@@ -353,6 +360,7 @@ def _placement(world: World) -> Any:
     return found["metadata"].get("annotations", {}).get(PREFERENCES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [{"namespace": "elsewhere"}], indirect=True)
 async def test_a_namespace_that_is_configured_is_that_of_every_cluster(world: World) -> None:
     world.decide("web", await world.create("web"), ["any"])
@@ -362,6 +370,7 @@ async def test_a_namespace_that_is_configured_is_that_of_every_cluster(world: Wo
     assert reference == {"name": "any", "namespace": "elsewhere"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [{"enabled": False}], indirect=True)
 async def test_nothing_is_published_unless_it_is_switched_on(world: World) -> None:
     world.decide("web", await world.create("web"), ["eu"])

@@ -224,6 +224,7 @@ async def test_what_is_announced_is_what_happens_on_real_servers(
     assert _EDITS < _MANY or announced.keys() >= _COMES
 
 
+@pytest.mark.slow
 async def test_a_plan_leaves_the_opa_that_serves_untouched(world: World, tmp_path: Path) -> None:
     before, state = await _settled_opa(world), world.servers.state
     without = {name: labels for name, labels in state.clusters.items() if name != "c1"}
@@ -276,6 +277,7 @@ def _command(world: World, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, "\n".join(said)
 
 
+@pytest.mark.slow
 async def test_status_of_the_command_tells_nothing_something_or_broken(world: World) -> None:
     def ran(*arguments: str) -> tuple[int, str]:
         status, printed, _ = _command(world, "-o", "json", *arguments)
@@ -289,6 +291,7 @@ async def test_status_of_the_command_tells_nothing_something_or_broken(world: Wo
     assert found[0][1] == ""
 
 
+@pytest.mark.slow
 async def test_what_is_no_plan_is_said_by_file_and_row_or_name(
     world: World, tmp_path: Path
 ) -> None:
@@ -315,6 +318,7 @@ async def test_what_is_no_plan_is_said_by_file_and_row_or_name(
         assert (status, printed, complaint) == (3, "", said)
 
 
+@pytest.mark.slow
 async def test_workload_that_vanishes_while_it_is_planned_is_no_plan_on_real_servers(
     world: World,
 ) -> None:

@@ -183,6 +183,7 @@ async def planned_with(world: World) -> None:
     assert world.status("two") == {"status": "ok"}
 
 
+@pytest.mark.slow
 async def test_policies_come_back_after_opa_was_killed(world: World) -> None:
     world.policy("p", m=FIRST)
     with world.replicating():
@@ -194,6 +195,7 @@ async def test_policies_come_back_after_opa_was_killed(world: World) -> None:
             assert "loaded" in world.data("kube_sync/epoch").values()
 
 
+@pytest.mark.slow
 async def test_of_two_that_conflict_the_older_is_in_force_and_both_are_named(world: World) -> None:
     world.policy("z-older", m=FIRST)
     with world.replicating():
@@ -231,6 +233,7 @@ async def test_last_good_version_outlives_replicator_and_opa(world: World) -> No
         assert cause["location"] == {"file": f"{world.namespace}/p/m.rego", "row": 3, "col": 11}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [
@@ -250,6 +253,7 @@ async def test_policy_with_errors_without_end_does_not_go_on_looking_well(
         assert world.data("shared/answer") == "first"
 
 
+@pytest.mark.slow
 async def test_status_that_its_author_wrote_and_leaves_no_room_for_another_is_taken_away(
     world: World,
 ) -> None:
@@ -345,6 +349,7 @@ async def test_policy_that_opens_the_door_is_refused_with_the_reason(
             assert error["errors"][0]["location"]["row"] >= 3
 
 
+@pytest.mark.slow
 async def test_version_that_was_good_is_left_out_once_its_builtin_is_refused(
     world: World,
 ) -> None:
@@ -374,6 +379,7 @@ async def test_library_that_is_deleted_stays_while_others_need_it(world: World) 
         assert world.data("lib") is None
 
 
+@pytest.mark.slow
 async def test_what_opa_loaded_itself_stays_and_may_be_used(
     launcher: Launcher, stack: RunningStack, namespace: str, tmp_path: Path
 ) -> None:
@@ -395,6 +401,7 @@ async def test_what_opa_loaded_itself_stays_and_may_be_used(
         opa.server.stop()
 
 
+@pytest.mark.slow
 async def test_what_opa_loaded_itself_may_call_what_no_policy_may(
     launcher: Launcher, stack: RunningStack, namespace: str, tmp_path: Path
 ) -> None:
@@ -423,6 +430,7 @@ async def test_what_opa_loaded_itself_may_call_what_no_policy_may(
         opa.server.stop()
 
 
+@pytest.mark.slow
 async def test_opa_without_a_bundle_gets_its_policies_one_by_one(
     launcher: Launcher, stack: RunningStack, namespace: str, tmp_path: Path
 ) -> None:

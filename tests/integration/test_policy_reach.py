@@ -139,6 +139,7 @@ async def test_refused_builtin_is_reached_by_no_policy(opa: ScratchOpa, name: st
         assert listener.visits == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLED)
 async def test_what_only_parses_and_compiles_reaches_nothing(opa: ScratchOpa, name: str) -> None:
     """So that it needs no capabilities, which `opa parse` and `opa run` do not take."""
@@ -175,6 +176,7 @@ async def test_author_reads_which_builtin_is_refused_where_and_who_may_allow_it(
         assert cause["location"] == {"file": "ns/p/reach.rego", "row": row}, rule
 
 
+@pytest.mark.slow
 async def test_capabilities_alone_refuse_what_no_inspection_saw(
     opa: ScratchOpa, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +206,7 @@ async def test_listener_is_reached_where_an_administrator_allows_it(launcher: La
             assert listener.visits == before + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLED)
 async def test_builtin_is_given_back_by_name(launcher: Launcher, name: str) -> None:
     assert launcher.form

@@ -114,6 +114,7 @@ async def test_a_placement_that_moves_takes_its_copy_along(world: World) -> None
         await eventually(world.listed, [second])
 
 
+@pytest.mark.slow
 async def test_a_grace_keeps_what_comes_back(world: World) -> None:
     first, second = world.names
     await world.policy()
@@ -130,6 +131,7 @@ async def test_a_grace_keeps_what_comes_back(world: World) -> None:
         assert await world.works() == {"paint": [first, second]}
 
 
+@pytest.mark.slow
 async def test_a_policy_deleted_while_nobody_looks_leaves_no_work(world: World) -> None:
     await world.policy()
     async with world.syncing():
@@ -139,6 +141,7 @@ async def test_a_policy_deleted_while_nobody_looks_leaves_no_work(world: World) 
         await eventually(world.works, EMPTY)
 
 
+@pytest.mark.slow
 async def test_a_kind_that_is_listed_no_more_takes_its_copies_and_marks_along(
     world: World,
 ) -> None:
@@ -155,6 +158,7 @@ async def test_a_kind_that_is_listed_no_more_takes_its_copies_and_marks_along(
         assert PLACED not in found["metadata"].get("annotations", {})
 
 
+@pytest.mark.slow
 async def test_a_target_that_is_another_gateway_moves_the_copies(world: World) -> None:
     first, second = world.names
     await world.gateway("other", placement="other")
@@ -167,6 +171,7 @@ async def test_a_target_that_is_another_gateway_moves_the_copies(world: World) -
         await eventually(world.works, {"paint": [second]})
 
 
+@pytest.mark.slow
 async def test_a_placement_decision_that_vanishes_empties_nothing(world: World) -> None:
     await world.policy()
     async with world.syncing():
@@ -211,6 +216,7 @@ async def _events(world: World) -> dict[str, str]:
     return {one["reason"]: one["note"] for one in about}
 
 
+@pytest.mark.slow
 async def test_what_is_wrong_with_the_parameters_is_told_and_hinders_no_other_kind(
     world: World,
 ) -> None:
@@ -233,6 +239,7 @@ async def test_what_is_wrong_with_the_parameters_is_told_and_hinders_no_other_ki
         assert (await told())["kube-sync.io/PolicySync"][0] == "True"
 
 
+@pytest.mark.slow
 async def test_one_that_is_killed_is_followed_by_one_that_ends_what_it_began(
     world: World, tmp_path: Path
 ) -> None:

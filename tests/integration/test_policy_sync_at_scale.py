@@ -20,6 +20,8 @@ from benchmarks.fleet import Fleet, create_fleet
 from tools.servers.running import Launcher, RunningServer
 from tools.servers.stack import furnished_stack
 
+pytestmark = pytest.mark.slow
+
 _CLUSTERS = int(os.environ.get("KUBE_SYNC_CLUSTERS", "100"))
 _POLICIES = int(os.environ.get("KUBE_SYNC_POLICIES", "50"))
 _SETTLED = 2.0  # seconds without a write

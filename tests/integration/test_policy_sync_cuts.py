@@ -37,7 +37,7 @@ from tools.servers.files import LOOPBACK, write_file, write_pair
 from tools.servers.spokes import RunningSpoke
 from tools.servers.stack import RunningStack
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SYNCED = "kube-sync.io/Synced"
 MANY = 25  # policies, each on two clusters

@@ -41,6 +41,8 @@ from tools.servers.http import get
 from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.stack import RunningStack, start_stack
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 KUBE_SYNC = Path(sys.executable).with_name("kube-sync")
 FOLDERS = (

@@ -21,6 +21,8 @@ from tools.servers.running import RunningServer, ServerSpec, free_port
 from tools.servers.secured_opa import RunningOpa
 from tools.servers.stack import RunningStack
 
+pytestmark = pytest.mark.slow
+
 GROUP = "reconfiguration.example.org"
 SCOPED = {"group": GROUP, "version": "v1", "resource": "things"}
 MAPS = {"group": "", "version": "v1", "resource": "configmaps"}

@@ -169,6 +169,7 @@ async def test_a_decision_is_carried_out_once_and_taken_back_in_one_patch(world:
     assert world.writes() == {("web", 200): 3}
 
 
+@pytest.mark.slow
 async def test_what_came_by_a_json_patch_is_taken_back_when_it_is_not_decided_any_more(
     world: World,
 ) -> None:
@@ -189,6 +190,7 @@ async def test_what_came_by_a_json_patch_is_taken_back_when_it_is_not_decided_an
     assert world.writes() == {("web", 200): 3}
 
 
+@pytest.mark.slow
 async def test_object_with_deep_managed_fields_is_moved_like_any_other(world: World) -> None:
     """Its owner can write them; else it would stay where a policy does not want it any more."""
     manifest = replica_set("web")
@@ -205,6 +207,7 @@ async def test_object_with_deep_managed_fields_is_moved_like_any_other(world: Wo
         await eventually(lambda: '"new":"3"' in told("annotations"), expected=True)
 
 
+@pytest.mark.slow
 async def test_clusters_that_only_an_owner_named_make_no_fleet_that_shrank(world: World) -> None:
     """The placement of what no policy decides is what its owner wrote."""
     world.create("forged", **{PREFERENCES: _place(*(f"no-such-{number}" for number in range(50)))})
@@ -222,6 +225,7 @@ async def test_clusters_that_only_an_owner_named_make_no_fleet_that_shrank(world
         await eventually(lambda: b"1 of 4 clusters are left" in get(page).body, expected=True)
 
 
+@pytest.mark.slow
 async def test_a_label_is_set_and_taken_back_alone(world: World) -> None:
     world.create("web", mine="1")
     async with world.remediator():
@@ -234,6 +238,7 @@ async def test_a_label_is_set_and_taken_back_alone(world: World) -> None:
         assert world.annotations("web") == {"mine": "1"}
 
 
+@pytest.mark.slow
 async def test_an_engine_lets_a_move_wait_and_go_for_a_remediator_that_was_restarted(
     world: World,
 ) -> None:
@@ -255,6 +260,7 @@ async def test_an_engine_lets_a_move_wait_and_go_for_a_remediator_that_was_resta
                 await eventually(lambda: world.annotations("waits"), {PREFERENCES: _place("a")})
 
 
+@pytest.mark.slow
 async def test_what_has_no_owner_is_taken_back_too(world: World) -> None:
     """As the webhook leaves it: the value of a policy, and the note of what was asked for."""
     noted = {"place": "eu", "other": "x", REQUESTED: '{"place":"us","other":null}'}
@@ -281,6 +287,7 @@ async def test_a_key_that_policies_are_not_known_to_decide_is_refused_and_told(
     assert world.annotations("web") == {}
 
 
+@pytest.mark.slow
 async def test_an_object_that_was_recreated_is_not_taken_for_the_one_before(world: World) -> None:
     old = world.create("web")
     world.stack.kubectl("delete", "replicaset", "web", f"--namespace={world.namespace}")
@@ -294,6 +301,7 @@ async def test_an_object_that_was_recreated_is_not_taken_for_the_one_before(worl
     assert world.writes() == {("other", 200): 1}
 
 
+@pytest.mark.slow
 async def test_of_two_remediators_one_writes_each_object_once(world: World) -> None:
     names = [f"web-{n}" for n in range(20)]
     for name in names:
@@ -305,6 +313,7 @@ async def test_of_two_remediators_one_writes_each_object_once(world: World) -> N
     assert world.writes() == {(name, 200): 1 for name in names}
 
 
+@pytest.mark.slow
 async def test_a_stalled_leader_writes_nothing_once_another_has_taken_over(world: World) -> None:
     """SIGSTOP for longer than the Lease lasts: when it goes on it believes that no time passed."""
     for name in ("before", "meanwhile", "after"):
@@ -334,6 +343,7 @@ def _applied(world: World) -> dict[str, int]:
     return {name: times for (name, code), times in both.items() if code == 200}
 
 
+@pytest.mark.slow
 async def test_what_a_leader_that_died_left_undone_is_done_by_the_next_one(world: World) -> None:
     names = [f"web-{n}" for n in range(300)]
     world.create_all(names)
@@ -349,6 +359,7 @@ async def test_what_a_leader_that_died_left_undone_is_done_by_the_next_one(world
     assert _applied(world) == dict.fromkeys(names, 1)
 
 
+@pytest.mark.slow
 async def test_who_keeps_changing_an_object_back_gets_it(world: World) -> None:
     world.create("web", a="theirs")
     async with world.remediator():
@@ -381,6 +392,7 @@ async def test_a_workload_moves_when_the_policy_says_so_and_is_never_emptied(wor
     assert world.writes() == {("other", 200): 1}
 
 
+@pytest.mark.slow
 async def test_a_test_that_fails_is_told_from_a_value_that_is_refused(world: World) -> None:
     """Both are 422: one passes when the object is read again, the other never does."""
     uid = world.create("web", a="1")
@@ -495,6 +507,7 @@ async def test_web_page_that_asks_for_everything_moves_nothing(
     assert not world.writes()
 
 
+@pytest.mark.slow
 async def test_remediator_without_the_namespace_of_its_lease_is_not_ready_until_it_is_made(
     world: World,
 ) -> None:
@@ -519,6 +532,7 @@ async def test_remediator_without_the_namespace_of_its_lease_is_not_ready_until_
             world.stack.kubectl("delete", "namespace", space, "--wait=false")
 
 
+@pytest.mark.slow
 async def test_remediator_that_may_have_no_lease_names_the_roles_to_apply(world: World) -> None:
     async with world.remediator(lease_in=world.namespace, ready="/livez") as process:
         await eventually(

@@ -36,6 +36,8 @@ from tools.demo.fleet import (
 from tools.servers.running import Launcher, RunningServer
 from tools.servers.stack import RunningStack, furnished_stack
 
+pytestmark = pytest.mark.slow
+
 _OBJECTS = int(os.environ.get("KUBE_SYNC_OBJECTS", "2000"))
 _CLUSTERS = 20
 _AT_ONCE = 32

@@ -31,7 +31,7 @@ from tools.servers.secured_opa import RunningOpa, access_data, start_opa, write_
 from tools.servers.specs import AUTHZ_BUNDLE, opa_spec
 from tools.servers.stack import RunningStack
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 @dataclass

@@ -13,6 +13,8 @@ from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 from tools.soak.run import Options, Soak
 
+pytestmark = pytest.mark.slow
+
 _FAULTS = ("OPA killed", "replicator stopped", "watches expired")
 _OPTIONS = Options(
     seconds=24.0,

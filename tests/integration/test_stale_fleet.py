@@ -35,6 +35,8 @@ from tools.servers.http import get
 from tools.servers.running import Launcher, free_port
 from tools.servers.stack import RunningStack, furnished_stack
 
+pytestmark = pytest.mark.slow
+
 STALE_SECONDS = 2
 POLICY = f"""
 package io.k8s.federation.admission

@@ -141,6 +141,7 @@ async def test_what_comes_changes_and_goes_is_said_as_the_command_says_it(
         assert "Affected" not in str(live.status(space, "gateways", "my-gateway"))
 
 
+@pytest.mark.slow
 async def test_an_unchanged_world_is_not_written_while_it_runs_nor_by_the_next_process(
     live: Live, space: str
 ) -> None:
@@ -178,6 +179,7 @@ def wide(live: Live) -> Iterator[None]:
     live.stack.kubectl(*annotate, "kube-sync.io/targets-cluster-scoped-")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 async def test_each_right_of_its_role_is_used_and_none_is_missing(live: Live, space: str) -> None:
     kinds = ("GRPCRoute", "TCPRoute", "TLSRoute", "UDPRoute")
@@ -245,6 +247,7 @@ def _granted() -> set[tuple[str, str, str]]:
     }
 
 
+@pytest.mark.slow
 async def test_what_a_process_that_was_killed_left_undone_is_done_by_the_next_one(
     live: Live, space: str
 ) -> None:
@@ -275,6 +278,7 @@ async def test_what_a_process_that_was_killed_left_undone_is_done_by_the_next_on
     assert max(written[name] for kind in ("", "r-") for name in (kind + n for n in names)) == 1
 
 
+@pytest.mark.slow
 async def test_of_two_processes_one_writes_and_one_that_was_stopped_never_writes_again(
     live: Live, space: str
 ) -> None:
@@ -387,6 +391,7 @@ async def proxied(live: Live, folder: Path) -> AsyncGenerator[tuple[FaultProxy, 
         yield proxy, write_kubeconfig(folder, "proxied", url, ca_file, live.token)
 
 
+@pytest.mark.slow
 async def test_a_list_that_fails_takes_nothing_back_and_is_told(
     live: Live, space: str, tmp_path: Path
 ) -> None:
@@ -414,6 +419,7 @@ async def test_a_list_that_fails_takes_nothing_back_and_is_told(
             await asyncio.to_thread(context.__exit__, None, None, None)
 
 
+@pytest.mark.slow
 async def test_a_kind_that_may_not_be_listed_at_the_start_takes_nothing_back(
     live: Live, space: str, tmp_path: Path
 ) -> None:
@@ -442,6 +448,7 @@ async def test_a_kind_that_may_not_be_listed_at_the_start_takes_nothing_back(
             await asyncio.to_thread(context.__exit__, None, None, None)
 
 
+@pytest.mark.slow
 async def test_an_api_server_that_is_started_anew_takes_nothing_back(
     live: Live, space: str
 ) -> None:
@@ -512,6 +519,7 @@ def install(live: Live) -> None:
     live.stack.kubectl("get", name, "--all-namespaces", "--output=name")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shades")
 async def test_a_kind_of_policies_comes_and_goes(live: Live, space: str) -> None:
     with live.running() as process:
@@ -576,6 +584,7 @@ def _accepted(live: Live, space: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shades")
 async def test_a_kind_that_may_not_be_read_hinders_no_other(live: Live, space: str) -> None:
     install(live)
@@ -595,6 +604,7 @@ async def test_a_kind_that_may_not_be_read_hinders_no_other(live: Live, space: s
         assert readiness(process)[note] == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shades")
 async def test_a_status_that_may_not_be_written_is_told_and_hinders_no_other(
     live: Live, space: str
@@ -610,6 +620,7 @@ async def test_a_status_that_may_not_be_written_is_told_and_hinders_no_other(
         await eventually(lambda: bool(live.reasons(space, "q")), expected=True, seconds=30)
 
 
+@pytest.mark.slow
 async def test_seventeen_gateways_are_sixteen_entries_that_say_so(live: Live, space: str) -> None:
     names = [f"gw-{number:02}" for number in range(17)]
     live.create(
