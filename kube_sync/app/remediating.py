@@ -83,7 +83,7 @@ async def remediate(context: Context) -> list[Service]:
         parts.sink, beside = placement_sink(context, parts.modes.of, parts.fence)
         stream = Overheard(stream, parts.sink.take)
         services += beside
-    services.append(partial(reconciler.follow, stream))
+    services.append(partial(reconciler.follow, Overheard(stream, parts.telling.take)))
     for resource in settings.targets():
         source = KubeCollection(kube, resource.gvr)
         store: Store = reconciler.targets(resource.gvr)
@@ -171,7 +171,7 @@ class _Parts:
         self.recorder = EventRecorder(kube, Reporter(CONTROLLER, host), metrics.remediation_events)
         self.modes = Modes(settings.remediate)
         self.seals = Seals(settings.placement.key_file)
-        self.telling = Telling(self.recorder, self._kind_of)
+        self.telling = Telling(self.recorder, self._kind_of, self.fence)
         memory = Memory(reports, self._where)
         self.reconciler = Reconciler(
             Writer(self._patch, self.fence, self._standby, memory),
@@ -209,6 +209,7 @@ class _Parts:
     # Methods, since the reconciler is made of what calls them.
     def _lead(self) -> None:
         self.reconciler.lead()
+        self.telling.lead()
         if self.sink is not None:
             self.sink.wake()
 

@@ -7,10 +7,14 @@ something is late at once, and how long it has been; how much of that is too muc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kube_sync.decisions.records import Stale
+from kube_sync.decisions.records import Stale, Target, Unreadable
+from kube_sync.objects import GroupVersionResource, ObjectKey
+
+_NAMED = 100  # objects of a collection that cannot be read: who makes many fills no stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Late:
     source: str
     since: float
     reason: str
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 class Currency:
@@ -36,17 +41,32 @@ class Currency:
         """Every source that is late, by name."""
         return tuple(one for _, one in sorted(self._late.items()))
 
-    def tell(self, source: str, reason: str | None) -> None:
-        """Take note of why a source is not current, None: it is."""
-        known = self._late.get(source)
-        if reason == (known.reason if known is not None else None):
-            return
-        if reason is None:
-            del self._late[source]
-        else:
+    def tell(
+        self, source: str, reason: str | None, unreadable: tuple[Unreadable, ...] = ()
+    ) -> None:
+        """Take note of why a source is not current, and for which objects; None: it is."""
+        known = self._late.pop(source, None)
+        late = None
+        if reason is not None:
             since = self._clock() if known is None else known.since
-            self._late[source] = Late(source, since, reason)
-        self._changed()
+            late = self._late[source] = Late(source, since, reason, unreadable)
+        if late != known:
+            self._changed()
+
+    def unread(
+        self,
+        name: str,
+        gvr: GroupVersionResource | None,
+        found: Mapping[ObjectKey, tuple[str, str]],
+    ) -> None:
+        """Take note of what cannot be read of a collection: the uid of each object, and why."""
+        source, keys = f"{name} that cannot be read", heapq.nsmallest(_NAMED, found)
+        if not keys:
+            self.tell(source, None)
+            return
+        more = f"; {len(found) - 1} more" if len(found) > 1 else ""
+        named = () if gvr is None else (Unreadable(Target.of(gvr, k), *found[k]) for k in keys)
+        self.tell(source, f"{keys[0]}: {found[keys[0]][1]}{more}", tuple(named))
 
     def begin(self) -> None:
         """Forget all: another load begins, which ends with everything current."""
@@ -57,4 +77,4 @@ class Currency:
     def told(self, late: tuple[Late, ...]) -> tuple[Stale, ...]:
         """Return these as a reader is told of them now."""
         now = self._clock()
-        return tuple(Stale(one.source, now - one.since, one.reason) for one in late)
+        return tuple(Stale(one.source, now - one.since, one.reason, one.unreadable) for one in late)

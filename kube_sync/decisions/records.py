@@ -27,6 +27,11 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     namespace: str = ""
 
+    @classmethod
+    def of(cls, gvr: GroupVersionResource, key: ObjectKey) -> Target:
+        """Return the one that lives at `key`."""
+        return cls(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
+
     @property
     def gvr(self) -> GroupVersionResource:
         """The collection it is in."""
@@ -78,12 +83,21 @@ class DeletedRecord(msgspec.Struct, frozen=True, tag="deleted", tag_field="type"
     v: Literal[1] = VERSION
 
 
-class Stale(msgspec.Struct, frozen=True):
+class Unreadable(msgspec.Struct, frozen=True):
+    """An object that no decision is about, but may stand on, and why it cannot be read."""
+
+    object: Target
+    uid: str
+    reason: str
+
+
+class Stale(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that decisions stand on is not current; for so many seconds when this was sent."""
 
     source: str  # a collection by its name in OPA, or what else it is
     seconds: float
     reason: str
+    unreadable: tuple[Unreadable, ...] = ()  # the objects that it is for; of many the first
 
 
 class Budget(msgspec.Struct, frozen=True):

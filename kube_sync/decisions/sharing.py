@@ -300,7 +300,7 @@ class Sharing:
         one = question.one
         if outcome is None:
             self._awaited.discard((found.name, one))
-            self._hub.delete(_target(gvr, one))
+            self._hub.delete(Target.of(gvr, one))
             return False
         # As it was asked: whatever OPA holds by now, this is what it said of this uid.
         cause = question.keys[one]
@@ -396,7 +396,7 @@ class Sharing:
         self._awaited.discard((name, key))
         on = self._canary if self._is_on(key) else None
         self._hub.update(
-            _target(gvr, key),
+            Target.of(gvr, key),
             outcome,
             cause.kind,
             self._policy if on is None else on.policy,
@@ -411,10 +411,6 @@ class Sharing:
         if self._reads.impure:
             return f"decided by {', '.join(self._reads.impure)}"
         return "the objects differ in what is read of them"
-
-
-def _target(gvr: GroupVersionResource, key: ObjectKey) -> Target:
-    return Target(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
 
 
 def queued(name: str, keys: Iterable[ObjectKey], cause: Cause) -> Queue:

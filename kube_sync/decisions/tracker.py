@@ -57,6 +57,7 @@ _SHARE = 10  # a sweep for no data's sake waits this many times as long as the l
 class Collection_(Objects, Protocol):  # noqa: N801 - collections.abc has the plain name
     """What OPA holds of one collection."""
 
+    gvr: GroupVersionResource | None  # None: it is not of the API server
     known: bool
     learning: bool  # the classes of its objects will soon be known
 
@@ -160,6 +161,7 @@ class Tracker:
         old = self._targets.pop(name, None)
         if target is not None:
             self._targets[name] = target
+        self._tell_unreadable(name)
         if old == target:
             return
         self._changed = {key: cause for key, cause in self._changed.items() if key[0] != name}
@@ -173,9 +175,8 @@ class Tracker:
 
     def forget(self, name: str) -> None:
         """Take note that a collection is on its way out of OPA."""
-        self.retarget(name, None)
         self._collections.pop(name, None)
-        self._hub.currency.tell(_unreadable(name), None)
+        self.retarget(name, None)
         if self._limiting is not None:
             self._limiting.leaving(name)
         self._arriving.discard(name)
@@ -454,12 +455,15 @@ class Tracker:
             turned = found.turned()
             if name in self._targets and not self._nothing_to_decide():
                 self._changed.update(queued(name, turned, OWN))
-            reason = None
-            if found.unreadable and name not in self._targets:
-                key = min(found.unreadable)
-                more = len(found.unreadable) - 1
-                reason = f"{key}: {found.unreadable[key][1]}" + (f"; {more} more" if more else "")
-            self._hub.currency.tell(_unreadable(name), reason)
+            if turned:
+                self._tell_unreadable(name)
+
+    def _tell_unreadable(self, name: str) -> None:
+        found = None if name in self._targets else self._collections.get(name)
+        if found is None:
+            self._hub.currency.unread(name, None, {})
+        else:
+            self._hub.currency.unread(name, found.gvr, found.unreadable)
 
     def _release_what_came(self) -> None:
         """Release a kind that is known again, once the decisions are made on its objects."""
@@ -513,10 +517,6 @@ class Tracker:
 def _all(found: Collection_) -> Collection[ObjectKey]:
     """Return all that there is something to say of."""
     return dict.fromkeys(chain(found.keys(), found.unreadable)).keys()
-
-
-def _unreadable(name: str) -> str:
-    return f"{name} that cannot be read"
 
 
 def _source(name: str, keys: Collection[ObjectKey]) -> Source | None:

@@ -89,8 +89,7 @@ class Memory:
 
 def target(key: Key) -> Target:
     """Return an object as the ledger is told of it."""
-    gvr, where = key
-    return Target(gvr.group, gvr.version, gvr.resource, where.name, where.namespace)
+    return Target.of(*key)
 
 
 def _values(changes: Mapping[str, tuple[str | None, str | None]]) -> tuple[Values, Values]:

@@ -2,6 +2,9 @@
 
 Level-based: it is told keys, and tells what they wait for when their turn has come; what waits no
 longer then is not told. The recorder counts what happens again, and bounds how much is told.
+
+Also of objects that decisions stand on and that the replicator cannot read: it may write no Events
+beside them. Each is told once, until it can be read again, by whoever may write.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import NoReturn
 
 import structlog
 
+from kube_sync.decisions.records import Record, StatusRecord, Unreadable
 from kube_sync.errors import SyncError
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Occurrence, Reference, cut
@@ -22,6 +26,7 @@ from kube_sync.runtime.workqueue import WorkQueue
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 CONTROLLER = "kube-sync.io/remediator"
+_HOLDS = "; where decisions may depend on it, moves are held (until it can be read, or is gone)"
 _QUIET = frozenset(["unseen", "dry-run"])  # over in a moment, or what was asked for
 
 
@@ -32,34 +37,64 @@ class Telling:
         self,
         recorder: EventRecorder,
         kind_of: Callable[[GroupVersionResource], Awaitable[str]],
+        fence: Callable[[], float],
     ) -> None:
-        """`kind_of` asks for the kind of a resource. Raises SyncError."""
+        """`kind_of` asks for the kind of a resource. Raises SyncError.
+
+        `fence` returns for how many seconds more this process may write.
+        """
         self._recorder = recorder
         self._kind_of = kind_of
-        self._queue: WorkQueue[Key] = WorkQueue()
-        self.tell = self._queue.add
+        self._fence = fence
+        self._queue: WorkQueue[Key | Unreadable] = WorkQueue()
+        self._unreadable: frozenset[Unreadable] = frozenset()
+        self._told: frozenset[Unreadable] = frozenset()
+        self.tell: Callable[[Key], None] = self._queue.add
+
+    def take(self, record: Record | None) -> None:
+        """Take in what the stream says of objects that cannot be read."""
+        if isinstance(record, StatusRecord):
+            self._unreadable = frozenset(u for late in record.stale for u in late.unreadable)
+            if not record.held:  # or it may only not have been read yet
+                self._told &= self._unreadable
+            self.lead()
+
+    def lead(self) -> None:
+        """Tell what was not told yet, if this process may write: it may be so from now on."""
+        for found in self._unreadable - self._told if self._fence() > 0 else ():
+            self._queue.add(found)
 
     async def run(self, waiting: Waiting) -> NoReturn:
         """Tell what is in `waiting`, until cancelled."""
         while True:
-            key = await self._queue.get()
+            turn = await self._queue.get()
             try:
-                wait = waiting.get(key)
-                if wait is not None and wait.kind not in _QUIET:
-                    await self._tell(key, wait)
+                if isinstance(turn, Unreadable):
+                    await self._tell_unreadable(turn)
+                elif (wait := waiting.get(turn)) is not None and wait.kind not in _QUIET:
+                    await self._tell(turn, wait)
             except SyncError as error:
                 # What keeps kinds from being known keeps Events from being written, too.
-                log.info("event_not_told", key=str(key[1]), error=str(error))
+                key = turn.object.key if isinstance(turn, Unreadable) else turn[1]
+                log.info("event_not_told", key=str(key), error=str(error))
             finally:
-                self._queue.done(key)
+                self._queue.done(turn)
 
     async def _tell(self, key: Key, wait: Wait) -> None:
-        gvr, name = key
-        api_version = f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version
-        kind = await self._kind_of(gvr)
-        regarding = Reference(api_version, kind, name.namespace, name.name, wait.uid)
         # A time would make each Event another one.
         release = "" if wait.until is not None and wait.approve is None else f" ({wait.release})"
-        reason = "Remediation" + "".join(map(str.capitalize, wait.kind.split("_")))
-        what = Occurrence(regarding, None, reason, "Hold", cut(wait.reason + release))
+        await self._occurred(key, wait.uid, wait.kind, wait.reason + release)
+
+    async def _tell_unreadable(self, found: Unreadable) -> None:
+        if found in self._unreadable:
+            key = found.object.gvr, found.object.key
+            await self._occurred(key, found.uid, "unreadable", found.reason + _HOLDS)
+            self._told |= {found}
+
+    async def _occurred(self, key: Key, uid: str, kind: str, note: str) -> None:
+        gvr, name = key
+        api_version = f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version
+        regarding = Reference(api_version, await self._kind_of(gvr), name.namespace, name.name, uid)
+        reason = "Remediation" + "".join(map(str.capitalize, kind.split("_")))
+        what = Occurrence(regarding, None, reason, "Hold", cut(note))
         self._recorder.occurred(what, name.namespace)

@@ -26,7 +26,7 @@ import structlog
 from kube_sync.decisions.classes import Classify, Member, Members
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Event, Item
-from kube_sync.objects import ObjectKey
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa import paths
 from kube_sync.opa.paths import DataPath
@@ -68,6 +68,7 @@ class Mirror:
         root: DataPath,
         news: Callable[[], None],
         *,
+        gvr: GroupVersionResource | None = None,
         scopes: Iterable[str] = (EVERYWHERE,),
         projection: Project | None = project,
         values: bool = False,
@@ -78,13 +79,14 @@ class Mirror:
     ) -> None:
         """`news` is called whenever there is something to write.
 
-        `scopes` are the namespaces that are listed one by one. Without a `projection` nothing may
-        be taken in before `narrow` says what to keep; `values` allows those of Secrets. A kind that
-        is `optional` is empty where the API server lacks it. What is not `versioned` has no
-        resourceVersion in it. `proven` returns the JSON of an object without what somebody only
-        pretends that kube-sync wrote.
+        `gvr` is what is followed, None: nothing of the API server. `scopes` are the namespaces that
+        are listed one by one. Without a `projection` nothing may be taken in before `narrow` says
+        what to keep; `values` allows those of Secrets. A kind that is `optional` is empty where the
+        API server lacks it. What is not `versioned` has no resourceVersion in it. `proven` returns
+        the JSON of an object without what somebody only pretends that kube-sync wrote.
         """
         self.name = name
+        self.gvr = gvr
         self._optional = optional
         self.known = True  # False while the API server lacks the kind
         self.members = Members()

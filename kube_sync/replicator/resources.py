@@ -485,6 +485,7 @@ class Resources:
             resource.name,
             root,
             self._wake,
+            gvr=resource.gvr,
             scopes=scopes,
             projection=None if auto else configured(resource),
             values=resource.secrets,

@@ -264,7 +264,7 @@ class Shadow:
         return told, unknown
 
     def _in_force(self, gvr: GroupVersionResource, key: ObjectKey) -> Outcome:
-        target = Target(gvr.group, gvr.version, gvr.resource, key.name, key.namespace)
+        target = Target.of(gvr, key)
         entry = self._hub.log.current.get(target)
         if entry is None or entry.told is None:
             return Outcome("")

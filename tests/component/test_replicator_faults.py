@@ -19,7 +19,7 @@ import pytest
 
 import kube_sync
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import StatusRecord
+from kube_sync.decisions.records import StatusRecord, Target, Unreadable
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
@@ -776,6 +776,9 @@ async def test_cluster_nested_too_deeply_makes_the_fleet_not_current(running: Wo
     await until(lambda: "clusters that cannot be read" in running.stale)
     (late,) = (one for one in running.hub.currency.late if "read" in one.source)
     assert late.reason == f"fleet/east: {TOO_DEEP}"
+    uid = running.api.get(CLUSTERS, key("east", "fleet"))["metadata"]["uid"]
+    east = Target.of(CLUSTERS, key("east", "fleet"))
+    assert late.unreadable == (Unreadable(east, uid, TOO_DEEP),)
     assert running.decision("a") == {"clusters": '["east","west"]'}  # nothing was taken away
     running.api.delete(CLUSTERS, key("east", "fleet"))
     await until(lambda: running.decision("a") == {"clusters": '["west"]'})

@@ -66,6 +66,7 @@ class Clusters:
     """A collection that decisions look at."""
 
     name = "clusters"
+    gvr: GroupVersionResource | None = None
     known = loaded = True
     learning = False
     pending = held = 0

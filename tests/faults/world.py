@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import inspect
+import itertools
 import json
 import random
 import secrets
@@ -44,6 +45,15 @@ _PLURALS = {CLUSTERS: "clusterprofiles", REPLICASETS: "replicasets"}
 _KINDS = {
     CLUSTERS: {"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile"},
     REPLICASETS: {"apiVersion": "apps/v1", "kind": "ReplicaSet"},
+}
+_DEFINITION = (
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterprofiles.multicluster.x-k8s.io"
+)
+_ANYTHING = {
+    "op": "add",
+    "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec"
+    "/x-kubernetes-preserve-unknown-fields",
+    "value": True,
 }
 _PATIENCE = 60.0  # seconds: past the longest back-off, 30
 _POLL = 0.05
@@ -224,6 +234,39 @@ class World:
     async def more(self, name: str, than: float) -> bool:
         """Tell whether a metric has grown."""
         return await self.metric(name) > than
+
+    async def nest(self, where: str, name: str) -> Tree:
+        """Nest a cluster so deeply that nobody can read it; return what OPA held of it until then.
+
+        First so that all can: a watch that is older than the definition lacks what that allows.
+        """
+        await self.bare.kube("PATCH", _DEFINITION, [_ANYTHING], "json-patch+json")
+        found: Tree = {}
+        numbers = itertools.count()
+
+        async def is_let_through() -> bool:
+            await self.specify(where, name, [next(numbers)])
+            found.update((await self.held())["clusters"][where][name])
+            return "deep" in found["spec"]
+
+        await until("the watch is of now", is_let_through)
+        await until("OPA equals the API server", self.equal)
+        found.update((await self.held())["clusters"][where][name])
+        deep: list[Any] = []
+        for _ in range(2000):
+            deep = [deep]
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(10_000)  # of this process: the encoder counts its levels
+        try:
+            await self.specify(where, name, deep)
+        finally:
+            sys.setrecursionlimit(limit)
+        return found
+
+    async def specify(self, where: str, name: str, deep: list[Any] | None) -> None:
+        """Have this be in the spec of a cluster; None: nothing."""
+        spec = {"spec": {"deep": deep}}
+        await self.bare.kube("PATCH", _path(CLUSTERS, where, name), spec, "merge-patch+json")
 
     async def wipe_opa(self) -> None:
         """Empty OPA by hand."""

@@ -9,12 +9,10 @@ import json
 import os
 import random
 import secrets
-import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -41,17 +39,8 @@ _EXPIRED = (
 )
 _POLICIES = "/api/v1/namespaces/kube-federation-scheduling-policy/configmaps"
 _RECORD = "/api/v1/namespaces/kube-sync/configmaps/kube-sync-last-good"
-_LEFT_OUT = "kube_sync_objects_left_out_total"
-_DEFINITION = (
-    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterprofiles.multicluster.x-k8s.io"
-)
-_ANYTHING = {
-    "op": "add",
-    "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec"
-    "/x-kubernetes-preserve-unknown-fields",
-    "value": True,
-}
 _IN_FORCE, _LOADED = "kube_sync_policies_in_force", "kube_sync_policy_loads_total"
+_LEFT_OUT = "kube_sync_objects_left_out_total"
 _EMPTY = b'{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"0"},"items":[]}'
 
 
@@ -205,21 +194,11 @@ async def test_no_answer_to_a_list_of_policies_unloads_one(
 
 async def test_object_nested_too_deeply_stays_as_it_was_until_it_can_be_read(world: World) -> None:
     """Also when it is listed: what cannot be read is there all the same."""
-    await world.bare.kube("PATCH", _DEFINITION, [_ANYTHING], "json-patch+json")
     await world.objects.create("clusters")
     await world.settled()
     (place,) = world.objects.alive
     _, where, name = place
-    before = (await world.held())["clusters"][where][name]
-    deep: list[Any] = []
-    for _ in range(2000):
-        deep = [deep]
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(10_000)  # of this process: the encoder counts its levels
-    try:
-        await _specify(world, where, name, deep)
-    finally:
-        sys.setrecursionlimit(limit)
+    before = await world.nest(where, name)
     await until("it is left out", lambda: world.more(_LEFT_OUT, 0))
     lists = await world.metric(_LISTS)
     await until("a watch", partial(world.kube.inner.inject, b"clusterprofiles", _EXPIRED))
@@ -227,13 +206,8 @@ async def test_object_nested_too_deeply_stays_as_it_was_until_it_can_be_read(wor
     await world.objects.create("replicasets")
     await until("OPA goes on", partial(_is_held, world))
     assert (await world.held())["clusters"][where][name] == before
-    await _specify(world, where, name, None)
+    await world.specify(where, name, None)
     await world.settled()
-
-
-async def _specify(world: World, where: str, name: str, deep: object) -> None:
-    path = f"/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{where}/clusterprofiles/{name}"
-    await world.bare.kube("PATCH", path, {"spec": {"deep": deep}}, "merge-patch+json")
 
 
 async def _is_held(world: World) -> bool:

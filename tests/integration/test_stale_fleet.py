@@ -46,6 +46,7 @@ annotations["{PREFERENCES}"] := {{"clusters": {{name: {{}} |
 	found.metadata.labels["{REGION}"] == input.metadata.labels.region
 }}}}
 """
+UNREAD = "clusters that cannot be read"
 _OFTEN = 10_000
 _EXPIRED = (
     json.dumps(
@@ -88,6 +89,13 @@ class Fleet:
         """Return what waits for what, as the remediator tells."""
         found = json.loads(get(f"{self.status_url}/v1/remediation/status").body)["waiting"]
         return [(one["name"], one["reason"].partition(":")[0]) for one in found]
+
+    def events(self) -> list[tuple[str, ...]]:
+        """Return whom Events beside clusters are about, and what they say, each Event once."""
+        arguments = ("get", "events.events.k8s.io", f"--namespace={FLEET}", "--output=json")
+        found = json.loads(self.stack.kubectl(*arguments))["items"]
+        says = ("type", "reason", "reportingController")
+        return [(one["regarding"]["name"], *(one[key] for key in says)) for one in found]
 
     def patches(self) -> int:
         """Count the PATCHes of the workload by the remediator; the audit log is the witness."""
@@ -176,6 +184,23 @@ async def test_nothing_moves_while_the_replicator_does_not_see_the_clusters(
     await fleet.label("replicaset", SHOP, "web", region="asia")
     await eventually(fleet.placement, ["west"])
     assert fleet.patches() == before + 1
+
+
+async def test_cluster_that_cannot_be_read_is_told_beside_it_once_and_nothing_moves(
+    fleet: Fleet,
+) -> None:
+    """By the remediator, with its own role: the replicator may write Events beside policies."""
+    before = fleet.patches()
+    await fleet.replicator.nest(FLEET, "west")
+    told = [("west", "Warning", "RemediationUnreadable", "kube-sync.io/remediator")]
+    await eventually(fleet.events, told)
+    await eventually(lambda: fleet.stale().get(UNREAD, 0) > STALE_SECONDS, expected=True)
+    await fleet.label("replicaset", SHOP, "web", region="us")
+    await eventually(fleet.waiting, [("web", UNREAD)])
+    assert (fleet.placement(), fleet.patches()) == (["east"], before)
+    await fleet.replicator.specify(FLEET, "west", None)
+    await eventually(fleet.placement, ["west"])
+    assert fleet.events() == told
 
 
 async def test_nothing_moves_while_the_remediator_does_not_see_the_clusters(fleet: Fleet) -> None:

@@ -48,6 +48,7 @@ class Held:
 
     def __init__(self, name: str, keys: Iterable[ObjectKey] = ()) -> None:
         self.name = name
+        self.gvr: GroupVersionResource | None = None
         self.members = Members()
         self.members.classify(lambda body: body[:1])
         self._keys = [*keys]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import msgspec
+
 from kube_sync.decisions.currency import Currency
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
@@ -11,14 +13,33 @@ from kube_sync.decisions.records import (
     Stale,
     StatusRecord,
     Target,
+    Unreadable,
     decode,
     encode,
 )
 from kube_sync.decisions.subscription import Subscription
+from kube_sync.objects import GroupVersionResource, ObjectKey
 
 SENDING = StatusRecord(("the decisions are being sent",), "me")
 RELEASED = StatusRecord((), "me")
 LATE = Stale("clusters", 3.0, "503")
+CLUSTERS = GroupVersionResource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles")
+
+
+class _OlderStale(msgspec.Struct, frozen=True):
+    """As it was before it named objects."""
+
+    source: str
+    seconds: float
+    reason: str
+
+
+class _OlderStatus(msgspec.Struct, frozen=True, tag="status", tag_field="type"):
+    held: tuple[str, ...]
+    instance: str
+    notes: tuple[str, ...] = ()
+    stale: tuple[_OlderStale, ...] = ()
+    v: int = 1
 
 
 class World:
@@ -182,3 +203,36 @@ def test_a_status_of_before_and_one_of_later_are_read() -> None:
     assert decode(before) == RELEASED
     later = encode(StatusRecord((), "me", (), (LATE,)))
     assert decode(later.replace(b'"reason"', b'"new":1,"reason"')) == decode(later)
+
+
+def test_objects_that_cannot_be_read_are_named_and_an_older_reader_or_writer_lacks_them() -> None:
+    deep = Unreadable(Target("", "v1", "nodes", "n1"), "u", "deep")
+    record = StatusRecord((), "me", (), (Stale("nodes", 3.0, "deep", (deep,)),))
+    assert decode(encode(record)) == record
+    older = msgspec.json.decode(encode(record), type=_OlderStatus).stale
+    assert older == (_OlderStale("nodes", 3.0, "deep"),)
+    said = msgspec.json.encode(_OlderStatus((), "me", (), older))
+    assert decode(said) == StatusRecord((), "me", (), (Stale("nodes", 3.0, "deep"),))
+    assert b"unreadable" not in encode(StatusRecord((), "me", (), (LATE,)))
+
+
+def test_of_many_objects_that_cannot_be_read_the_first_are_named_and_all_are_counted() -> None:
+    world = World()
+    found = {ObjectKey("fleet", f"c{n:03}"): (f"u{n}", "deep") for n in range(250)}
+    world.currency.unread("clusters", CLUSTERS, found)
+    (late,) = world.told()
+    assert late.reason == "fleet/c000: deep; 249 more"
+    assert [one.object.name for one in late.unreadable] == [f"c{n:03}" for n in range(100)]
+    world.currency.unread("clusters", CLUSTERS, dict(reversed(found.items())))
+    assert world.changes == 1
+    del found[ObjectKey("fleet", "c050")]
+    world.currency.unread("clusters", CLUSTERS, found)
+    assert world.told()[0].unreadable[-1].object.name == "c100"
+    world.currency.unread("clusters", CLUSTERS, {})
+    assert (world.told(), world.changes) == ([], 3)
+
+
+def test_objects_of_no_api_server_are_told_without_their_names() -> None:
+    world = World()
+    world.currency.unread("topology", None, {ObjectKey("", "t"): ("", "deep")})
+    assert world.told() == [Stale("topology that cannot be read", 0.0, "t: deep")]

@@ -13,7 +13,7 @@ from kube_sync.decisions.classes import Members
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import DecisionRecord, Source, Target
+from kube_sync.decisions.records import DecisionRecord, Source, Target, Unreadable
 from kube_sync.decisions.sharing import TURN
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import Refused, Retriable
@@ -36,6 +36,7 @@ def _target(name: str) -> Target:
 class Collection:
     def __init__(self, name: str, *names: str) -> None:
         self.name = name
+        self.gvr: GroupVersionResource | None = GroupVersionResource("g", "v1", name)
         self.known = True
         self.loaded = True
         self.pending = 0
@@ -725,6 +726,7 @@ async def test_object_that_cannot_be_read_has_no_decision_and_says_why() -> None
         await world.idle()
         assert world.texts["a"] == "one"
         assert world.opa.asked == [["b"]]
+        assert not world.hub.currency.late  # so the remediator tells of it as of what failed
         turn(world.replicasets, "a", unreadable=False)
         world.tracker.wake()
         await until(lambda: world.texts == {"a": "two", "b": "two"})
@@ -770,11 +772,37 @@ async def test_what_decisions_look_at_and_cannot_be_read_is_not_current() -> Non
         world.tracker.wake()
         (late,) = world.hub.currency.late
         assert (late.source, late.reason) == ("clusters that cannot be read", f"c1: {DEEP}; 1 more")
+        assert late.unreadable == tuple(
+            Unreadable(Target("g", "v1", "clusters", name), f"uid-{name}", DEEP)
+            for name in ("c1", "c2")
+        )
         turn(world.clusters, "c1", unreadable=False, namespace="")
         world.tracker.wake()
         assert [one.reason for one in world.hub.currency.late] == [f"c2: {DEEP}"]
         turn(world.clusters, "c2", unreadable=False, namespace="")
         world.tracker.wake()
+        assert not world.hub.currency.late
+
+
+async def test_object_that_cannot_be_read_is_told_as_its_collection_is_decided_on_or_not() -> None:
+    world = World("b")
+    turn(world.replicasets, "a", unreadable=True)
+    async with world.loaded():
+        assert not world.hub.currency.late
+        world.tracker.retarget("replicasets", None)
+        (late,) = world.hub.currency.late
+        assert [one.object.name for one in late.unreadable] == ["a"]
+        world.tracker.retarget("replicasets", REPLICASETS)
+        assert not world.hub.currency.late
+
+
+async def test_collection_in_place_of_another_says_nothing_of_what_that_one_had() -> None:
+    world = World("a")
+    async with world.loaded():
+        turn(world.clusters, "c1", unreadable=True, namespace="")
+        world.tracker.wake()
+        assert world.hub.currency.late
+        world.tracker.expect(Collection("clusters"), None)
         assert not world.hub.currency.late
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kube_sync.decisions.records import BookmarkRecord, Stale, StatusRecord, Target, Unreadable
 from kube_sync.errors import Retriable
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import EVENTS, Reporter
@@ -19,6 +20,10 @@ from tests.fakes.clients import REPLICASETS, key, kube_of
 from tests.unit.async_tools import running, until
 
 NODES = GroupVersionResource("", "v1", "nodes")
+CLUSTERS = GroupVersionResource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles")
+DEEP = "it is nested too deeply to be read"
+EAST = Unreadable(Target.of(CLUSTERS, key("east", "fleet")), "u1", DEEP)
+NODE = Unreadable(Target.of(NODES, key("n", "")), "u2", DEEP)
 
 
 class World:
@@ -26,7 +31,8 @@ class World:
         self.api = api
         self.asked: list[GroupVersionResource] = []
         self.away = False
-        self.telling = Telling(recorder, self._kind_of)
+        self.leads = True
+        self.telling = Telling(recorder, self._kind_of, lambda: 15.0 if self.leads else 0.0)
         self.waiting = Waiting(self.telling.tell, lambda: 1.0)
         self.recorder = recorder
 
@@ -41,9 +47,26 @@ class World:
         wait = Wait("u", kind, "why", "release", {}, **more)
         self.waiting.put((REPLICASETS, key(name, "shop")), wait)
 
+    def unread(self, *found: Unreadable, held: tuple[str, ...] = ()) -> None:
+        """Have the stream say that these cannot be read."""
+        late = Stale("things that cannot be read", 1.0, "deep", found)
+        self.telling.take(StatusRecord(held, "me", (), (late,) if found else ()))
+
     @property
     def events(self) -> list[Any]:
         return [*self.api.objects(EVENTS).values()]
+
+    async def told(self) -> list[tuple[str, str, int]]:
+        """Return name, uid and count of all Events, once a last one is there."""
+        last = f"last-{len(self.events)}"
+        self.wait("mass", last)
+        await until(lambda: any(e["regarding"]["name"] == last for e in self.events))
+        abouts = ((e["regarding"], e.get("series", {}).get("count", 1)) for e in self.events)
+        return sorted(
+            (about["name"], about["uid"], count)
+            for about, count in abouts
+            if not about["name"].startswith("last-")
+        )
 
 
 @pytest.fixture
@@ -122,3 +145,77 @@ async def test_without_its_kind_an_object_is_not_told_of(world: World) -> None:
     assert [event["regarding"]["name"] for event in world.events] == ["n"]
     assert world.events[0]["regarding"]["apiVersion"] == "v1"
     await asyncio.sleep(0)
+
+
+async def test_object_that_the_replicator_cannot_read_is_told_beside_it(world: World) -> None:
+    world.unread(EAST, NODE)
+    await until(lambda: len(world.events) == 2)
+    east, node = sorted(world.events, key=lambda event: str(event["regarding"]["name"]))
+    assert east["regarding"] == {
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+        "kind": "ReplicaSet",  # whatever discovery says
+        "namespace": "fleet",
+        "name": "east",
+        "uid": "u1",
+    }
+    assert (east["type"], east["reason"]) == ("Warning", "RemediationUnreadable")
+    assert east["note"].startswith(DEEP)
+    assert east["metadata"]["namespace"] == "fleet"
+    assert node["metadata"]["namespace"] == "default"  # it lies in none
+    assert "namespace" not in node["regarding"]
+
+
+async def test_object_that_cannot_be_read_is_told_once_for_one_reason(world: World) -> None:
+    for _ in range(3):
+        world.unread(EAST)
+        assert await world.told() == [("east", "u1", 1)]
+        world.telling.take(None)
+        world.telling.take(BookmarkRecord(1, "me"))
+        world.unread(held=("OPA is being loaded",))  # nobody knows yet that it can be read again
+        world.telling.lead()
+    other = Unreadable(EAST.object, "u1", "it cannot be read: malformed")
+    world.unread(other)
+    assert await world.told() == [("east", "u1", 1)] * 2
+
+
+async def test_object_that_is_another_one_or_was_readable_meanwhile_is_told_anew(
+    world: World,
+) -> None:
+    world.unread(EAST)
+    assert await world.told() == [("east", "u1", 1)]
+    again = Unreadable(EAST.object, "u9", DEEP)
+    world.unread()
+    world.unread(again)
+    assert await world.told() == [("east", "u1", 1), ("east", "u9", 1)]
+    world.unread(EAST)
+    await world.told()
+    counts = {what.regarding.uid: one.count for what, one in world.recorder._series.items()}
+    assert (counts["u1"], counts["u9"]) == (2, 1)  # the same Event, counted
+
+
+async def test_who_may_not_write_tells_what_cannot_be_read_once_it_may(world: World) -> None:
+    world.leads = False
+    world.unread(EAST, NODE)
+    assert await world.told() == []
+    world.unread(EAST)
+    world.leads = True
+    world.telling.lead()
+    assert await world.told() == [("east", "u1", 1)]
+
+
+async def test_what_can_be_read_again_when_its_turn_comes_is_not_told(world: World) -> None:
+    world.unread(EAST)
+    world.unread()
+    assert await world.told() == []
+
+
+async def test_without_its_kind_what_cannot_be_read_is_told_with_the_next_status(
+    world: World,
+) -> None:
+    world.away = True
+    world.unread(EAST)
+    await until(lambda: world.asked)
+    world.away = False
+    assert await world.told() == []
+    world.unread(EAST)
+    assert await world.told() == [("east", "u1", 1)]
