@@ -181,7 +181,8 @@ def everything(
         ending.callback(stack.stop)
         for kinds in ("tests/crds", "manifests/crds", "manifests/examples/colorpolicy"):
             stack.install_kinds(ROOT / kinds)
-        stack.kubectl("delete", "crd", "placementpolicies.policy.kube-sync.io")
+        for kind in ("placementpolicies", "schedulingpolicies", "metadatapolicies"):
+            stack.kubectl("delete", "crd", f"{kind}.policy.kube-sync.io")
         stack.install_gateway_api()
         stack.install_open_cluster_management()
         found = Everything(stack, {}, folder, manifests)
@@ -415,10 +416,10 @@ async def test_parts_need_no_more_than_their_roles_grant_and_use_what_they_grant
 ) -> None:
     await eventually(everything.ready, {}, 60)
     await asyncio.to_thread(secrets_get_old, everything)
-    everything.apply(configmap("placement", POLICIES, {"p.rego": DENIED}), METADATA_POLICY)
-    # The kind comes late: whether it is there was asked before.
+    everything.apply(configmap("placement", POLICIES, {"p.rego": DENIED}))
+    # The kinds come late: whether they are there was asked before.
     await asyncio.to_thread(everything.stack.install_kinds, ROOT / "manifests/crds")
-    everything.apply(placement_policy("beside"))
+    everything.apply(placement_policy("beside"), METADATA_POLICY)
     staged = {"kube-sync.io/stage": "candidate"}
     everything.apply(configmap("next", POLICIES, {"p.rego": "package next"}, **staged))
     await admission_denies(everything)
