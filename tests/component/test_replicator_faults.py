@@ -532,7 +532,7 @@ async def test_missing_kind_holds_decisions_until_it_appears(world: World, tmp_p
         await world.until_equal()
         # The hold ended only when the decisions had been made on what came.
         assert world.decision("a") == {"clusters": '["north"]'}
-        assert world.readiness.reasons == {}
+        await until(lambda: world.readiness.reasons == {})
     assert world.epochs == 1
 
 

@@ -86,10 +86,20 @@ def test_policies_on_metadata_judge_no_policy_but_each_is_checked() -> None:
     assert SAME_SPEC not in changing.conditions
 
 
+def _asks_for_the_definition(system: System) -> dict[str, list[str]]:
+    return {
+        "apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"],
+        "resourceNames": [f"{system.policies.resource}.{system.policies.group}"],
+        "verbs": ["get"],
+    }
+
+
 @pytest.mark.parametrize("system", SYSTEMS.values())
 def test_the_role_is_for_the_registrations_that_are_kept(system: System) -> None:
     changing, checking = kept_for(system, Settings())
-    first, second = _manifest("admission-clusterrole.yaml", system)["rules"]
+    first, second, third = _manifest("admission-clusterrole.yaml", system)["rules"]
+    assert third == _asks_for_the_definition(system)
     assert first["resources"] == [system.policies.resource]
     assert first["verbs"] == ["list", "watch"]
     assert second["resourceNames"] == [changing.name] == [checking.name]
@@ -99,7 +109,8 @@ def test_the_role_is_for_the_registrations_that_are_kept(system: System) -> None
 @pytest.mark.parametrize("system", SYSTEMS.values())
 def test_the_replicators_role_is_for_what_it_replicates(system: System) -> None:
     path = ROOT / f"manifests/{system.name}-rbac/replicator-clusterrole.yaml"
-    *rules, status = yaml.safe_load(path.read_text(encoding="utf-8"))["rules"]
+    *rules, status, definition = yaml.safe_load(path.read_text(encoding="utf-8"))["rules"]
+    assert definition == _asks_for_the_definition(system)
     assert (status["resources"], status["verbs"]) == (
         [f"{system.policies.resource}/status"],
         ["patch"],
