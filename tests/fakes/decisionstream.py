@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from aiohttp import web
 
@@ -16,6 +17,7 @@ from kube_sync.decisions.records import (
     Target,
     encode,
 )
+from kube_sync.ledger.reports import PATH as REPORTS
 from tests.fakes.http import FakeServer, Recorded, served
 
 
@@ -35,6 +37,8 @@ class FakeDecisionStream:
             reader.put_nowait(record)
 
     async def _serve(self, request: web.Request, _recorded: Recorded) -> web.StreamResponse:
+        if request.path == REPORTS:  # there is no ledger here
+            return web.Response(status=HTTPStatus.NO_CONTENT)
         response = web.StreamResponse()
         await response.prepare(request)
         reader: asyncio.Queue[Record] = asyncio.Queue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from aiohttp import web
 
@@ -18,6 +19,7 @@ from kube_sync.decisions.records import (
     Target,
     encode,
 )
+from kube_sync.ledger.reports import PATH as REPORTS
 from kube_sync.runtime.httpserver import serving
 
 
@@ -58,12 +60,17 @@ class StandIn:
                     await self._news.wait()
 
 
+async def _no_ledger(_request: web.Request) -> web.Response:
+    return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
 @asynccontextmanager
 async def stand_in() -> AsyncGenerator[StandIn]:
     """Serve a stand-in."""
     engine = StandIn()
     app = web.Application()
     app.router.add_get("/v1/decisions", engine.stream)
+    app.router.add_post(REPORTS, _no_ledger)
     async with serving(app, ("127.0.0.1", 0), grace=0.05) as port:
         engine.url = f"http://127.0.0.1:{port}/v1/decisions"
         yield engine
