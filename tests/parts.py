@@ -2,7 +2,8 @@
 
 - A test marked `slow` is left out by `make test`; `make test-rest` runs it.
 - A Hypothesis test runs in both, by default with a fifth of its examples (profile `quick`), by
-  `make test-rest` with all (`--hypothesis-profile=thorough`). It is marked `property` here.
+  `make test-rest` with all (`--hypothesis-profile=thorough`). It is marked `property`
+  here; a test that has one inside marks itself.
 - Files that take longest come first, so that no worker is left alone with one at the end. Their
   seconds are in `tests/durations.json`, which a run with `--record-durations` writes.
 """

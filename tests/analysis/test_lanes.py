@@ -59,6 +59,7 @@ def _both(opa: PolicyOpa, random: Random) -> dict[str, str]:
         return both
 
 
+@pytest.mark.property
 def test_lane_of_generated_policies_decides_as_they_do(policy_opa: PolicyOpa) -> None:
     seen = Counter[str]()
 

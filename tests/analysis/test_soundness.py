@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def policies(opa: PolicyOpa, random: Random) -> list[PolicyModule]:
         return compiled
 
 
+@pytest.mark.property
 def test_generated_policies_decide_over_what_they_read_as_over_everything(
     policy_opa: PolicyOpa,
 ) -> None:

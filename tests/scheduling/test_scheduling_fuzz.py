@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -82,6 +83,7 @@ _RESTRICTED = policy("restricted", {"allowed": {"schedulerNames": ["default-sche
 _FIELDS = ("schedulerName", "priorityClassName", "nodeSelector", "tolerations", "affinity")
 
 
+@pytest.mark.property
 def test_any_request_has_an_answer(scheduling_opa: SchedulingOpa) -> None:
     scheduling_opa.load(kubernetes_of([_RESTRICTED], _RBAC), {})
 
@@ -93,6 +95,7 @@ def test_any_request_has_an_answer(scheduling_opa: SchedulingOpa) -> None:
     answered()
 
 
+@pytest.mark.property
 def test_junk_in_a_pod_is_denied_or_says_nothing(scheduling_opa: SchedulingOpa) -> None:
     scheduling_opa.load(kubernetes_of([_RESTRICTED], _RBAC), {})
 
@@ -118,6 +121,7 @@ def terms(half: Any) -> Any:
     return half.get("nodeSelectorTerms") if isinstance(half, dict) else half
 
 
+@pytest.mark.property
 def test_any_policy_is_judged_and_none_that_is_refused_counts(
     scheduling_opa: SchedulingOpa,
 ) -> None:
@@ -142,6 +146,7 @@ def test_any_policy_is_judged_and_none_that_is_refused_counts(
     judged()
 
 
+@pytest.mark.property
 def test_any_data_has_an_answer_and_grants_nothing(scheduling_opa: SchedulingOpa) -> None:
     resources = ("schedulingpolicies", "clusterroles", "clusterrolebindings", "rolebindings")
 
