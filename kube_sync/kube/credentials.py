@@ -17,6 +17,7 @@ import structlog
 import yaml
 
 from kube_sync.errors import Misconfigured
+from kube_sync.kube.clientconfig import config_modules
 from kube_sync.settings import Kubernetes
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -40,25 +41,23 @@ class Credentials:
 
     async def load(self) -> None:
         """Read kubeconfig or service account. Raises Misconfigured, naming the file."""
-        # Imported here: it costs 0.4 to 0.9 s and 50 MB, which `config` or `certs` need not pay.
-        from kubernetes_asyncio import client, config  # noqa: PLC0415
-        from kubernetes_asyncio.config import kube_config  # noqa: PLC0415
-
-        configuration = client.Configuration()
+        # Imported here: `config` or `certs` need not pay for it.
+        kube_config, incluster_config = config_modules()
+        configuration = kube_config.Configuration()
         where = self._settings.kubeconfig or str(kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
         try:
             if self._settings.kubeconfig is None and _in_cluster():
                 where = "the pod's service account"
-                load_in_cluster: Callable[..., None] = config.load_incluster_config
+                load_in_cluster: Callable[..., None] = incluster_config.load_incluster_config
                 load_in_cluster(client_configuration=configuration)
             else:
-                await config.load_kube_config(
+                await kube_config.load_kube_config(
                     where,
                     context=self._settings.context,
                     client_configuration=configuration,
                     persist_config=False,
                 )
-        except (config.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
+        except (kube_config.ConfigException, OSError, yaml.YAMLError, *_MALFORMED) as error:
             why = " ".join(str(error).split()) or "not a kubeconfig"
             msg = f"kubernetes.kubeconfig: {where}: {why}"
             raise Misconfigured(msg) from error

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes_asyncio.config import incluster_config
 from structlog.testing import capture_logs
 
 from kube_sync.certificates import issue, make_authority, write_certificates
 from kube_sync.errors import Misconfigured
 from kube_sync.kube import credentials as credentials_module
+from kube_sync.kube.clientconfig import config_modules
 from kube_sync.kube.credentials import Credentials
 from kube_sync.settings import Kubernetes
 from tests.fakes.apiserver import write_kubeconfig
@@ -173,6 +173,7 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     token = tmp_path / "token"
     token.write_text("pod-token", encoding="utf-8")
     monkeypatch.setattr(credentials_module, "_SERVICE_ACCOUNT_TOKEN", token)
+    _, incluster_config = config_modules()
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
     authority = str(tmp_path / "tls/ca.crt")
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", authority)

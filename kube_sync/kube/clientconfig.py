@@ -1,0 +1,67 @@
+"""The part of kubernetes_asyncio that reads kubeconfigs and service accounts, without its models.
+
+Importing the whole package costs every process 0.5 s of CPU and about 50 MB for a class of each
+kind of object, none of which is used here. Its configuration reader needs two names of
+`kubernetes_asyncio.client`, one of them for a function that this project does not call; while it
+is imported, an empty package that has just these stands in for the two large ones. Where a release
+of the library is laid out otherwise, the package is imported whole.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+_PACKAGE, _CLIENT = "kubernetes_asyncio", "kubernetes_asyncio.client"
+_STANDS_IN = "configuration"  # the module of the client that the readers need
+
+
+@cache
+def config_modules() -> tuple[Any, Any]:
+    """Return the modules `kube_config` and `incluster_config` of `kubernetes_asyncio.config`."""
+    if _CLIENT in sys.modules:
+        return _modules()
+    try:
+        with _without_models():
+            return _modules()
+    except (ImportError, AttributeError):
+        return _modules()
+
+
+def _modules() -> tuple[Any, Any]:
+    return (
+        importlib.import_module(f"{_PACKAGE}.config.kube_config"),
+        importlib.import_module(f"{_PACKAGE}.config.incluster_config"),
+    )
+
+
+@contextmanager
+def _without_models() -> Iterator[None]:
+    """Let empty packages stand in; afterwards nothing of them is left for other importers."""
+    before = set(sys.modules)
+    try:
+        _stand_in(_PACKAGE)
+        client: Any = _stand_in(_CLIENT)
+        configuration = importlib.import_module(f"{_CLIENT}.{_STANDS_IN}")
+        client.Configuration, client.ApiClient = configuration.Configuration, None
+        yield
+    finally:
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] == _PACKAGE:
+                del sys.modules[name]
+
+
+def _stand_in(name: str) -> ModuleType:
+    """Put an empty package in the place of the one of this name; its modules are found as ever."""
+    if (spec := find_spec(name)) is None:
+        raise ModuleNotFoundError(name=name)
+    module = ModuleType(name)
+    module.__path__ = list(spec.submodule_search_locations or ())
+    sys.modules[name] = module
+    return module
