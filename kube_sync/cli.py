@@ -231,16 +231,16 @@ def _service(arguments: argparse.Namespace) -> int:
     settings = source.load(content)
     configure_logs(arguments.log_level)
     # Imported here: what talks to servers costs half a second that `config` need not pay.
-    from kube_sync import app  # noqa: PLC0415
+    from kube_sync.app import commands  # noqa: PLC0415
     from kube_sync.observability import metrics  # noqa: PLC0415
 
     services: dict[str, Run] = {
-        "replicate": partial(app.run_replicate, source=source),
-        "remediate": app.run_remediate,
-        "admit": app.run_admit,
-        "run": partial(app.run_all, source=source),
-        "topology": app.run_topology,
-        "policy-sync": app.run_policy_sync,
+        "replicate": partial(commands.run_replicate, source=source),
+        "remediate": commands.run_remediate,
+        "admit": commands.run_admit,
+        "run": partial(commands.run_all, source=source),
+        "topology": commands.run_topology,
+        "policy-sync": commands.run_policy_sync,
     }
     metrics.build_info.labels(__version__, arguments.service).set(1)
     run = services[arguments.service]
@@ -256,10 +256,10 @@ def _service(arguments: argparse.Namespace) -> int:
 def _remediation(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config, os.environ)
     configure_logs("warning")
-    from kube_sync import app  # noqa: PLC0415 - slow, as above
+    from kube_sync.app.approving import run_approve  # noqa: PLC0415 - slow, as above
 
     try:
-        _say(arguments.ask(arguments, settings, app.run_approve))
+        _say(arguments.ask(arguments, settings, run_approve))
     except Misconfigured:
         raise
     except SyncError as error:
@@ -271,10 +271,10 @@ def _remediation(arguments: argparse.Namespace) -> int:
 def _stage(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config, os.environ)
     configure_logs("warning")
-    from kube_sync import app  # noqa: PLC0415 - slow, as above
+    from kube_sync.app.staging import run_stage  # noqa: PLC0415 - slow, as above
 
     try:
-        _say(asyncio.run(_said(app.run_stage(settings, staging.requested(arguments)))))
+        _say(asyncio.run(_said(run_stage(settings, staging.requested(arguments)))))
     except Misconfigured:
         raise
     except SyncError as error:
@@ -286,10 +286,10 @@ def _stage(arguments: argparse.Namespace) -> int:
 def _approve_removals(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config, os.environ)
     configure_logs("warning")
-    from kube_sync import app  # noqa: PLC0415 - slow, as above
+    from kube_sync.app.approving import run_approve_removals  # noqa: PLC0415 - slow, as above
 
     try:
-        _say(asyncio.run(_said(app.run_approve_removals(settings, arguments.names))))
+        _say(asyncio.run(_said(run_approve_removals(settings, arguments.names))))
     except Misconfigured:
         raise
     except SyncError as error:
@@ -540,10 +540,10 @@ def _config(arguments: argparse.Namespace) -> int:
 def _provision(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config, os.environ)
     configure_logs("warning")
-    from kube_sync import app  # noqa: PLC0415 - slow, as above
+    from kube_sync.app.provisioning import run_provision  # noqa: PLC0415 - slow, as above
 
     try:
-        done = asyncio.run(app.run_provision(settings, tokens_only=arguments.tokens_only))
+        done = asyncio.run(run_provision(settings, tokens_only=arguments.tokens_only))
     except Misconfigured:
         raise
     except SyncError as error:

@@ -45,7 +45,7 @@ _NO_BROWSER = pytest.StashKey[str]()
 _STARTED_BY_WORKERS = pytest.StashKey[int]()
 _WORKER_OUTPUT = "workeroutput"  # what pytest-xdist gives a worker's configuration
 # What tests put into a namespace; a cluster without controllers never empties one by itself.
-_LEFT_BEHIND = "replicasets,configmaps,clusterprofiles,events"
+_LEFT_BEHIND = ("replicasets", "configmaps", "clusterprofiles", "events")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -228,6 +228,7 @@ def opa(launcher: Launcher, tmp_path: Path) -> Iterator[RunningOpa]:
 def namespace(stack: RunningStack) -> Iterator[str]:
     """A new namespace, empty again after the test; policies may be put there too."""
     name = f"test-{secrets.token_hex(4)}"
-    stack.kubectl("create", "namespace", name)
+    stack.api.create_namespace(name)
     yield name
-    stack.kubectl("delete", _LEFT_BEHIND, "--all", "--wait=false", f"--namespace={name}")
+    for resource in _LEFT_BEHIND:
+        stack.api.delete_all(resource, name)

@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from kube_sync.admission import registration
 from kube_sync.admission.registration import LEASE
 from kube_sync.admission.server import PATH
-from kube_sync.app import run_admit
+from kube_sync.app.commands import run_admit
 from kube_sync.certificates import write_certificates
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES

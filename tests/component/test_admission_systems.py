@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from kube_sync.admission import policygate, registration
-from kube_sync.app import run_admit
+from kube_sync.app.commands import run_admit
 from kube_sync.certificates import write_certificates
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES

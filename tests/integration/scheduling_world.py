@@ -28,6 +28,7 @@ from tools.servers.stack import RunningStack, start_stack
 ROOT = Path(__file__).resolve().parents[2]
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 POLICIES = "schedulingpolicies.policy.kube-sync.io"
+_DRY, _LAX = "--dry-run=server", "--validate=ignore"
 GLOBAL_DEFAULT = "common"  # the PriorityClass of pods that name none, once there is one
 
 
@@ -59,7 +60,7 @@ class World:
 
     def unregister(self) -> None:
         for kind in (MUTATING, VALIDATING):
-            self.stack.kubectl("delete", kind, self.name, "--ignore-not-found")
+            self.stack.api.delete(kind, self.name)
 
     def manifests(self) -> list[Any]:
         folder = str(ROOT / f"manifests/webhook-{self.system}")
@@ -76,7 +77,7 @@ class World:
         self.stack.apply(ROOT / "manifests/scheduling")
 
     def no_policies(self) -> None:
-        self.stack.kubectl("delete", POLICIES, "--all")
+        self.stack.api.delete_all(POLICIES)
 
     def policy(self, name: str, spec: dict[str, Any], *options: str) -> None:
         document = {"apiVersion": "policy.kube-sync.io/v1alpha1", "kind": "SchedulingPolicy"}
@@ -84,9 +85,8 @@ class World:
 
     def may_use(self, namespace: str, account: str, *policies: str) -> None:
         """Let a service account use these policies, in its namespace; without any, none."""
-        self.stack.kubectl(
-            "delete", "rolebinding,role", account, f"-n={namespace}", "--ignore-not-found"
-        )
+        for kind in ("rolebindings", "roles"):
+            self.stack.api.delete(kind, account, namespace)
         if not policies:
             return
         group = {"apiVersion": "rbac.authorization.k8s.io/v1"}
@@ -104,11 +104,21 @@ class World:
         self.apply(group | binding | {"metadata": metadata})
 
     def apply(self, manifest: dict[str, Any], *options: str) -> None:
-        text = json.dumps(manifest)
-        self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
+        if options:
+            text = json.dumps(manifest)
+            self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
+        else:
+            self.stack.api.apply(manifest)
 
     def create(self, manifest: dict[str, Any], *options: str) -> Any:
-        """Create it; return what is stored. Raises ToolError with what kubectl says."""
+        """Create it, with options of kubectl; return what is stored.
+
+        Raises ToolError with what the server says.
+        """
+        if set(options) <= {_DRY, _LAX}:
+            return self.stack.api.create(
+                manifest, dry_run=_DRY in options, strict=_LAX not in options
+            )
         text = json.dumps(manifest)
         return json.loads(
             self.stack.kubectl("create", "-f", "-", "--output=json", *options, stdin=text)
@@ -125,14 +135,18 @@ class World:
 
     def failure_policies(self) -> set[str]:
         return {
-            json.loads(self.stack.kubectl("get", kind, self.name, "--output=json"))["webhooks"][0][
-                "failurePolicy"
-            ]
+            self.stack.api.get(kind, self.name)["webhooks"][0]["failurePolicy"]
             for kind in (MUTATING, VALIDATING)
         }
 
     def conditions(self, service: str) -> str:
         return get(self.services[service].url + "/readyz").body.decode()
+
+
+def service_account(name: str, namespace: str) -> dict[str, Any]:
+    """Return a service account."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
 def pod(name: str, namespace: str, /, **spec: Any) -> dict[str, Any]:
@@ -164,7 +178,7 @@ def system_world(
         ending.callback(shutil.rmtree, stack.etcd.spec.folder / "data")
         ending.callback(stack.stop)
         stack.furnish()
-        stack.kubectl("create", "serviceaccount", "default", "--namespace=kube-system")
+        stack.api.create(service_account("default", "kube-system"))
         authority, port = make_authority("webhook"), free_port()
         write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
         ca_file = write_file(folder / "ca.crt", authority.cert_pem)

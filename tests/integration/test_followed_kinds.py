@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from tests.eventually import eventually
 from tests.fakes.definitions import POLICY, definition
 from tests.fakes.topologies import GROUP, Object
 from tools.servers.apiserver import write_kubeconfig
+from tools.servers.errors import ToolError
 from tools.servers.stack import RunningStack
 
 OWN = "followed.example.com"
@@ -47,10 +50,19 @@ class Cluster:
     async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         return await asyncio.to_thread(self.stack.kubectl, *arguments, stdin=stdin)
 
+    def _applied(self, manifest: Object) -> bool:
+        try:
+            self.stack.api.apply(manifest, force=True, strict=False)
+        except ToolError as error:
+            if re.search(r"knows no resource|: (404|429) ", str(error)):
+                return False
+            raise
+        return True
+
     async def put(self, *objects: Object) -> None:
         """Apply objects; one of a kind that is a moment old is tried until it is served."""
-        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        await self.kubectl("apply", "-f", "-", stdin=json.dumps(listed))
+        for manifest in objects:
+            await eventually(partial(self._applied, manifest), expected=True)
 
     async def install(self, *bodies: Object) -> None:
         await self.put(*bodies)
@@ -91,14 +103,15 @@ class Cluster:
         """Return the kubeconfig of a new account that may read what these rules say."""
         name = self.namespace
         place = f"--namespace={name}"
-        self.stack.kubectl("create", "serviceaccount", "reader", place)
+        account = {"apiVersion": "v1", "kind": "ServiceAccount"}
+        self.stack.api.create(account | {"metadata": {"name": "reader", "namespace": name}})
         role = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
             "metadata": {"name": name},
             "rules": [{**rule, "verbs": ["list", "watch"]} for rule in rules],
         }
-        self.stack.kubectl("create", "-f", "-", stdin=json.dumps(role))
+        self.stack.api.create(role)
         subject = f"--serviceaccount={name}:reader"
         self.stack.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", subject)
         token = self.stack.kubectl("create", "token", "reader", place).strip()

@@ -66,10 +66,8 @@ class World:
         self.spaces = [namespace]
 
     def create(self, *objects: Object) -> None:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.cluster.kubectl(
-            "create", "--validate=ignore", "-f", "-", stdin=text.replace(NS, self.namespace)
-        )
+        for manifest in json.loads(json.dumps(objects).replace(NS, self.namespace)):
+            self.cluster.api.create(manifest, strict=False)
 
     def export(self, kinds: str = KINDS, output: str = "json") -> str:
         """Return what is there, with the class and every namespace of the test."""
@@ -98,7 +96,7 @@ def cluster(gateway_api: RunningStack) -> RunningStack:
     """The stack of all, with ColorPolicy and one class beside the Gateway API."""
     gateway_api.install_kinds(ROOT / "manifests/examples/colorpolicy")
     made_class = gateway_class() | {"spec": {"controllerName": "example.com/gateway"}}
-    gateway_api.kubectl("apply", "-f", "-", stdin=json.dumps(made_class))
+    gateway_api.api.apply(made_class)
     return gateway_api
 
 
@@ -107,14 +105,15 @@ def world(cluster: RunningStack, namespace: str) -> Iterator[World]:
     found = World(cluster, namespace)
     yield found
     for space in found.spaces:
-        cluster.kubectl("delete", KINDS, "--all", "--wait=false", f"--namespace={space}")
+        for kind in KINDS.split(","):
+            cluster.api.delete_all(kind, space)
 
 
 @pytest.fixture
 def beside(world: World) -> str:
     """Another namespace; as the report has it."""
     world.spaces.append(f"{world.namespace}-b")
-    world.cluster.kubectl("create", "namespace", world.spaces[1])
+    world.cluster.api.create_namespace(world.spaces[1])
     return f"{NS}-b"
 
 

@@ -129,19 +129,16 @@ class World:
     def apply(self, *manifests: dict[str, Any]) -> None:
         for manifest in manifests:
             manifest["metadata"]["namespace"] = self.namespace
-        whole = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        self.stack.kubectl("apply", "-f", "-", stdin=json.dumps(whole))
+            self.stack.api.apply(manifest, force=True, strict=False)
 
     def move(self, region: str) -> None:
-        where = ("clusterprofile", "east", f"--namespace={self.namespace}")
-        self.stack.kubectl("label", *where, "--overwrite", f"region={region}")
+        self.stack.api.label("clusterprofiles", "east", self.namespace, region=region)
 
     def kill(self, name: str) -> None:
         """Kill a process in the middle of what it does, and start it again."""
         self.services[name].kill()
         if name == "remediate":  # or the next one would wait for it to run out
-            where = f"--namespace={self.namespace}"
-            self.stack.kubectl("delete", "lease", "kube-sync-remediator", where)
+            self.stack.api.delete("leases", "kube-sync-remediator", self.namespace)
         self.services[name].start()
 
     def written(self) -> Counter[str]:
@@ -344,14 +341,13 @@ _HEAD, _LOST = "kube-sync.io/ledger-head", "kube-sync.io/lost-ledger-head"
 
 
 def _notes(stack: RunningStack, namespace: str) -> dict[str, str]:
-    where = ("lease", "kube-sync-replicator", "--ignore-not-found", f"--namespace={namespace}")
-    found = stack.kubectl("get", *where, "--output=json")
-    return dict(json.loads(found or "{}").get("metadata", {}).get("annotations") or {})
+    leases = stack.api.get("leases", namespace=namespace)["items"]
+    notes = [one["metadata"] for one in leases if one["metadata"]["name"] == "kube-sync-replicator"]
+    return dict(notes[0].get("annotations") or {}) if notes else {}
 
 
 def _events(stack: RunningStack, namespace: str) -> int:
-    found = stack.kubectl("get", "events", f"--namespace={namespace}", "--output=json")
-    return len(json.loads(found)["items"])
+    return len(stack.api.get("events", namespace=namespace)["items"])
 
 
 async def _verified(settings: Settings, path: Path) -> tuple[bool, list[str]]:

@@ -98,16 +98,14 @@ class Cluster:
         return self.stack.kubectl(*arguments, f"--namespace={self.namespace}", stdin=stdin)
 
     def create(self, *objects: Object) -> None:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.kubectl(
-            "create", "--validate=ignore", "-f", "-", stdin=text.replace(NS, self.namespace)
-        )
+        for manifest in json.loads(json.dumps(objects).replace(NS, self.namespace)):
+            self.stack.api.create(manifest, strict=False)
 
     def delete(self, kind: str, name: str) -> None:
-        self.kubectl("delete", kind, name)
+        self.stack.api.delete(kind, name, self.namespace)
 
     def get(self, kind: str, name: str) -> Any:
-        found = self.kubectl("get", kind, name, "--output=json", "--show-managed-fields")
+        found = json.dumps(self.stack.api.get(kind, name, self.namespace))
         return json.loads(found.replace(self.namespace, NS))
 
     def status(self, kind: str, name: str) -> Any:
@@ -127,8 +125,7 @@ class Cluster:
 
     def say(self, kind: str, name: str, status: Object) -> None:
         """Write a status as another controller, in one piece."""
-        patch = json.dumps({"status": status})
-        self.kubectl("patch", kind, name, "--subresource=status", "--type=merge", "-p", patch)
+        self.stack.api.merge(kind, name, {"status": status}, self.namespace, "status")
 
     def apply(self, kind: str, name: str, api: str, status: Object) -> None:
         """Apply a status as another controller."""
@@ -227,7 +224,7 @@ def _quiet(_reason: str | None) -> None:
 def installed(gateway_api: RunningStack) -> RunningStack:
     gateway_api.install_kinds(ROOT / "manifests/examples/colorpolicy")
     made_class = gateway_class() | {"spec": {"controllerName": "example.com/gateway"}}
-    gateway_api.kubectl("apply", "-f", "-", stdin=json.dumps(made_class))
+    gateway_api.api.apply(made_class)
     return gateway_api
 
 
@@ -237,7 +234,8 @@ def cluster(installed: RunningStack, namespace: str) -> Iterator[Cluster]:
     found = Cluster(installed, namespace)
     found.create(*WORLD)
     yield found
-    found.kubectl("delete", ",".join(KINDS), "--all", "--wait=false")
+    for kind in KINDS:
+        found.stack.api.delete_all(kind, namespace)
 
 
 def listeners(*names: str, **fields: Any) -> Object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +12,14 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
-from tests.integration.scheduling_world import MUTATING, ROOT, World, pod, system_world
+from tests.integration.scheduling_world import (
+    MUTATING,
+    ROOT,
+    World,
+    pod,
+    service_account,
+    system_world,
+)
 from tests.integration.test_qos_live import CLASSES, QOS, Pods
 from tests.metadata.pods import pod as generated
 from tools.servers.errors import ToolError
@@ -42,7 +48,7 @@ def ready(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Itera
 async def world(ready: World) -> World:
     """Without any policy."""
     ready.register()
-    ready.stack.kubectl("delete", POLICIES, "--all", "--all-namespaces")
+    ready.stack.api.delete_all(POLICIES)
     await eventually(ready.failure_policies, {"Ignore"})
     await eventually(partial(_annotated, ready, namespace_of(ready)), expected=True)
     return ready
@@ -55,8 +61,8 @@ def _annotated(world: World, namespace: str) -> bool:
 def namespace_of(world: World) -> str:
     """Return a new namespace where pods can be made."""
     name = f"shop-{secrets.token_hex(4)}"
-    world.stack.kubectl("create", "namespace", name)
-    world.stack.kubectl("create", "serviceaccount", "default", f"--namespace={name}")
+    world.stack.api.create_namespace(name)
+    world.stack.api.create(service_account("default", name))
     return name
 
 
@@ -280,18 +286,17 @@ async def test_an_update_is_judged_and_a_second_pass_changes_nothing(
     world.apply(policy("p", shop, default("team", "a"), forbid("bad")))
     await eventually(lambda: labels(world, configmap("c", shop)), {"team": "a"})
     first = world.create(configmap("c", shop))
-    label = ("label", "configmap", "c", f"--namespace={shop}", "--overwrite")
+    label = partial(world.stack.api.label, "configmap", "c", shop)
     with pytest.raises(ToolError, match="rejects objects with label"):
-        world.stack.kubectl(*label, "bad=1")
-    world.stack.kubectl(*label, "team=a")  # nothing new
+        label(bad="1")
+    label(team="a")  # nothing new
     assert _stored(world, "configmap", "c", shop) == first
-    world.stack.kubectl("label", "configmap", "c", f"--namespace={shop}", "team-")
+    label(team=None)
     assert _stored(world, "configmap", "c", shop)["metadata"]["labels"] == {"team": "a"}
 
 
 def _stored(world: World, kind: str, name: str, namespace: str) -> Any:
-    found = world.stack.kubectl("get", kind, name, f"--namespace={namespace}", "--output=json")
-    return json.loads(found)
+    return world.stack.api.get(kind, name, namespace)
 
 
 async def test_annotations_of_a_mebibyte_are_the_api_servers_to_refuse(
@@ -311,7 +316,7 @@ async def test_a_default_is_not_held_against_the_object_but_another_value_is(
     """Asked at the end alone, as if another webhook had put in what is there."""
     world.apply(policy("p", shop, default("tier", "front"), forbid("tier")))
     await eventually(lambda: labels(world, configmap("c", shop)), {"tier": "front"})
-    world.stack.kubectl("delete", MUTATING, world.name)
+    world.stack.api.delete(MUTATING, world.name)
     try:
         await eventually(lambda: labels(world, configmap("c", shop)), {})
         assert labels(world, configmap("c", shop, labels={"tier": "front"})) == {"tier": "front"}
@@ -361,7 +366,7 @@ async def test_without_opa_namespaces_without_policies_are_unaffected(
         assert "there is a MetadataPolicy, but no decision" in world.refused(configmap("c", shop))
         assert labels(world, configmap("c", elsewhere)) == {}
         assert noted(world, pod("p", elsewhere)) == {}  # as it came, rather than not at all
-        world.stack.kubectl("delete", POLICIES, "p", f"--namespace={shop}")
+        world.stack.api.delete(POLICIES, "p", shop)
         await eventually(lambda: _makes(world, configmap("c", shop)), expected=True)
     finally:
         world.stack.opa.start()
@@ -394,7 +399,7 @@ async def test_what_would_lock_everybody_out_is_never_asked_about(world: World, 
         )
         with pytest.raises(ToolError, match="not found"):
             _stored(world, "configmap", "held", shop)
-        world.stack.kubectl("delete", POLICIES, "p", namespace)
+        world.stack.api.delete(POLICIES, "p", shop)
     finally:
         world.register()
 
@@ -430,15 +435,8 @@ async def test_subresources_are_not_in_the_way(world: World, shop: str) -> None:
     await eventually(
         lambda: _makes(world, configmap("c", shop), "--dry-run=server"), expected=False
     )
-    status = json.dumps({"status": {"message": "seen"}})
-    patch = ("patch", "pod", "bound", f"--namespace={shop}", f"--patch={status}")
-    world.stack.kubectl(*patch, "--subresource=status")
+    world.stack.api.merge("pod", "bound", {"status": {"message": "seen"}}, shop, "status")
     assert _stored(world, "pod", "bound", shop)["status"]["message"] == "seen"
-
-
-def _patch(world: World, kind: str, name: str, namespace: str, change: Any, *more: str) -> str:
-    options = (f"--namespace={namespace}", "--type=merge", f"--patch={json.dumps(change)}")
-    return world.stack.kubectl("patch", kind, name, *options, *more)
 
 
 @pytest.mark.parametrize("kind", ["pod", "service"])
@@ -451,10 +449,10 @@ async def test_a_status_write_of_a_forbidden_label_is_rejected(
     world.apply(policy("p", shop, forbid("secret"), default("tier", "front")))
     forbidden = configmap("c", shop, labels={"secret": "1"})
     await eventually(lambda: _makes(world, forbidden, "--dry-run=server"), expected=False)
-    status = "--subresource=status"
+    change = partial(world.stack.api.merge, kind, "web", namespace=shop, subresource="status")
     with pytest.raises(ToolError, match='rejects objects with label "secret"'):
-        _patch(world, kind, "web", shop, {"metadata": {"labels": {"secret": "1"}}}, status)
-    _patch(world, kind, "web", shop, {"metadata": {"labels": {"mine": "1"}}}, status)
+        change({"metadata": {"labels": {"secret": "1"}}})
+    change({"metadata": {"labels": {"mine": "1"}}})
     labelled = _stored(world, kind, "web", shop)["metadata"]["labels"]
     assert (labelled["mine"], labelled["tier"]) == ("1", "front")
     assert "secret" not in labelled
@@ -465,7 +463,7 @@ async def test_a_status_write_does_not_change_the_quality_of_service(
 ) -> None:
     world.create(pod("web", shop))
     change = {"metadata": {"annotations": {QOS: "Guaranteed"}}, "spec": {"containers": []}}
-    _patch(world, "pod", "web", shop, change, "--subresource=status")
+    world.stack.api.merge("pod", "web", change, shop, "status")
     assert _stored(world, "pod", "web", shop)["metadata"]["annotations"][QOS] == "BestEffort"
 
 
@@ -477,10 +475,10 @@ async def test_an_edit_while_an_object_is_deleted_is_judged_and_its_finalizer_is
     world.apply(policy("p", shop, forbid("secret")))
     forbidden = configmap("c", shop, labels={"secret": "1"})
     await eventually(lambda: _makes(world, forbidden, "--dry-run=server"), expected=False)
-    world.stack.kubectl("delete", "configmap", "held", f"--namespace={shop}", "--wait=false")
+    world.stack.api.delete("configmap", "held", shop)
     for change in ({"labels": {"team": "a"}}, {"annotations": {"team": "a"}}):
         with pytest.raises(ToolError, match='rejects objects with label "secret"'):
-            _patch(world, "configmap", "held", shop, {"metadata": change})
-    _patch(world, "configmap", "held", shop, {"metadata": {"finalizers": None}})
+            world.stack.api.merge("configmap", "held", {"metadata": change}, shop)
+    world.stack.api.merge("configmap", "held", {"metadata": {"finalizers": None}}, shop)
     with pytest.raises(ToolError, match="not found"):
         _stored(world, "configmap", "held", shop)

@@ -52,15 +52,13 @@ class World:
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"rules": list(rules)},
         }
-        text = json.dumps(document)
-        self.stack.kubectl("apply", "--server-side", "--validate=ignore", "-f", "-", stdin=text)
+        self.stack.api.apply(document, strict=False)
 
     def delete(self, namespace: str, name: str) -> None:
-        self.stack.kubectl("delete", KIND, name, f"--namespace={namespace}")
+        self.stack.api.delete(KIND, name, namespace)
 
     def get(self, namespace: str, name: str) -> Any:
-        arguments = ("get", KIND, name, f"--namespace={namespace}", "--show-managed-fields")
-        return json.loads(self.stack.kubectl(*arguments, "--output=json"))
+        return self.stack.api.get(KIND, name, namespace)
 
     def conditions(self, namespace: str, name: str) -> Any:
         found = self.get(namespace, name).get("status", {}).get("conditions", [])
@@ -118,7 +116,7 @@ async def world(module_world: World) -> Any:
 def shop(world: World, request: pytest.FixtureRequest) -> str:
     """A namespace of its own."""
     name = f"ns-{abs(hash(request.node.name)) % 10**9}"
-    world.stack.kubectl("create", "namespace", name)
+    world.stack.api.create_namespace(name)
     return name
 
 

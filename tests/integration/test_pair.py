@@ -71,16 +71,7 @@ class Pair:
     components: Components
 
     def apply(self, manifest: dict[str, Any]) -> None:
-        text = json.dumps(manifest)
-        self.stack.kubectl(
-            "apply",
-            "--server-side",
-            "--field-manager=test",
-            "--force-conflicts",
-            "-f",
-            "-",
-            stdin=text,
-        )
+        self.stack.api.apply(manifest, manager="test", force=True)
 
     def policy(self, name: str, **modules: str) -> None:
         data = {f"{key}.rego": source for key, source in modules.items()}
@@ -124,9 +115,7 @@ class Pair:
         return sorted(json.loads(text)["clusters"]) if text else None
 
     def label(self, name: str, maintenance: str) -> None:
-        pair = f"maintenance={maintenance}"
-        where = f"--namespace={FLEET}"
-        self.stack.kubectl("label", "clusterprofile", name, where, "--overwrite", pair)
+        self.stack.api.label("clusterprofiles", name, FLEET, maintenance=maintenance)
 
     def decisions(self) -> str:
         """Return the decision stream as it begins now."""
@@ -186,7 +175,7 @@ def pair(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def no_policies(pair: Pair) -> Iterator[None]:
     """Every test begins without policies."""
     yield
-    pair.stack.kubectl("delete", "configmaps", "--all", f"--namespace={POLICIES}")
+    pair.stack.api.delete_all("configmaps", POLICIES)
 
 
 def fresh() -> str:
@@ -206,7 +195,7 @@ async def test_opa_holds_what_the_api_server_holds(pair: Pair) -> None:
         return None if held == real else (held, real)
 
     await eventually(difference, None)
-    pair.stack.kubectl("delete", "replicaset", name, "--namespace=shop")
+    pair.stack.api.delete("replicasets", name, "shop")
     await eventually(lambda: pair.data(f"kubernetes/replicasets/shop/{name}"), None)
 
 
@@ -246,7 +235,7 @@ async def test_modules_are_reloaded_and_dropped_with_their_keys(pair: Pair) -> N
     await eventually(lambda: pair.data("two/x"), 2)
     pair.configmap("placement", {"one.rego": PLACED, "readme": "no policy"})
     await eventually(pair.modules, {f"{prefix}/one.rego"})
-    pair.stack.kubectl("delete", "configmap", "placement", f"--namespace={POLICIES}")
+    pair.stack.api.delete("configmaps", "placement", POLICIES)
     await eventually(pair.modules, set())
 
 
@@ -304,7 +293,7 @@ async def test_cluster_that_joins_and_leaves_moves_annotations_and_touches_nothi
     pair.apply(cluster("north", "europe-north1", "1"))
     for placed in (name, other):
         await eventually(lambda placed=placed: pair.placement(placed), ["east", "north", "west"])  # type: ignore[misc]
-    pair.stack.kubectl("delete", "clusterprofile", "north", f"--namespace={FLEET}")
+    pair.stack.api.delete("clusterprofiles", "north", FLEET)
     await eventually(lambda: pair.placement(other), ["east", "west"])
     after = pair.kube(f"/apis/apps/v1/namespaces/shop/replicasets/{other}")
     before["metadata"].pop("managedFields")
@@ -338,7 +327,7 @@ async def test_change_that_why_not_finds_turns_the_decision_once_it_is_made(pair
         "label", "clusterprofile", "low", f"--namespace={FLEET}", "--overwrite", f"{LEVEL}=2"
     )
     await eventually(lambda: pair.placement(name), turn["decided"])
-    pair.stack.kubectl("delete", "clusterprofile", "low", f"--namespace={FLEET}")
+    pair.stack.api.delete("clusterprofiles", "low", FLEET)
     await eventually(lambda: pair.placement(name), ["east", "west"])
 
 
@@ -398,7 +387,7 @@ async def test_restarted_replicator_unloads_policies_that_went_meanwhile(pair: P
     await eventually(lambda: len(pair.modules()), 1)
     service = pair.components.services["replicate"]
     service.stop()
-    pair.stack.kubectl("delete", "configmap", "placement", f"--namespace={POLICIES}")
+    pair.stack.api.delete("configmaps", "placement", POLICIES)
     service.start()
     await eventually(pair.modules, set())
 
@@ -488,9 +477,10 @@ async def test_limits_that_cannot_be_used_are_told_and_hold_nothing_else(pair: P
     await eventually(lambda: pair.sample("remediate", "kube_sync_budget_unusable"), 1.0)
     name = fresh()
     pair.policy("placed", placed=PLACED)
+    await eventually(lambda: len(pair.modules()), 2)
     manifest = replica_set(name)
     manifest["metadata"]["namespace"] = "shop"
     pair.apply(manifest)
     await eventually(lambda: pair.placement(name), ["east", "west"])
-    pair.stack.kubectl("delete", "configmap", "limits", f"--namespace={POLICIES}")
+    pair.stack.api.delete("configmaps", "limits", POLICIES)
     await eventually(lambda: pair.sample("remediate", "kube_sync_budget_unusable"), 0.0)

@@ -68,11 +68,6 @@ class World:
     namespace: str
     seq: int = 0
 
-    async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run beside the stream, which this very process serves."""
-        where = f"--namespace={self.namespace}"
-        return await asyncio.to_thread(self.stack.kubectl, *arguments, where, stdin=stdin)
-
     async def create(self, name: str, annotations: Mapping[str, str] | None = None) -> str:
         """Create a ReplicaSet and return its uid."""
         labels = {"app": name}
@@ -89,8 +84,21 @@ class World:
                 },
             },
         }
-        text = await self.kubectl("create", "-f", "-", "--output=json", stdin=json.dumps(manifest))
-        return str(json.loads(text)["metadata"]["uid"])
+        return str((await self.put(manifest))["metadata"]["uid"])
+
+    async def put(self, manifest: dict[str, Any]) -> Any:
+        """Create an object of the namespace and return it."""
+        manifest["metadata"]["namespace"] = self.namespace
+        return await asyncio.to_thread(self.stack.api.create, manifest)
+
+    async def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Change annotations of a ReplicaSet."""
+        api = self.stack.api
+        await asyncio.to_thread(api.annotate, "replicasets", name, annotations, self.namespace)
+
+    async def delete(self, kind: str, name: str) -> None:
+        """Delete an object of the namespace."""
+        await asyncio.to_thread(self.stack.api.delete, kind, name, self.namespace)
 
     def decide(
         self,
@@ -108,10 +116,9 @@ class World:
         self.stream.say(record)
 
     def published(self) -> list[Any]:
-        where = f"--namespace={self.namespace}"
-        found = self.stack.kubectl("get", KIND, where, "--output=json", "--show-managed-fields")
-        items: list[Any] = json.loads(found)["items"]
-        return items
+        items: list[Any] = self.stack.api.get(KIND, namespace=self.namespace)["items"]
+        kind = {"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "PlacementDecision"}
+        return [kind | item for item in items]  # a list does not repeat it
 
     def clusters(self) -> list[list[str]]:
         return [
@@ -151,7 +158,7 @@ async def world(
         folder = tmp_path / "remediate"
         service = await asyncio.to_thread(start_service, "remediate", folder, configuration)
         try:
-            await asyncio.to_thread(cluster.kubectl, "create", "namespace", namespace)
+            await asyncio.to_thread(cluster.api.create_namespace, namespace)
             yield World(cluster, stream, namespace)
         finally:
             await asyncio.to_thread(service.stop)
@@ -223,10 +230,10 @@ async def test_a_placement_that_is_gone_is_deleted_and_others_are_not_touched(
         "labels": {f"{LABEL}/decision-key": "strange"},
         "ownerReferences": strange["metadata"]["ownerReferences"],
     }
-    await world.kubectl("create", "-f", "-", stdin=json.dumps(strange))
+    await world.put(strange)
     world.decide("undecided", uids["undecided"], None)
-    await world.kubectl("annotate", "replicaset", "undecided", f"{PREFERENCES}-")
-    await world.kubectl("delete", "replicaset", "deleted")
+    await world.annotate("undecided", {PREFERENCES: None})
+    await world.delete("replicasets", "deleted")
     await eventually(lambda: [f["metadata"]["name"] for f in world.published()], ["strange"])
 
 
@@ -238,7 +245,7 @@ async def test_a_placement_of_an_earlier_decision_is_published_until_the_resourc
     world.decide("web", uid, ["eu"])
     await eventually(world.clusters, [["eu"]])
     world.decide("web", uid, None)
-    await world.kubectl("annotate", "replicaset", "web", f"{PREFERENCES}-", f"{REQUESTED}-")
+    await world.annotate("web", {PREFERENCES: None, REQUESTED: None})
     await eventually(world.clusters, [])
     await eventually(world.writes, 2)
 
@@ -251,11 +258,10 @@ async def test_a_placement_that_its_owner_asks_for_is_published_until_the_owner_
     world.decide("web", uid, ["eu"])
     await eventually(world.clusters, [["eu"]])
     world.decide("web", uid, None)
-    moved = f"{PREFERENCES}={preferences(['us'])}"
-    await world.kubectl("annotate", "replicaset", "web", "--overwrite", moved)
+    await world.annotate("web", {PREFERENCES: preferences(["us"])})
     await eventually(world.clusters, [["us"]])
     assert world.writes() == 2, "it was published all the time"
-    await world.kubectl("annotate", "replicaset", "web", f"{PREFERENCES}-")
+    await world.annotate("web", {PREFERENCES: None})
     await eventually(world.clusters, [])
 
 
@@ -278,11 +284,11 @@ async def test_a_name_that_somebody_else_took_is_used_once_it_is_free(world: Wor
         "metadata": {"name": name, "labels": {f"{LABEL}/decision-key": "theirs"}},
         "decisions": [{"clusterProfileRef": {"name": "eu"}}],
     }
-    await world.kubectl("create", "-f", "-", stdin=json.dumps(theirs))
+    await world.put(theirs)
     world.decide("web", uid, ["us"])
     await eventually(lambda: _placement(world), preferences(["us"]))
     assert world.clusters() == [["eu"]], "somebody else's"
-    await world.kubectl("delete", KIND, name)
+    await world.delete(KIND, name)
     await eventually(world.clusters, [["us"]], 40)
 
 
@@ -305,12 +311,12 @@ async def test_decision_that_has_but_some_of_our_marks_is_neither_taken_nor_dele
             "schedulerName": scheduler,
             "decisions": [{"clusterProfileRef": {"name": "us"}}],
         }
-        await world.kubectl("create", "-f", "-", stdin=json.dumps(theirs))
+        await world.put(theirs)
     before = world.published()
     world.decide("web", uid, ["eu"])
     await eventually(lambda: _placement(world), preferences(["eu"]))
     assert world.published() == before
-    await world.kubectl("delete", KIND, ours)
+    await world.delete(KIND, ours)
     await eventually(world.clusters, [["eu"], ["us"], ["us"]], 40)
 
 
@@ -318,11 +324,11 @@ async def test_what_somebody_deleted_or_changed_is_put_right(world: World) -> No
     uid = await world.create("web")
     world.decide("web", uid, ["eu"])
     await eventually(world.clusters, [["eu"]])
-    await world.kubectl("delete", KIND, "--all")
+    await asyncio.to_thread(world.stack.api.delete_all, KIND, world.namespace)
     await eventually(world.clusters, [["eu"]])
     name = world.published()[0]["metadata"]["name"]
-    change = '{"decisions":[{"clusterProfileRef":{"name":"us"}}]}'
-    await world.kubectl("patch", KIND, name, "--type=merge", f"--patch={change}")
+    change = {"decisions": [{"clusterProfileRef": {"name": "us"}}]}
+    await asyncio.to_thread(world.stack.api.merge, KIND, name, change, world.namespace)
     await eventually(world.clusters, [["eu"]])
 
 
@@ -330,7 +336,7 @@ async def test_what_somebody_deleted_or_changed_is_put_right(world: World) -> No
 async def test_a_resource_that_is_created_again_becomes_the_owner(world: World) -> None:
     world.decide("web", await world.create("web"), ["eu"])
     await eventually(world.clusters, [["eu"]])
-    await world.kubectl("delete", "replicaset", "web")
+    await world.delete("replicasets", "web")
     uid = await world.create("web")
     world.decide("web", uid, ["us"])
 
@@ -347,16 +353,14 @@ async def test_a_cluster_without_a_profile_is_published_once_it_has_one(world: W
     await eventually(world.clusters, [["eu"]])
     late = f"late-{secrets.token_hex(4)}"
     world.decide("web", uid, [late])
-    profile = json.dumps(_profile(late))
     await eventually(lambda: _placement(world), preferences([late]))
     assert world.clusters() == [["eu"]]
-    await asyncio.to_thread(world.stack.kubectl, "create", "-f", "-", stdin=profile)
+    await asyncio.to_thread(world.stack.api.create, _profile(late))
     await eventually(world.clusters, [[late]])
 
 
 def _placement(world: World) -> Any:
-    where = f"--namespace={world.namespace}"
-    found = json.loads(world.stack.kubectl("get", "replicaset", "web", where, "--output=json"))
+    found = world.stack.api.get("replicasets", "web", world.namespace)
     return found["metadata"].get("annotations", {}).get(PREFERENCES)
 
 

@@ -71,17 +71,15 @@ class World:
             "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
             "data": data,
         }
-        self.stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+        self.stack.api.apply(manifest)
 
     def delete(self, name: str) -> None:
-        self.stack.kubectl("delete", "configmap", name, f"--namespace={self.namespace}")
+        self.stack.api.delete("configmaps", name, self.namespace)
 
     def status(self, name: str) -> Any:
         """Return what the ConfigMap's author reads on it, None while there is nothing."""
-        found = self.stack.kubectl(
-            "get", "configmap", name, f"--namespace={self.namespace}", "--output=json"
-        )
-        text = (json.loads(found)["metadata"].get("annotations") or {}).get(STATUS)
+        found = self.stack.api.get("configmaps", name, self.namespace)
+        text = (found["metadata"].get("annotations") or {}).get(STATUS)
         return json.loads(text) if text else None
 
     def ok(self, name: str) -> Callable[[], object]:

@@ -78,8 +78,7 @@ class Cluster:
         self.world.apply(canary)
 
     def found(self, name: str = "web") -> Any:
-        where = ("placementpolicy", name, f"--namespace={POLICIES}")
-        return json.loads(self.kubectl("get", *where, "--output=json"))
+        return self.world.stack.api.get("placementpolicies", name, POLICIES)
 
     def staged(self, name: str = "web") -> dict[str, Any]:
         """Return what its status says of its stage."""

@@ -63,29 +63,20 @@ class World:
     def create(self, name: str, **annotations: str) -> str:
         manifest = replica_set(name)
         manifest["metadata"] |= {"namespace": self.namespace, "annotations": annotations}
-        self.stack.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
-        self._uids[name] = uid = self.metadata(name)["uid"]
+        self._uids[name] = uid = self.stack.api.create(manifest)["metadata"]["uid"]
         return str(uid)
 
     def create_all(self, names: list[str], **annotations: str) -> None:
-        items = [replica_set(name) for name in names]
-        for item in items:
-            item["metadata"] |= {"namespace": self.namespace, "annotations": annotations}
-        manifest = {"apiVersion": "v1", "kind": "List", "items": items}
-        self.stack.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
-        where = f"--namespace={self.namespace}"
-        found = json.loads(self.stack.kubectl("get", "replicasets", where, "--output=json"))
-        self._uids |= {o["metadata"]["name"]: o["metadata"]["uid"] for o in found["items"]}
+        for name in names:
+            self.create(name, **annotations)
 
     def scale(self, replicas: int, *names: str) -> None:
-        where = f"--namespace={self.namespace}"
-        self.stack.kubectl("scale", "replicaset", *names, f"--replicas={replicas}", where)
+        change = {"spec": {"replicas": replicas}}
+        for name in names:
+            self.stack.api.merge("replicasets", name, change, self.namespace)
 
     def metadata(self, name: str) -> Any:
-        where = f"--namespace={self.namespace}"
-        whole = ("--output=json", "--show-managed-fields")
-        found = self.stack.kubectl("get", "replicaset", name, where, *whole)
-        return json.loads(found)["metadata"]
+        return self.stack.api.get("replicasets", name, self.namespace)["metadata"]
 
     def annotations(self, name: str) -> dict[str, str]:
         found = self.metadata(name).get("annotations") or {}
@@ -97,6 +88,10 @@ class World:
 
     async def decide(self, name: str, decision: Decision | None, uid: str = "") -> None:
         await self.engine.decide((self.namespace, name, uid or self._uids[name], decision))
+
+    def waiting(self) -> Any:
+        """What the remediator says that it holds."""
+        return json.loads(get(self.page + STATUS).body)["waiting"]
 
     def writes(self, user: str = MANAGER) -> Counter[tuple[str, int]]:
         """How often each object was patched in this test, and with which answer."""
@@ -150,7 +145,7 @@ class World:
 async def world(stack: RunningStack, namespace: str, tmp_path: Path) -> AsyncGenerator[World]:
     fleet = cluster("east", "europe-west1", "2")
     fleet["metadata"]["namespace"] = namespace
-    stack.kubectl("create", "-f", "-", stdin=json.dumps(fleet))
+    stack.api.create(fleet)
     async with stand_in() as engine:
         yield World(stack, engine, namespace, tmp_path)
 
@@ -175,7 +170,7 @@ async def test_what_came_by_a_json_patch_is_taken_back_when_it_is_not_decided_an
 ) -> None:
     """A key that goes makes it one; what else it sets is the remediator's, by an update."""
     world.create("web", mine="1")
-    world.stack.kubectl("label", "replicaset", "web", "kept=k", "-n", world.namespace)
+    world.stack.api.label("replicasets", "web", world.namespace, kept="k")
     async with world.remediator():
         await world.decide("web", Decision({"mine": "2"}))
         await eventually(lambda: world.annotations("web"), {"mine": "2"})
@@ -277,20 +272,20 @@ async def test_a_key_that_policies_are_not_known_to_decide_is_refused_and_told(
     """By the ValidatingAdmissionPolicy beside the remediator's role, which lists the keys."""
     world.create("web")
     world.create("other")
-    where = ("events", f"--namespace={world.namespace}", "--output=json")
     async with world.remediator():
         await world.decide("web", Decision({"not-on-the-list": "1"}))
         await world.decide("other", Decision({"a": "1"}))
         await eventually(lambda: world.annotations("other"), {"a": "1"})
         told = "ValidatingAdmissionPolicy kube-sync-remediator): not-on-the-list"
-        await eventually(lambda: told in world.stack.kubectl("get", *where), expected=True)
+        events = partial(world.stack.api.get, "events", namespace=world.namespace)
+        await eventually(lambda: told in json.dumps(events()), expected=True)
     assert world.annotations("web") == {}
 
 
 @pytest.mark.slow
 async def test_an_object_that_was_recreated_is_not_taken_for_the_one_before(world: World) -> None:
     old = world.create("web")
-    world.stack.kubectl("delete", "replicaset", "web", f"--namespace={world.namespace}")
+    world.stack.api.delete("replicasets", "web", world.namespace)
     world.create("web")
     world.create("other")
     async with world.remediator():
@@ -366,15 +361,11 @@ async def test_who_keeps_changing_an_object_back_gets_it(world: World) -> None:
         await world.decide("web", Decision({"a": "ours"}))
         for _ in range(3):
             await eventually(lambda: world.annotations("web")["a"], "ours")
-            world.stack.kubectl(
-                "annotate", "replicaset", "web", "a=theirs", "--overwrite", "-n", world.namespace
-            )
+            world.stack.api.annotate("replicasets", "web", {"a": "theirs"}, world.namespace)
 
         def events() -> list[str]:
-            found = world.stack.kubectl(
-                "get", "events.events.k8s.io", "-n", world.namespace, "--output=json"
-            )
-            return [event["reason"] for event in json.loads(found)["items"]]
+            found = world.stack.api.get("events.events.k8s.io", namespace=world.namespace)
+            return [event["reason"] for event in found["items"]]
 
         await eventually(events, ["RemediationRival"])
         assert world.annotations("web")["a"] == "theirs"
@@ -422,7 +413,7 @@ async def test_held_moves_are_told_approved_and_carried_out(world: World) -> Non
         world.create(name, **{PREFERENCES: _place("east", "west")})
     policy = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"p.rego": "package p"}}
     policy["metadata"] = {"name": "policy", "namespace": world.namespace}
-    world.stack.kubectl("create", "-f", "-", stdin=json.dumps(policy))
+    world.stack.api.create(policy)
     guard = {**UNBRAKED["guard"], "mass_share": 0, "mass_floor": 2}  # type: ignore[dict-item]
     async with world.remediator(role="admin", guard=guard) as remediator:
         file = remediator.spec.folder / "config.yaml"
@@ -435,18 +426,15 @@ async def test_held_moves_are_told_approved_and_carried_out(world: World) -> Non
         target = [(world.namespace, n, world._uids[n], _west()) for n in names]
         await world.engine.decide(*target)
 
-        async def held() -> Any:
-            return json.loads(await ask("status", "--json"))["waiting"]
-
-        while len(waiting := await held()) < len(names):
-            pass  # each turn waits for another process
+        await eventually(lambda: len(world.waiting()), len(names))
+        waiting = json.loads(await ask("status", "--json"))["waiting"]
         assert {one["kind"] for one in waiting} == {"mass"}
         assert "3 of 3 workloads of namespace" in await ask("status")
         (approve,) = {one["approve"] for one in waiting}
         assert f"approved on ConfigMap {world.namespace}/policy" in await ask("approve", approve)
         for name in names:
             await eventually(partial(world.annotations, name), {PREFERENCES: _place("west")})
-        assert await held() == []
+        assert world.waiting() == []
     assert set(world.writes("admin").values()) == {1}
 
 
@@ -458,8 +446,7 @@ async def test_a_person_lets_through_what_waits_for_one(world: World) -> None:
             *((world.namespace, n, world._uids[n], Decision({"a": "1"})) for n in world._uids)
         )
         file = remediator.spec.folder / "config.yaml"
-        while "web" not in await asyncio.to_thread(_cli, file, "status"):
-            pass  # each turn waits for another process
+        await eventually(lambda: len(world.waiting()), 2)
         said = await asyncio.to_thread(_cli, file, "apply", "web", "-n", world.namespace)
         assert said == f"{world.namespace}/web: let through\n"
         await eventually(lambda: world.annotations("web"), {"a": "1"})
@@ -524,12 +511,12 @@ async def test_remediator_without_the_namespace_of_its_lease_is_not_ready_until_
         await eventually(unready, expected=True)
         assert get(f"{process.url}/livez").status == 200
         assert world.annotations("web") == {"mine": "1"}
-        world.stack.kubectl("create", "namespace", space)
+        world.stack.api.create_namespace(space)
         try:
             await eventually(lambda: get(f"{process.url}/readyz").status, 200)
             await eventually(lambda: world.annotations("web"), {"mine": "2"})
         finally:
-            world.stack.kubectl("delete", "namespace", space, "--wait=false")
+            world.stack.api.delete("namespaces", space)
 
 
 @pytest.mark.slow
@@ -553,7 +540,7 @@ async def test_mass_of_one_tenant_leaves_others_and_workloads_without_replicas_a
     world.create_all([*tenant, *idle], **west)
     world.scale(0, *idle)
     neighbour = World(world.stack, world.engine, f"{world.namespace}-b", world.folder)
-    world.stack.kubectl("create", "namespace", neighbour.namespace)
+    world.stack.api.create_namespace(neighbour.namespace)
     try:
         neighbour.create_all(["web"], **west)
         for name in [*tenant, "idle0"]:
@@ -570,6 +557,5 @@ async def test_mass_of_one_tenant_leaves_others_and_workloads_without_replicas_a
             assert reason == f"12 of 12 workloads of namespace {world.namespace} would move"
             assert world.annotations("mass0") == west
     finally:
-        where = f"--namespace={neighbour.namespace}"
-        world.stack.kubectl("delete", "replicaset", "web", "--ignore-not-found", where)
-        world.stack.kubectl("delete", "namespace", neighbour.namespace, "--wait=false")
+        world.stack.api.delete("replicasets", "web", neighbour.namespace)
+        world.stack.api.delete("namespaces", neighbour.namespace)

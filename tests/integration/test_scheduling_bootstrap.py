@@ -66,8 +66,11 @@ class World:
         return json.loads(self.stack.kubectl("get", kind, name, "--output=json", *options))
 
     def apply(self, document: dict[str, Any], *options: str) -> None:
-        text = json.dumps(document)
-        self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
+        if options:
+            text = json.dumps(document)
+            self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
+        else:
+            self.stack.api.apply(document)
 
     def policy(self, name: str, spec: dict[str, Any]) -> None:
         version = "policy.kube-sync.io/v1alpha1"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
-from tests.integration.scheduling_world import ROOT, World, scheduling_world
+from tests.integration.scheduling_world import ROOT, World, scheduling_world, service_account
 from tools.servers.http import get
 from tools.servers.running import Launcher
 
@@ -57,9 +57,9 @@ def world(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Itera
                         "value": 1,
                     }
                 )
-        found.stack.kubectl("create", "namespace", "team-a")
+        found.stack.api.create_namespace("team-a")
         for account in ("builder", "default"):
-            found.stack.kubectl("create", "serviceaccount", account, "--namespace=team-a")
+            found.stack.api.create(service_account(account, "team-a"))
         found.policy("nobodys", {})
         found.register()
         yield found
@@ -113,9 +113,9 @@ def _follow(document: Any, pointer: str) -> Any:
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 async def test_a_case_comes_out_the_same(world: World, case: Any) -> None:
     manifests = [m for found in (case["rbac"] or {}).values() for m in found]
-    everything = {"apiVersion": "v1", "kind": "List", "items": [*manifests, *case["policies"]]}
-    if everything["items"]:
-        world.apply(everything, "--validate=ignore")
+    everything = [*manifests, *case["policies"]]
+    for manifest in everything:
+        world.stack.api.apply(manifest, strict=False)
     try:
         await eventually(world.failure_policies, {"Fail"})
         await eventually(lambda: _is_held(world, case), expected=True)
@@ -126,8 +126,8 @@ async def test_a_case_comes_out_the_same(world: World, case: Any) -> None:
             for part in case["expected"].get("reasons_contain", ()):
                 assert part in message
     finally:
-        if everything["items"]:
-            world.stack.kubectl("delete", "-f", "-", stdin=json.dumps(everything))
+        for manifest in everything:
+            world.stack.api.remove(manifest)
         await eventually(lambda: set(_held(world)["schedulingpolicies"]), {"nobodys"})
 
 

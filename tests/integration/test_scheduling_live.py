@@ -17,6 +17,7 @@ from tests.integration.scheduling_world import (
     World,
     pod,
     scheduling_world,
+    service_account,
 )
 from tools.servers.errors import ToolError
 from tools.servers.running import Launcher, free_port
@@ -44,10 +45,9 @@ def ready(module_world: World) -> World:
 async def world(ready: World) -> World:
     """With the policies that every cluster begins with, and these alone."""
     ready.register()
-    names = ready.stack.kubectl("get", POLICIES, "--output=name").split()
-    extra = [n for n in names if n.rpartition("/")[2] not in ("restricted", "privileged")]
-    if extra:
-        ready.stack.kubectl("delete", *extra)
+    for found in ready.stack.api.get(POLICIES)["items"]:
+        if (name := found["metadata"]["name"]) not in ("restricted", "privileged"):
+            ready.stack.api.delete(POLICIES, name)
     ready.defaults()
     await eventually(ready.failure_policies, {"Fail"})
     await eventually(lambda: _refuses(ready), expected=True)
@@ -58,8 +58,8 @@ async def world(ready: World) -> World:
 def namespace(ready: World) -> str:
     """A namespace whose service account has no rights of its own."""
     name = f"shop-{secrets.token_hex(4)}"
-    ready.stack.kubectl("create", "namespace", name)
-    ready.stack.kubectl("create", "serviceaccount", "default", f"--namespace={name}")
+    ready.stack.api.create_namespace(name)
+    ready.stack.api.create(service_account("default", name))
     return name
 
 
@@ -87,7 +87,7 @@ async def test_before_the_kind_is_there_nobody_is_in_the_way(module_world: World
         assert "is its CRD there?" in module_world.conditions(service)
     module_world.register()
     await eventually(module_world.failure_policies, {"Ignore"})
-    module_world.stack.kubectl("create", "serviceaccount", "default", "--namespace=default")
+    module_world.stack.api.create(service_account("default", "default"))
     assert _admits(module_world, pod("any", "default", **GPU))
 
 

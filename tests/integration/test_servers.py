@@ -9,6 +9,7 @@ import docker
 import pytest
 
 from tools.servers.engine import engine
+from tools.servers.errors import ToolError
 from tools.servers.http import Answer, get, request
 from tools.servers.project_image import IMAGE
 from tools.servers.running import Launcher
@@ -70,6 +71,28 @@ def test_killed_apiserver_comes_back_with_its_data(stack: RunningStack, namespac
     assert not stack.apiserver.alive()
     stack.apiserver.start()
     assert kube(stack, f"/api/v1/namespaces/{namespace}/configmaps/kept", "admin") == 200
+
+
+def test_objects_are_written_and_read_without_kubectl(stack: RunningStack, namespace: str) -> None:
+    made = {"apiVersion": "v1", "kind": "ConfigMap"}
+    made["metadata"] = {"name": "it", "namespace": namespace}  # type: ignore[assignment]
+    stack.api.create(made, dry_run=True)
+    stack.api.create(made)
+    with pytest.raises(ToolError, match=r"409 configmaps \"it\" already exists$"):
+        stack.api.create(made)
+    with pytest.raises(ToolError, match="strict decoding error"):
+        stack.api.apply(made | {"dada": {}})
+    stack.api.label("configmap", "it", namespace, team="a")
+    stack.api.annotate("ConfigMap", "it", {"a": "1"}, namespace)
+    assert stack.api.label("configmaps", "it", namespace, team=None)["metadata"]["labels"] == {}
+    found = stack.api.get("configmaps", "it", namespace)
+    assert found["metadata"]["annotations"] == {"a": "1"}
+    stack.api.delete_all("configmaps", namespace)
+    stack.api.delete("configmaps", "it", namespace)
+    with pytest.raises(ToolError, match="not found"):
+        stack.api.get("configmaps", "it", namespace)
+    with pytest.raises(ToolError, match="knows no resource configmops"):
+        stack.api.get("configmops")
 
 
 def test_requests_are_on_the_audit_log(stack: RunningStack, namespace: str) -> None:

@@ -70,14 +70,14 @@ def live(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def space(live: Live) -> Iterator[str]:
     """A namespace with a gateway and a route, emptied afterwards: the world is one."""
     name = f"test-{secrets.token_hex(4)}"
-    live.stack.kubectl("create", "namespace", name)
+    live.stack.api.create_namespace(name)
     live.create(name, gateway(), route(), service("service", 80))
     live.say(name, "gateways", "my-gateway", listeners("http"))
     yield name
     protocols = ("http", "grpc", "tcp", "tls", "udp")
-    routes = ",".join(f"{protocol}routes.{GROUP}" for protocol in protocols)
-    kinds = f"colorpolicies,gateways.{GROUP},{routes},services"
-    live.stack.kubectl("delete", kinds, "--all", f"--namespace={name}", "--wait=false")
+    routes = [f"{protocol}routes.{GROUP}" for protocol in protocols]
+    for kind in ("colorpolicies", f"gateways.{GROUP}", *routes, "services"):
+        live.stack.api.delete_all(kind, name)
 
 
 async def settled(live: Live, process: ProcessServer, space: str) -> None:
@@ -345,8 +345,8 @@ async def test_what_another_controller_says_beside_stays_byte_for_byte(
             others = [e for e in status.get(field, []) if e["controllerName"] == OURS]
             status[field] = [entry, *others]
             try:
-                where = ("replace", "--subresource=status", f"--namespace={space}", "-f", "-")
-                live.stack.kubectl(*where, stdin=json.dumps(found))
+                path = live.stack.api.path(kind, f"{name}/status", space)
+                live.stack.api.ask("PUT", path, found)
             except Exception as error:
                 if "Conflict" not in str(error) and "modified" not in str(error):
                     raise

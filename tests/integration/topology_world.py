@@ -68,7 +68,7 @@ class Live:
         self._granted: set[tuple[str, str, str]] = set()  # at some time
         self.permit(*self.rules())
         made_class = gateway_class() | {"spec": {"controllerName": "example.com/gateway"}}
-        stack.kubectl("create", "-f", "-", stdin=json.dumps(made_class))
+        stack.api.create(made_class)
         account = ("kube-sync-topology", "--namespace=kube-sync", "--duration=10h")
         token = stack.kubectl("create", "token", *account).strip()
         admin = json.loads(stack.kubeconfigs["admin"].read_text())["clusters"][0]["cluster"]
@@ -83,17 +83,16 @@ class Live:
     def rules(self) -> list[Object]:
         """Return what the roles of the example grant."""
         names = [f"kube-sync-topology{part}-colorpolicies" for part in ("", "-status")]
-        found = self.stack.kubectl("get", "clusterrole", *names, "--output=json")
-        return [rule for role in json.loads(found)["items"] for rule in role["rules"]]
+        roles = [self.stack.api.get("clusterroles", name) for name in names]
+        return [rule for role in roles for rule in role["rules"]]
 
     def permit(self, *rules: Object) -> None:
         """Let the account do this with policies and nothing else, and wait until it is so.
 
         No control plane takes roles of one label into another one here.
         """
-        patch = json.dumps({"rules": list(rules)})
         name = "kube-sync-topology-policies"
-        self.stack.kubectl("patch", "clusterrole", name, "--type=merge", "-p", patch)
+        self.stack.api.merge("clusterroles", name, {"rules": list(rules)})
         wanted = set(_rights(rules))
         self._granted |= wanted
         known = sorted(self._granted)
@@ -109,29 +108,28 @@ class Live:
 
     def create(self, space: str, *objects: Object) -> None:
         """Create objects of the tests' namespace in this one."""
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.stack.kubectl("create", "--validate=ignore", "-f", "-", stdin=text.replace(NS, space))
+        for manifest in json.loads(json.dumps(objects).replace(NS, space)):
+            self.stack.api.create(manifest, strict=False)
 
     def replace(self, space: str, *objects: Object) -> None:
         """Put others in the place of objects that are there."""
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.stack.kubectl("replace", "--validate=ignore", "-f", "-", stdin=text.replace(NS, space))
+        for manifest in json.loads(json.dumps(objects).replace(NS, space)):
+            self.stack.api.replace(manifest, strict=False)
 
     def delete(self, space: str, kind: str, *names: str) -> None:
-        self.stack.kubectl("delete", kind, *names, f"--namespace={space}", "--wait=false")
+        for name in names:
+            self.stack.api.delete(kind, name, space)
 
     def get(self, space: str, kind: str, name: str) -> Any:
-        found = self.stack.kubectl("get", kind, name, f"--namespace={space}", "--output=json")
-        return json.loads(found)
+        return self.stack.api.get(kind, name, space)
 
     def status(self, space: str, kind: str, name: str) -> Any:
         return self.get(space, kind, name).get("status", {})
 
     def say(self, space: str, kind: str, name: str, status: Object) -> None:
         """Write a status as another controller, in one piece."""
-        patch = json.dumps({"status": status})
-        where = (f"--namespace={space}", "--subresource=status", "--type=merge")
-        self.stack.kubectl("patch", kind, name, *where, "-p", patch.replace(NS, space))
+        patch = json.loads(json.dumps({"status": status}).replace(NS, space))
+        self.stack.api.merge(kind, name, patch, space, "status")
 
     # What is said
 

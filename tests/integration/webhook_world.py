@@ -47,7 +47,8 @@ class World:
         register_webhook(self.stack, self.url, self.authority.cert_pem)
 
     def unregister(self) -> None:
-        self.stack.kubectl("delete", BOTH, NAME, "--ignore-not-found")
+        for kind in BOTH.split(","):
+            self.stack.api.delete(kind, NAME)
 
     def policy(self) -> None:
         """Let there be a policy, which OPA has from elsewhere."""
@@ -57,7 +58,7 @@ class World:
         self.opa("PUT", POLICY)
 
     def no_policy(self) -> None:
-        self.stack.kubectl("delete", "configmaps", "--all", f"--namespace={POLICIES}")
+        self.stack.api.delete_all("configmaps", POLICIES)
 
     def opa(self, method: str, body: str | None = None) -> None:
         token = self.engine.token_files["replicator"].read_text(encoding="utf-8")
@@ -66,37 +67,34 @@ class World:
         assert answer.status == HTTPStatus.OK, answer.body
 
     def apply(self, manifest: dict[str, Any], *options: str) -> None:
-        self.stack.kubectl(
-            "apply", "--server-side", *options, "-f", "-", stdin=json.dumps(manifest)
-        )
+        if options:
+            text = json.dumps(manifest)
+            self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
+        else:
+            self.stack.api.apply(manifest)
 
     def patch(self, *operations: dict[str, Any]) -> None:
         """Change the configuration by hand."""
         self.stack.kubectl("patch", KIND, NAME, "--type=json", f"--patch={json.dumps(operations)}")
 
     def registered(self) -> Any:
-        found = json.loads(self.stack.kubectl("get", KIND, NAME, "--output=json"))
-        return found["webhooks"][0]
+        return self.stack.api.get(KIND, NAME)["webhooks"][0]
 
     def generation(self) -> Any:
-        found = json.loads(self.stack.kubectl("get", KIND, NAME, "--output=json"))
-        return found["metadata"]["generation"]
+        return self.stack.api.get(KIND, NAME)["metadata"]["generation"]
 
     def failure_policy(self) -> Any:
         return self.registered()["failurePolicy"]
 
     def failure_policies(self) -> set[Any]:
         """Return what both of its registrations say."""
-        found = json.loads(
-            self.stack.kubectl("get", BOTH, f"--field-selector=metadata.name={NAME}", "-o=json")
-        )
-        return {w["failurePolicy"] for one in found["items"] for w in one["webhooks"]}
+        lists = [self.stack.api.get(kind)["items"] for kind in BOTH.split(",")]
+        named = [one for found in lists for one in found if one["metadata"]["name"] == NAME]
+        return {webhook["failurePolicy"] for one in named for webhook in one["webhooks"]}
 
     def events(self, namespace: str) -> list[Any]:
-        found = self.stack.kubectl(
-            "get", "events.v1.events.k8s.io", f"--namespace={namespace}", "--output=json"
-        )
-        events: list[Any] = json.loads(found)["items"]
+        found = self.stack.api.get("events.events.k8s.io", namespace=namespace)
+        events: list[Any] = found["items"]
         return [e for e in events if e.get("reportingController") == "kube-sync.io/admission"]
 
     def conditions(self) -> str:

@@ -11,7 +11,8 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
-from kube_sync import __version__, app, cli
+from kube_sync import __version__, cli
+from kube_sync.app import approving, commands
 from kube_sync.cli import main
 from kube_sync.decisions import command as stream_command
 from kube_sync.errors import Misconfigured, Undecided
@@ -208,7 +209,7 @@ def test_a_service_runs_with_the_settings_and_ends_with_0(
         assert source is None or source.file == str(config)
         ran.append(settings)
 
-    monkeypatch.setattr(app, function, run)
+    monkeypatch.setattr(commands, function, run)
     config.write_text("policies: {static: true}")
     assert Run(capsys, command, "--config", str(config)).status == 0
     assert [settings.policies.static for settings in ran] == [True]
@@ -227,7 +228,7 @@ def test_a_person_approves_with_the_settings_wherever_they_are_named(
     async def approve(settings: Settings, names: list[str]) -> str:
         return f"{names} {settings.policies.static}"
 
-    monkeypatch.setattr(app, "run_approve", approve)
+    monkeypatch.setattr(approving, "run_approve", approve)
     config.write_text("policies: {static: true}")
     words, file = ["approve", "moves-1"], ["--config", str(config)]
     run = Run(capsys, "remediate", *(file + words if before else words + file))
@@ -260,7 +261,7 @@ def test_a_mistake_found_while_running_is_one_line_and_2(
         msg = "outer"
         raise ExceptionGroup(msg, [inner])
 
-    monkeypatch.setattr(app, "run_all", run)
+    monkeypatch.setattr(commands, "run_all", run)
     finished = Run(capsys, "run")
     assert finished.status == 2
     assert finished.complaint == "kube-sync: token file /t: empty"
@@ -272,7 +273,7 @@ def test_an_unexpected_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) ->
         msg = "a bug"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr(app, "run_all", run)
+    monkeypatch.setattr(commands, "run_all", run)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["run"])
 

@@ -22,6 +22,7 @@ from tools.servers.console import step
 from tools.servers.dockerd_api import engine_answers
 from tools.servers.engine import engine, ensure_engine
 from tools.servers.images import ensure_image
+from tools.servers.kubeapi import KubeApi
 from tools.servers.project_image import ensure_project_image
 from tools.servers.prometheus import ensure_prometheus_image
 from tools.servers.running import ServerSpec, wait_until_ready
@@ -92,6 +93,7 @@ def running_stack() -> RunningStack:
         opa_url=opa.url,
         opa_ca_file=HOST / "opa/ca.crt",
         opa_token_files={"replicator": opa_token},
+        api=KubeApi(apiserver.url, HOST / "ca.crt", tokens["admin"]),
     )
 
 

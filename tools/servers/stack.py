@@ -17,6 +17,7 @@ from pathlib import Path
 from tools.servers.apiserver import RunningApiserver, start_apiserver
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
+from tools.servers.kubeapi import KubeApi
 from tools.servers.processes import end_recorded
 from tools.servers.running import Launcher, RunningServer
 from tools.servers.secured_opa import Endpoint, RunningOpa, opa_settings, start_opa
@@ -42,6 +43,7 @@ class RunningStack:
     opa_url: str
     opa_ca_file: Path
     opa_token_files: Mapping[str, Path]  # by role: replicator, admission, metrics
+    api: KubeApi  # as the admin
     replicator: Endpoint | None = None  # where it is to serve, if it is not in a container too
     audit_log: Path | None = None
 
@@ -59,6 +61,7 @@ class RunningStack:
 
     def stop(self) -> None:
         """End the servers, the last one started first; nothing is left running."""
+        self.api.close()
         for server in (self.opa, self.apiserver, self.etcd):
             server.stop()
 
@@ -174,6 +177,7 @@ def _together(form: str, folder: Path, cluster: RunningApiserver, opa: RunningOp
         opa_url=opa.url,
         opa_ca_file=opa.ca_file,
         opa_token_files=opa.token_files,
+        api=KubeApi(cluster.url, cluster.ca_file, cluster.tokens["admin"]),
         replicator=opa.replicator,
         audit_log=cluster.audit_log,
     )

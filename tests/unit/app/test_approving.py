@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.app import run_approve, run_approve_removals
+from kube_sync.app.approving import run_approve, run_approve_removals
 from kube_sync.errors import Terminal
 from kube_sync.kube.approvals import APPROVED
 from kube_sync.objects import ObjectKey

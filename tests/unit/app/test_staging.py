@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.app import run_stage
+from kube_sync.app.staging import run_stage
 from kube_sync.cli import main
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.app import run_stage
+from kube_sync.app.staging import run_stage
 from kube_sync.errors import Terminal
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
