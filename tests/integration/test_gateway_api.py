@@ -8,8 +8,6 @@ the library adds have no definition there: they are tested without a server.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import yaml
 from kube_sync.topology.gateway import GATEWAY as GATEWAY_KIND
 from kube_sync.topology.gateway import GATEWAY_CLASS, ROUTES
 from kube_sync.topology.grants import REFERENCE_GRANT
+from tests.commandline import Finished, kube_sync
 from tests.fakes.topologies import (
     CLASS,
     GATEWAY,
@@ -45,7 +44,6 @@ from tools.servers.thirdparty import ensure_kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "manifests/examples/topology"
-KUBE_SYNC = Path(sys.executable).with_name("kube-sync")
 _ROUTES = [f"{kind.kind.lower()}s.{GROUP}" for kind in ROUTES]
 KINDS = ",".join(
     [
@@ -83,10 +81,9 @@ class World:
         return found
 
 
-def printed(exported: str, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+def printed(exported: str, *arguments: str, status: int = 0) -> Finished:
     """Return what `kube-sync topology -f -` says of an export."""
-    command = [str(KUBE_SYNC), "topology", "-f", "-", *arguments]
-    answer = subprocess.run(command, input=exported, capture_output=True, text=True, check=False)
+    answer = kube_sync("topology", "-f", "-", *arguments, stdin=exported)
     assert answer.returncode == status, answer.stderr
     return answer
 

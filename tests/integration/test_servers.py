@@ -80,11 +80,11 @@ def test_objects_are_written_and_read_without_kubectl(stack: RunningStack, names
     stack.api.create(made)
     with pytest.raises(ToolError, match=r"409 configmaps \"it\" already exists$"):
         stack.api.create(made)
-    with pytest.raises(ToolError, match="strict decoding error"):
+    with pytest.raises(ToolError, match="dada: field not declared in schema"):
         stack.api.apply(made | {"dada": {}})
     stack.api.label("configmap", "it", namespace, team="a")
     stack.api.annotate("ConfigMap", "it", {"a": "1"}, namespace)
-    assert stack.api.label("configmaps", "it", namespace, team=None)["metadata"]["labels"] == {}
+    assert "labels" not in stack.api.label("configmaps", "it", namespace, team=None)["metadata"]
     found = stack.api.get("configmaps", "it", namespace)
     assert found["metadata"]["annotations"] == {"a": "1"}
     stack.api.delete_all("configmaps", namespace)

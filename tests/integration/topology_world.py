@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from kube_sync.machinery.picture import KEY, NAME
+from tests.commandline import kube_sync
 from tests.fakes.topologies import GROUP, NS, Object, gateway_class
 from tests.integration.test_topology_roles import allowed
 from tools.servers.apiserver import write_kubeconfig
@@ -273,12 +273,9 @@ def _ours(conditions: Iterable[Object] | None) -> list[Object]:
 
 
 def _run(objects: str, output: str) -> str:
-    command: list[str | Path] = [_PROGRAM, "topology", "-f", "-", "-o", output]
-    answer = subprocess.run(
-        command, input=objects, capture_output=True, text=True, timeout=60, check=False
-    )
+    answer = kube_sync("topology", "-f", "-", "-o", output, stdin=objects)
     assert answer.returncode == 0, answer.stderr
-    return str(answer.stdout)
+    return answer.stdout
 
 
 def _ask(line: Any) -> Ask:

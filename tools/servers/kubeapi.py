@@ -12,6 +12,7 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -19,7 +20,12 @@ from urllib.parse import urlencode, urlsplit
 from tools.servers.errors import ToolError
 
 _TIMEOUT = 30.0
-_CLOSED = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+_CLOSED = (
+    http.client.RemoteDisconnected,
+    ConnectionResetError,
+    BrokenPipeError,
+    ssl.SSLEOFError,
+)
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _AGENT = "kubectl-tests/1"  # which makes `kubectl-tests` the field manager
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
@@ -35,7 +41,7 @@ class KubeApi:
         self._connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT, context=context)
         self._lock = threading.Lock()
         self._token = token
-        self._resources: dict[str, tuple[str, str]] = {}  # by each name: root, plural
+        self._resources: dict[str, _Resource] = {}  # by each of its names
 
     def get(self, resource: str, name: str = "", namespace: str = "") -> Any:
         """Return an object, or the list of all of a namespace or, without one, of all of them."""
@@ -46,7 +52,7 @@ class KubeApi:
     ) -> Any:
         """Create the object and return what is stored; `strict` refuses fields nobody knows."""
         query = {"dryRun": "All"} if dry_run else {}
-        return self.ask("POST", self._of(manifest), manifest, strict=strict, **query)
+        return self.ask("POST", self._of(manifest), manifest, strict=strict, query=query)
 
     def create_namespace(self, name: str) -> None:
         """Create a namespace."""
@@ -63,7 +69,7 @@ class KubeApi:
         """Apply the object on the server's side and return what is stored."""
         path = f"{self._of(manifest)}/{manifest['metadata']['name']}"
         query = {"fieldManager": manager, "force": str(force).lower()}
-        return self.ask("PATCH", path, manifest, _APPLY, strict=strict, **query)
+        return self.ask("PATCH", path, manifest, _APPLY, strict=strict, query=query)
 
     def replace(self, manifest: Mapping[str, Any], *, strict: bool = True) -> Any:
         """Put the object in the place of the one of its name and return what is stored."""
@@ -97,7 +103,7 @@ class KubeApi:
     def delete(self, resource: str, name: str, namespace: str = "") -> None:
         """Delete an object at once; one that is not there is no error."""
         path = self.path(resource, name, namespace)
-        self.ask("DELETE", path, missing_ok=True, gracePeriodSeconds="0")
+        self.ask("DELETE", path, missing_ok=True, query={"gracePeriodSeconds": "0"})
 
     def remove(self, manifest: Mapping[str, Any]) -> None:
         """Delete the object of this kind, namespace and name."""
@@ -111,8 +117,8 @@ class KubeApi:
 
     def path(self, resource: str, name: str = "", namespace: str = "") -> str:
         """Return where an object or a collection is."""
-        root, plural = self._found(resource)
-        return _path(root, namespace, plural) + (f"/{name}" if name else "")
+        found = self._found(resource)
+        return found.path(found.root, namespace) + (f"/{name}" if name else "")
 
     def ask(
         self,
@@ -123,12 +129,11 @@ class KubeApi:
         *,
         missing_ok: bool = False,
         strict: bool = False,
-        **query: str,
+        query: Mapping[str, str] | None = None,
     ) -> Any:
         """Send one request and return what the answer holds."""
-        if strict:
-            query["fieldValidation"] = "Strict"
-        where = f"{path}?{urlencode(query)}" if query else path
+        asked = {**(query or {}), **({"fieldValidation": "Strict"} if strict else {})}
+        where = f"{path}?{urlencode(asked)}" if asked else path
         text = None if body is None else json.dumps(body)
         try:
             status, answer = self._send(method, where, text, {"Content-Type": content_type})
@@ -148,11 +153,11 @@ class KubeApi:
     def _of(self, manifest: Mapping[str, Any]) -> str:
         version = manifest["apiVersion"]  # which need not be the preferred one
         group = version.rpartition("/")[0]
-        _, plural = self._found(f"{manifest['kind']}.{group}" if group else manifest["kind"])
+        found = self._found(f"{manifest['kind']}.{group}" if group else manifest["kind"])
         root = f"/apis/{version}" if group else f"/api/{version}"
-        return _path(root, manifest.get("metadata", {}).get("namespace", ""), plural)
+        return found.path(root, manifest.get("metadata", {}).get("namespace", ""))
 
-    def _found(self, resource: str) -> tuple[str, str]:
+    def _found(self, resource: str) -> _Resource:
         if resource not in self._resources:
             self._discover()
         if resource not in self._resources:
@@ -191,18 +196,26 @@ class KubeApi:
             raise
 
 
-def _path(root: str, namespace: str, plural: str) -> str:
-    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    root: str  # of the preferred version
+    plural: str
+    namespaced: bool
+
+    def path(self, root: str, namespace: str) -> str:
+        """Return where its objects are; those of no namespace pass over one, as in kubectl."""
+        within = f"/namespaces/{namespace}" if namespace and self.namespaced else ""
+        return f"{root}{within}/{self.plural}"
 
 
-def _resources(groups: list[Any]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield each name of each resource with root and plural; the preferred version comes first."""
+def _resources(groups: list[Any]) -> Iterator[tuple[str, _Resource]]:
+    """Yield each name of each resource with it; the preferred version comes first."""
     for group in groups:
         name = group["metadata"].get("name", "")
         for version in group["versions"]:
             root = f"/apis/{name}/{version['version']}" if name else f"/api/{version['version']}"
             for resource in version["resources"]:
-                found = root, resource["resource"]
+                found = _Resource(root, resource["resource"], resource["scope"] == "Namespaced")
                 kind, singular = resource["responseKind"]["kind"], resource["singularResource"]
                 for called in (resource["resource"], singular, kind):
                     yield called, found
