@@ -17,7 +17,7 @@ WHOLE := kube_sync/kube/reflector.py,kube_sync/replicator/projection.py,kube_syn
 # Each of these is a world of its own: examples share a package name.
 REGO := rego/system rego/kube_sync $(wildcard rego/examples/*/)
 
-.PHONY: help setup demo demo-policy-sync down up test test-rest test-all unit check audit sbom fuzz bench soak clean
+.PHONY: help setup demo demo-policy-sync down up test test-rest test-all coverage unit check audit sbom fuzz bench soak clean
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -49,16 +49,22 @@ down: ## Remove what demos and up left running
 RUN := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 # COVERAGE=1 measures, which takes longer; `make test-rest` adds to it and holds the gates.
 MEASURED = $(if $(COVERAGE),--cov --cov-report=)
+# SHARD=2/4 runs a quarter of the files; `make coverage` then holds the gates for all of them.
+SHARDED = $(if $(SHARD),--shard=$(SHARD))
 
 test: setup ## Prove the heart of every system on real servers; every unit test, Rego
-	@$(RUN) -m "not slow" $(MEASURED) $(PYTEST)
+	@$(RUN) -m "not slow" $(MEASURED) $(SHARDED) $(PYTEST)
 	opa=$$($(BIN)/python -m tools.servers path opa)
 	for folder in $(REGO); do echo "opa test $$folder"; $$opa test "$$folder"; done
 
 test-rest: setup ## Run what `make test` leaves out: scale, chaos, compose, pages, many examples
-	@$(RUN) -m "slow or property" --hypothesis-profile=thorough $(if $(COVERAGE),$(MEASURED) --cov-append) $(PYTEST)
-	[ -z "$(COVERAGE)" ] || $(BIN)/coverage report --fail-under=95
-	[ -z "$(COVERAGE)" ] || $(BIN)/coverage report --fail-under=100 --include=$(WHOLE)
+	@$(RUN) -m "slow or property" --hypothesis-profile=thorough $(if $(COVERAGE),$(MEASURED) --cov-append) $(SHARDED) $(PYTEST)
+	[ -z "$(COVERAGE)" ] || [ -n "$(SHARD)" ] || $(MAKE) --no-print-directory coverage
+
+coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.coverage.*) if there are
+	@if compgen -G ".coverage.*" >/dev/null; then $(BIN)/coverage combine; fi
+	$(BIN)/coverage report --fail-under=95
+	$(BIN)/coverage report --fail-under=100 --include=$(WHOLE)
 
 test-all: setup ## Run everything, and hold the gates of coverage
 	@$(MAKE) --no-print-directory test test-rest COVERAGE=1

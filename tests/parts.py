@@ -6,12 +6,15 @@
   here; a test that has one inside marks itself.
 - Files that take longest come first, so that no worker is left alone with one at the end. Their
   seconds are in `tests/durations.json`, which a run with `--record-durations` writes.
+- `--shard=2/4` keeps the files of the second of four machines; all take about as long.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +44,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record-durations", action="store_true", help=f"write {_DURATIONS.name}: seconds by file"
     )
+    parser.addoption("--shard", default="1/1", help="run the files of one of so many, as 2/4")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark Hypothesis tests, before `-m` chooses, and put the longest files first."""
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.property)
     seconds = json.loads(_DURATIONS.read_text(encoding="utf-8")) if _DURATIONS.exists() else {}
     items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0))
+    kept = shard(config.option.shard, list(dict.fromkeys(map(_of, items))), seconds)
+    items[:] = [item for item in items if _of(item) in kept]
+
+
+def shard(which: str, files: Sequence[str], seconds: Mapping[str, float]) -> set[str]:
+    """Return the files of one of several shards, as `2/4`: each file goes to the least loaded.
+
+    Raises UsageError where there is no such shard.
+    """
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", which)
+    number, shards = map(int, found.groups()) if found else (2, 1)
+    if number > shards:
+        msg = f"--shard={which}: not a number and how many there are, as 2/4"
+        raise pytest.UsageError(msg)
+    loads, kept = [0.0] * shards, set()
+    for file in files:
+        least = loads.index(min(loads))
+        loads[least] += seconds.get(file, _SHORT / 2)
+        if least == number - 1:
+            kept.add(file)
+    return kept
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
@@ -99,6 +124,10 @@ def _record(reporter: pytest.TerminalReporter) -> None:
     kept = {name: round(spent) for name, spent in known.items() if spent >= _SHORT}
     ordered = dict(sorted(kept.items(), key=lambda pair: (-pair[1], pair[0])))
     _DURATIONS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+
+
+def _of(item: pytest.Item) -> str:
+    return _file(item.nodeid)
 
 
 def _file(nodeid: str) -> str:

@@ -124,7 +124,7 @@ async def test_the_same_again_is_counted(world: World, namespace: str) -> None:
     path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"
 
     def count() -> Any:
-        return json.loads(world.stack.kubectl("get", "--raw", path)).get("series", {}).get("count")
+        return world.stack.api.ask("GET", path).get("series", {}).get("count")
 
     await eventually(count, 4)
 
@@ -144,16 +144,17 @@ async def test_an_event_about_a_namespace_is_refused_in_it(world: World, namespa
         "regarding": {"apiVersion": "v1", "kind": "Namespace", "name": namespace},
     }
     with pytest.raises(ToolError, match=r"does not match event\.namespace"):
-        world.stack.kubectl("create", "-f", "-", stdin=json.dumps(event))
+        world.stack.api.create(event)
     event["metadata"] = {"name": fresh(), "namespace": "default"}
     world.stack.kubectl("create", "-f", "-", stdin=json.dumps(event), role="admission")
 
 
 async def test_a_namespace_on_its_way_out_is_told_apart(stack: RunningStack) -> None:
     name = fresh()
-    stack.kubectl("create", "namespace", name)
-    stack.kubectl("create", "configmap", "keeps-it", f"--namespace={name}")
-    stack.kubectl("delete", "namespace", name, "--wait=false")
+    stack.api.create_namespace(name)
+    kept = {"apiVersion": "v1", "kind": "ConfigMap"}
+    stack.api.create(kept | {"metadata": {"name": "keeps-it", "namespace": name}})
+    stack.api.delete("namespaces", name)
     about = Occurrence(Reference("apps/v1", "ReplicaSet", name, "web"), None, "Test", "Test", "x")
     now = datetime.now(UTC)
     async with kube_client(Kubernetes(str(stack.kubeconfigs["admission"]))) as client:

@@ -52,7 +52,10 @@ class Cluster:
         return self.world.stack.kubectl(*arguments, stdin=stdin)
 
     def install(self) -> None:
-        self.world.stack.install_kinds(CRD)
+        try:
+            self.world.stack.api.get("placementpolicies")
+        except ToolError:
+            self.world.stack.install_kinds(CRD)
 
     def uninstall(self) -> None:
         self.kubectl("delete", "crd", NAMED, "--ignore-not-found")
@@ -207,18 +210,10 @@ def test_the_api_server_refuses_what_could_not_be_loaded(
 ) -> None:
     cluster.install()
     with pytest.raises(ToolError, match=said):
-        cluster.kubectl(
-            "create",
-            "--validate=strict",
-            "--dry-run=server",
-            "-f",
-            "-",
-            stdin=json.dumps(manifest(spec, name)),
-        )
+        cluster.world.stack.api.create(manifest(spec, name), dry_run=True)
 
 
 def test_a_policy_without_a_stage_is_active(cluster: Cluster) -> None:
     cluster.install()
-    text = json.dumps(manifest({"modules": [GOOD]}))
-    created = cluster.kubectl("create", "--dry-run=server", "--output=json", "-f", "-", stdin=text)
-    assert json.loads(created)["spec"]["stage"] == "active"
+    created = cluster.world.stack.api.create(manifest({"modules": [GOOD]}), dry_run=True)
+    assert created["spec"]["stage"] == "active"

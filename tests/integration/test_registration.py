@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 import socket
 from collections.abc import Iterator
@@ -104,7 +103,7 @@ async def test_each_change_is_one_write(world: World) -> None:
     world.policy()
     await eventually(world.failure_policy, "Fail")
     before = world.generation()
-    world.stack.kubectl("annotate", KIND, NAME, f"seen={secrets.token_hex(4)}")
+    world.stack.api.annotate(KIND, NAME, {"seen": secrets.token_hex(4)})
     world.no_policy()
     await eventually(world.failure_policy, "Ignore")
     world.policy()
@@ -123,9 +122,7 @@ async def test_a_configuration_that_is_missing_is_told_and_found_when_it_comes(
 
 async def test_who_writes_is_named_by_a_lease(world: World) -> None:
     await eventually(world.failure_policy, "Ignore")
-    spec = json.loads(
-        world.stack.kubectl("get", "lease", LEASE, "--namespace=kube-sync", "--output=json")
-    )["spec"]
+    spec = world.stack.api.get("leases", LEASE, "kube-sync")["spec"]
     assert spec["holderIdentity"].startswith(f"{socket.gethostname()}_")
 
 
@@ -179,25 +176,23 @@ async def test_what_mends_a_policy_gets_past_a_webhook_that_is_down(
         labels = content.pop("labels", {})
         metadata = {"name": "it", "namespace": where, "labels": labels}
         document = {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
-        stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(document))
+        stack.api.apply(document)
 
     about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "it"}
     policy = {"openpolicyagent.org/policy": "rego"}
     right = made_right(manifest, wish)
-    stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(right))
+    stack.api.apply(right)
     try:
         with pytest.raises(ToolError, match="failed calling webhook"):
             put("ConfigMap", "v1", data={"a": "1"})
         put("ConfigMap", "v1", POLICIES, data={"readme": "1"})
         put("ConfigMap", "v1", labels=policy, data={"a": "1"})
         put("ConfigMap", "v1", labels=policy, data={"a": "2"})
-        stack.kubectl(
-            "label", "configmap", "it", f"--namespace={namespace}", "openpolicyagent.org/policy-"
-        )
+        stack.api.label("configmaps", "it", namespace, **{"openpolicyagent.org/policy": None})
         put("ConfigMap", "v1", labels={"openpolicyagent.org/data": "opa"}, data={"a": "2"})
-        stack.kubectl("delete", "configmap", "it", f"--namespace={namespace}")
+        stack.api.delete("configmaps", "it", namespace)
         put("Lease", "coordination.k8s.io/v1", spec={"holderIdentity": "me"})
         put("Event", "v1", involvedObject=about, message="x", reason="X")
     finally:
-        stack.kubectl("delete", KIND, manifest["metadata"]["name"])
-        stack.kubectl("delete", "configmaps", "--all", f"--namespace={POLICIES}")
+        stack.api.delete(KIND, manifest["metadata"]["name"])
+        stack.api.delete_all("configmaps", POLICIES)

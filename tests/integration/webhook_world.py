@@ -67,11 +67,11 @@ class World:
         assert answer.status == HTTPStatus.OK, answer.body
 
     def apply(self, manifest: dict[str, Any], *options: str) -> None:
-        if options:
+        if options and options != ("--dry-run=server",):
             text = json.dumps(manifest)
             self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
         else:
-            self.stack.api.apply(manifest)
+            self.stack.api.apply(manifest, dry_run=bool(options))
 
     def patch(self, *operations: dict[str, Any]) -> None:
         """Change the configuration by hand."""

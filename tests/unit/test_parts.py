@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.parts import examples
+from tests.parts import examples, shard
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,3 +43,19 @@ def test_thorough_tries_all_examples_and_quick_a_fifth(monkeypatch: pytest.Monke
     assert [examples(200), examples(10)] == [40, 5]
     monkeypatch.setattr(settings, "_current_profile", "thorough")
     assert [examples(200), examples(10)] == [200, 10]
+
+
+def test_shards_share_all_files_and_take_about_as_long() -> None:
+    seconds = {f"test_{number}.py": float(60 - number) for number in range(60)}
+    files = [*seconds, "test_new.py"]
+    parts = [shard(f"{number}/4", files, seconds) for number in (1, 2, 3, 4)]
+    assert sorted(file for part in parts for file in part) == sorted(files)
+    loads = [sum(seconds.get(file, 1.0) for file in part) for part in parts]
+    assert max(loads) - min(loads) <= 60
+    assert shard("1/1", files, seconds) == set(files)
+
+
+@pytest.mark.parametrize("which", ["5/4", "0/4", "2", "a/b", "1/0"])
+def test_shard_that_does_not_exist_is_an_error(which: str) -> None:
+    with pytest.raises(pytest.UsageError, match=f"--shard={which}"):
+        shard(which, [], {})

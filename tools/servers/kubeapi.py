@@ -11,6 +11,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from urllib.parse import urlencode, urlsplit
 from tools.servers.errors import ToolError
 
 _TIMEOUT = 30.0
+_TRIES, _AGAIN = 100, 0.1  # seconds
 _CLOSED = (
     http.client.RemoteDisconnected,
     ConnectionResetError,
@@ -65,10 +67,13 @@ class KubeApi:
         manager: str = "kubectl",
         force: bool = False,
         strict: bool = True,
+        dry_run: bool = False,
     ) -> Any:
         """Apply the object on the server's side and return what is stored."""
         path = f"{self._of(manifest)}/{manifest['metadata']['name']}"
         query = {"fieldManager": manager, "force": str(force).lower()}
+        if dry_run:
+            query["dryRun"] = "All"
         return self.ask("PATCH", path, manifest, _APPLY, strict=strict, query=query)
 
     def replace(self, manifest: Mapping[str, Any], *, strict: bool = True) -> Any:
@@ -179,10 +184,15 @@ class KubeApi:
     ) -> tuple[int, bytes]:
         sent = {"Authorization": f"Bearer {self._token}", "User-Agent": _AGENT, **headers}
         with self._lock:
-            try:
-                return self._once(method, path, body, sent)
-            except _CLOSED:  # by a server that was restarted: nothing answered this request
-                return self._once(method, path, body, sent)
+            for _ in range(_TRIES):
+                try:
+                    status, answer = self._once(method, path, body, sent)
+                except _CLOSED:  # by a server that was restarted: nothing answered this request
+                    status, answer = self._once(method, path, body, sent)
+                if status != http.client.TOO_MANY_REQUESTS:
+                    break
+                time.sleep(_AGAIN)  # a storage that is made anew, as kubectl waits for it
+        return status, answer
 
     def _once(
         self, method: str, path: str, body: str | None, headers: Mapping[str, str]
