@@ -117,8 +117,7 @@ class World:
 
     def published(self) -> list[Any]:
         items: list[Any] = self.stack.api.get(KIND, namespace=self.namespace)["items"]
-        kind = {"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "PlacementDecision"}
-        return [kind | item for item in items]  # a list does not repeat it
+        return items
 
     def clusters(self) -> list[list[str]]:
         return [

@@ -37,7 +37,8 @@ LEASE = "kube-sync-topology"
 # Objects that a topology is made of, with what says which kinds are policies.
 _KINDS = ("gatewayclasses", "gateways", "httproutes", "grpcroutes", "tcproutes", "tlsroutes")
 _GATEWAY_API = [f"{kind}.{GROUP}" for kind in (*_KINDS, "udproutes", "referencegrants")]
-EVERYTHING = ",".join([*_GATEWAY_API, "services", "namespaces", "colorpolicies", "crd"])
+EVERYTHING = [*_GATEWAY_API, "services", "namespaces", "colorpolicies"]
+COLORPOLICIES = "colorpolicies.examples.kube-sync.io"
 _PROGRAM = Path(sys.executable).with_name("kube-sync")
 _READS = ("get", "list", "watch")
 
@@ -151,25 +152,26 @@ class Live:
         return [c["message"] for c in found if c["type"] == AFFECTED]
 
     def picture(self) -> str:
-        found = self.stack.kubectl(
-            "get", "configmap", NAME, "--namespace=kube-sync", "--ignore-not-found", "--output=json"
-        )
-        return str(json.loads(found)["data"][KEY]) if found.strip() else ""
+        found = self.stack.api.get("configmaps", namespace="kube-sync")["items"]
+        return next((one["data"][KEY] for one in found if one["metadata"]["name"] == NAME), "")
 
-    def everything(self) -> str:
-        return self.stack.kubectl("get", EVERYTHING, "--all-namespaces", "--output=yaml")
+    def everything(self) -> list[Any]:
+        """Return all that the topology is made of; of definitions, that of the policies alone."""
+        api = self.stack.api
+        items = [item for kind in EVERYTHING for item in api.get(kind)["items"]]
+        return [*items, api.get("customresourcedefinitions", COLORPOLICIES)]
 
     def said(self) -> set[Said]:
         """Return all conditions of ours, each with the locator of what it is about."""
         return {
             (where, one["type"], one["status"], one["reason"], one["message"])
-            for body in yaml.load(self.everything(), yaml.CSafeLoader)["items"]
+            for body in self.everything()
             for where, one in _conditions(body)
         }
 
     def offline(self) -> tuple[set[Said], str]:
         """Return conditions and picture as they are told of the same objects, by the command."""
-        objects = self.everything()
+        objects = json.dumps({"kind": "List", "apiVersion": "v1", "items": self.everything()})
         report = json.loads(_run(objects, "json"))
         fields = ("locator", "type", "status", "reason", "message")
         said = [[one[name] for name in fields] for one in report["conditions"]]

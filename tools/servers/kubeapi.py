@@ -47,7 +47,11 @@ class KubeApi:
 
     def get(self, resource: str, name: str = "", namespace: str = "") -> Any:
         """Return an object, or the list of all of a namespace or, without one, of all of them."""
-        return self.ask("GET", self.path(resource, name, namespace))
+        found = self.ask("GET", self.path(resource, name, namespace))
+        for item in () if name else found["items"]:  # which do not say what they are, in a list
+            item.setdefault("apiVersion", found["apiVersion"])
+            item.setdefault("kind", found["kind"].removesuffix("List"))
+        return found
 
     def create(
         self, manifest: Mapping[str, Any], *, dry_run: bool = False, strict: bool = True
