@@ -1,6 +1,7 @@
 """Which tests `make test` runs and which it leaves out, with how many examples, in what order.
 
 - A test marked `slow` is left out by `make test`; `make test-rest` runs it.
+- Of many parameters that show the same, `quickly` leaves some to `make test` and marks the others.
 - A Hypothesis test runs in both, by default with a fifth of its examples (profile `quick`), by
   `make test-rest` with all (`--hypothesis-profile=thorough`). It is marked `property`
   here; a test that has one inside marks itself.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,20 @@ def examples(thorough: int) -> int:
     if settings.get_current_profile_name() == "thorough":
         return thorough
     return max(5, thorough // 5)
+
+
+def quickly(quick: int, values: Iterable[object]) -> list[Any]:
+    """Return parameters: `make test` tries the first `quick`, `make test-rest` the others.
+
+    A tuple is the parameters of several names.
+    """
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=[pytest.mark.slow] if number >= quick else [],
+        )
+        for number, value in enumerate(values)
+    ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -353,6 +353,7 @@ _FRAMES = """
 """
 
 
+@pytest.mark.slow
 async def test_ten_thousand_workloads_scroll_and_change_as_an_empty_page(
     browser_address: str,
 ) -> None:

@@ -19,6 +19,7 @@ from kube_sync.reasoning.probes import BUILTINS, EVERYTHING, MODULE, module, pro
 from kube_sync.settings import Opa, Replicate, Resource, Settings
 from tests.component.test_planned import live
 from tests.fakes.apiserver import fake_apiserver
+from tests.parts import quickly
 from tests.unit.planning.fleets import (
     FLEET,
     NAMESPACE,
@@ -424,7 +425,7 @@ def some_cluster(name: str, number: int, chance: random.Random) -> dict[str, Any
 WORLDS = [(seed, POLICIES[seed % len(POLICIES)]) for seed in range(12)]
 
 
-@pytest.mark.parametrize(("seed", "source"), WORLDS)
+@pytest.mark.parametrize(("seed", "source"), quickly(4, WORLDS))
 async def test_smallest_change_once_made_turns_the_decision(
     tmp_path: Path, seed: int, source: str
 ) -> None:

@@ -21,7 +21,7 @@ from benchmarks.bare import bare_client
 from tests.faults.proxy import reply
 from tests.faults.relist import operations_of_a_relist
 from tests.faults.world import REPLICASETS, Way, World, faulty_world, fill, seeded, until
-from tests.parts import examples
+from tests.parts import examples, quickly
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
 
@@ -78,7 +78,7 @@ def way(world: World, name: str) -> Way:
     return world.kube if name == "kube" else world.opa
 
 
-@pytest.mark.parametrize("name", ["kube", "opa"])
+@pytest.mark.parametrize("name", quickly(1, ["kube", "opa"]))
 async def test_connections_cut_at_random_bytes_lose_nothing(world: World, name: str) -> None:
     proxy, bytes_ = way(world, name).outer, 400_000
     async with world.churning():
@@ -136,6 +136,7 @@ async def test_answers_lost_after_opa_took_the_batch_cost_no_load(world: World) 
     assert await world.metric(_LOADS) == loads
 
 
+@pytest.mark.slow
 async def test_410_in_mid_stream_lists_again(world: World) -> None:
     lists = await world.metric(_LISTS)
     async with world.churning():
@@ -169,13 +170,16 @@ async def _is_on_record(world: World) -> bool:
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        reply(404),
-        reply(403),
-        reply(410),
-        _ok(_EMPTY, len(_EMPTY)),
-        _ok(_EMPTY[:-9], len(_EMPTY) - 9),
-    ],
+    quickly(
+        1,
+        [
+            reply(404),
+            reply(403),
+            reply(410),
+            _ok(_EMPTY, len(_EMPTY)),
+            _ok(_EMPTY[:-9], len(_EMPTY) - 9),
+        ],
+    ),
     ids=["404", "403", "410", "empty", "half"],
 )
 async def test_no_answer_to_a_list_of_policies_unloads_one(
@@ -192,6 +196,7 @@ async def test_no_answer_to_a_list_of_policies_unloads_one(
     assert await world.bare.kube("GET", _RECORD) == policy
 
 
+@pytest.mark.slow
 async def test_object_nested_too_deeply_stays_as_it_was_until_it_can_be_read(world: World) -> None:
     """Also when it is listed: what cannot be read is there all the same."""
     await world.objects.create("clusters")
@@ -301,6 +306,7 @@ async def test_etcd_compacted_while_disconnected_lists_again(world: World) -> No
     assert await world.metric('kube_sync_reflector_lists_total{reason="expired"') >= 1
 
 
+@pytest.mark.slow
 async def test_relist_with_ten_changes_sends_ten_operations(world: World) -> None:
     """As many as changed, however many are listed."""
     held = (await world.held())[REPLICASETS]

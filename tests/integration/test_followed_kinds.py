@@ -178,6 +178,7 @@ async def test_a_kind_that_is_installed_is_followed_within_seconds_and_goes_agai
         assert cluster.note(SHADE) == ""
 
 
+@pytest.mark.slow
 async def test_a_definition_that_comes_back_as_another_is_followed_as_that(
     cluster: Cluster,
 ) -> None:
@@ -212,6 +213,7 @@ async def test_a_version_that_is_served_no_more_gives_way_without_a_loss(
         assert [str(event.type) for event in cluster.world.take()] == ["update"]
 
 
+@pytest.mark.slow
 async def test_an_api_server_that_is_started_anew_takes_nothing_away(cluster: Cluster) -> None:
     await cluster.install(shade())
     await cluster.put(cluster.policy())
@@ -242,6 +244,7 @@ async def test_one_kind_that_may_not_be_listed_hinders_no_other(cluster: Cluster
         assert not cluster.holds(f"shade.{OWN}:{cluster.namespace}/p")
 
 
+@pytest.mark.slow
 async def test_without_a_right_to_definitions_discovery_shows_what_is_named(
     cluster: Cluster,
 ) -> None:
@@ -259,6 +262,7 @@ async def test_without_a_right_to_definitions_discovery_shows_what_is_named(
         assert note.endswith(f"those that are named: {SHADE}")
 
 
+@pytest.mark.slow
 async def test_the_gateway_api_is_followed_in_the_versions_to_prefer(cluster: Cluster) -> None:
     await asyncio.to_thread(cluster.stack.install_gateway_api)
     listed = json.loads(await cluster.kubectl("get", "crd", "--output=json"))["items"]

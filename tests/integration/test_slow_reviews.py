@@ -64,6 +64,7 @@ def more(world: World, enough: int) -> bool:
     return timeouts(world) >= enough
 
 
+@pytest.mark.slow
 async def test_reviews_that_a_policy_takes_long_for_are_refused_and_no_others(
     world: World,
 ) -> None:

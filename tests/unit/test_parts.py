@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.parts import examples, shard
+from tests.parts import examples, quickly, shard
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,3 +59,9 @@ def test_shards_share_all_files_and_take_about_as_long() -> None:
 def test_shard_that_does_not_exist_is_an_error(which: str) -> None:
     with pytest.raises(pytest.UsageError, match=f"--shard={which}"):
         shard(which, [], {})
+
+
+def test_of_many_parameters_the_first_are_quick_and_the_others_slow() -> None:
+    found = quickly(1, ["a", ("b", "c")])
+    assert [one.values for one in found] == [("a",), ("b", "c")]
+    assert [[mark.name for mark in one.marks] for one in found] == [[], ["slow"]]
