@@ -53,9 +53,9 @@ MEASURED = $(if $(COVERAGE),--cov --cov-report=)
 SHARDED = $(if $(SHARD),--shard=$(SHARD))
 
 test: setup ## Prove the heart of every system on real servers; every unit test, Rego
-	@$(RUN) -m "not slow" $(MEASURED) $(SHARDED) $(PYTEST)
-	opa=$$($(BIN)/python -m tools.servers path opa)
+	@opa=$$($(BIN)/python -m tools.servers path opa)
 	for folder in $(REGO); do echo "opa test $$folder"; $$opa test "$$folder"; done
+	$(RUN) -m "not slow" $(MEASURED) $(SHARDED) $(PYTEST)
 
 test-rest: setup ## Run what `make test` leaves out: scale, chaos, compose, pages, many examples
 	@$(RUN) -m "slow or property" --hypothesis-profile=thorough $(if $(COVERAGE),$(MEASURED) --cov-append) $(SHARDED) $(PYTEST)

@@ -116,12 +116,18 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say what was left out and how it is run."""
+    """Write the seconds of each file down, where that was asked for."""
     if config.option.record_durations:
         _record(terminalreporter)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say last of all what was left out and how it is run."""
     left = config.stash.get(_LEFT_OUT, 0)
-    if left and config.option.markexpr == "not slow":
-        terminalreporter.write_line(
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if left and reporter is not None and config.option.markexpr == "not slow":
+        reporter.write_line(
             f"left out: {left} tests marked slow, and most examples of property tests;"
             " make test-rest runs those, make test-all runs everything"
         )
