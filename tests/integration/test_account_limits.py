@@ -1,5 +1,7 @@
 """What ValidatingAdmissionPolicies let each account write, by its own token on a real API server.
 
+pytestmark = pytest.mark.slow  # an API server of its own; the roles' rules are unit tests
+
 RBAC says which objects an account may write; these say what of them. So every refusal here has to
 come from a policy: each account has the right to the verb.
 """

@@ -138,6 +138,7 @@ moves_burst := 1 if {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_what_limits_read_is_replicated_too(
     stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path

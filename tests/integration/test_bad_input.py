@@ -17,6 +17,7 @@ import yaml
 
 from kube_sync.certificates import issue, make_authority
 from tests.eventually import eventually
+from tests.parts import quickly
 from tools.servers.files import LOOPBACK
 from tools.servers.http import get
 from tools.servers.processes import ProcessLauncher
@@ -99,6 +100,7 @@ async def test_wrong_opa_token_is_named_and_mends_when_the_file_does(
     await eventually(lambda: replicator.readiness()[0], 200)
 
 
+@pytest.mark.slow
 async def test_absent_opa_is_named_and_used_when_it_comes(
     stack: RunningStack, own_opa: RunningOpa, replicator: Replicator
 ) -> None:
@@ -136,6 +138,7 @@ async def test_certificate_of_another_authority_is_named(
     await eventually(lambda: replicator.says("opa: ", "certificate"), expected=True)
 
 
+@pytest.mark.slow
 async def test_expired_certificate_is_named(
     stack: RunningStack,
     launcher: Launcher,
@@ -162,6 +165,7 @@ async def test_expired_certificate_is_named(
         opa.stop()
 
 
+@pytest.mark.slow
 async def test_unknown_resource_is_named(
     stack: RunningStack, own_opa: RunningOpa, replicator: Replicator
 ) -> None:
@@ -176,13 +180,16 @@ async def test_unknown_resource_is_named(
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
-    [
-        ({"opa": {"urll": "x"}}, "opa.urll: unknown key"),
-        ({"opa": {"token_file": "/nowhere/token"}}, "token file /nowhere/token: No such file"),
-        ({"opa": {"url": "https://h", "ca_file": "/nowhere/ca"}}, "/nowhere/ca: No such file"),
-        ({"kubernetes": {"kubeconfig": "/nowhere/kubeconfig"}}, "/nowhere/kubeconfig"),
-        ({"remediate": {"mode": "fast"}}, "remediate.mode"),
-    ],
+    quickly(
+        2,
+        [
+            ({"opa": {"urll": "x"}}, "opa.urll: unknown key"),
+            ({"opa": {"token_file": "/nowhere/token"}}, "token file /nowhere/token: No such file"),
+            ({"opa": {"url": "https://h", "ca_file": "/nowhere/ca"}}, "/nowhere/ca: No such file"),
+            ({"kubernetes": {"kubeconfig": "/nowhere/kubeconfig"}}, "/nowhere/kubeconfig"),
+            ({"remediate": {"mode": "fast"}}, "remediate.mode"),
+        ],
+    ),
 )
 def test_wrong_configuration_is_one_line_and_status_2(
     stack: RunningStack, tmp_path: Path, change: dict[str, object], complaint: str

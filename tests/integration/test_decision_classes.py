@@ -70,6 +70,7 @@ def own_stack(launcher: Launcher, tmp_path: Path) -> Iterator[RunningStack]:
         yield running
 
 
+@pytest.mark.slow
 async def test_change_of_a_cluster_evaluates_each_distinct_input_once(
     own_stack: RunningStack,
 ) -> None:

@@ -149,6 +149,7 @@ async def test_labelled_configmaps_become_policies_and_data(
         await eventually(world.modules, set())
 
 
+@pytest.mark.slow
 async def test_data_of_others_stays_and_what_was_deleted_meanwhile_goes(
     stack: RunningStack, opa: RunningOpa, namespace: str
 ) -> None:
@@ -194,6 +195,7 @@ async def test_data_where_a_rule_lives_is_refused_and_delays_no_other(
         await eventually(lambda: world.data("/taken"), {"y": 2})
 
 
+@pytest.mark.slow
 async def test_policy_keeps_its_place_when_opa_is_loaded_anew_although_data_wants_it(
     stack: RunningStack, opa: RunningOpa
 ) -> None:
@@ -220,6 +222,7 @@ async def test_policy_keeps_its_place_when_opa_is_loaded_anew_although_data_want
     stack.kubectl("delete", "configmaps", "--all", f"--namespace={namespace}")
 
 
+@pytest.mark.slow
 async def test_policy_where_data_lies_is_refused_and_delays_no_other(
     stack: RunningStack, opa: RunningOpa
 ) -> None:

@@ -272,6 +272,7 @@ async def test_an_account_without_its_role_is_named_until_it_has_it(
     await eventually(service.is_ready, expected=True, seconds=60)
 
 
+@pytest.mark.slow
 async def test_a_process_that_waits_for_a_file_ends_when_it_is_told_to(
     stack: RunningStack, own_opa: RunningOpa, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from tests.integration.scheduling_world import ROOT, World, scheduling_world, se
 from tools.servers.http import get
 from tools.servers.running import Launcher
 
+pytestmark = pytest.mark.slow  # tests/scheduling asks OPA itself about the same cases
+
 _FILE = ROOT / "tests/cases/policy_cases.json"
 _DEFAULTED = {"sched-name-08-default-injected"}
 _KINDS = {

@@ -78,7 +78,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def server(stack: RunningStack) -> Iterator[RunningStack]:
     stack.install_kinds(ROOT / "manifests/crds")
     yield stack
-    stack.kubectl("delete", KIND, "--all")
+    stack.api.delete_all(KIND)
 
 
 def policy(spec: dict[str, Any], name: str | None = None) -> dict[str, Any]:
@@ -90,10 +90,9 @@ def policy(spec: dict[str, Any], name: str | None = None) -> dict[str, Any]:
     }
 
 
-def stored(server: RunningStack, document: dict[str, Any], *options: str) -> Any:
+def stored(server: RunningStack, document: dict[str, Any], *, strict: bool = True) -> Any:
     """Create it; return what the API server holds."""
-    text = json.dumps(document)
-    return json.loads(server.kubectl("create", "-f", "-", "--output=json", *options, stdin=text))
+    return server.api.create(document, strict=strict)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +122,8 @@ def test_policies_that_ship_are_taken(server: RunningStack, folder: str, field: 
 def test_what_makes_no_sense_is_refused_by_name(
     server: RunningStack, spec: Any, said: str, validation: str
 ) -> None:
-    option = f"--validate={validation.lower()}"
     with pytest.raises(ToolError, match=said):
-        stored(server, policy(spec), option)
+        stored(server, policy(spec), strict=validation == "Strict")
 
 
 def test_policy_without_a_spec_is_refused(server: RunningStack) -> None:
@@ -155,7 +153,7 @@ def test_misspelt_restrictions_survive_at_every_level(
         },
         "default": {**wrong, "tolerations": [wrong], "affinity": {**wrong, "podAffinity": wrong}},
     }
-    found = stored(server, policy(spec) | wrong, f"--validate={validation}")
+    found = stored(server, policy(spec) | wrong, strict=validation == "strict")
     assert (found["spec"], found["x"]) == (spec, ["y"])
 
 

@@ -140,6 +140,7 @@ def world(stack: RunningStack, opa: RunningOpa, namespace: str, tmp_path: Path) 
         world.service.stop()
 
 
+@pytest.mark.slow
 async def test_values_of_secrets_that_a_policy_may_read_are_told_nowhere(world: World) -> None:
     # Errors of OPA's are quoted, but for the values that rules gave.
     await eventually(lambda: "conflicting values" in world.command("decisions"), True)  # noqa: FBT003

@@ -119,9 +119,14 @@ class KubeApi:
         self.ask("DELETE", f"{self._of(manifest)}/{manifest['metadata']['name']}", missing_ok=True)
 
     def delete_all(self, resource: str, namespace: str = "") -> None:
-        """Delete all objects of a namespace one by one or, without one, of all of them."""
-        for found in self.get(resource, namespace=namespace)["items"]:
-            metadata = found["metadata"]
+        """Delete all objects of a resource, in one namespace or in all."""
+        found = self._found(resource)
+        if namespace or not found.namespaced:
+            status, _ = self._send("DELETE", found.path(found.root, namespace), None, {})
+            if status != http.client.METHOD_NOT_ALLOWED:
+                return
+        for item in self.get(resource, namespace=namespace)["items"]:
+            metadata = item["metadata"]
             self.delete(resource, metadata["name"], metadata.get("namespace", ""))
 
     def path(self, resource: str, name: str = "", namespace: str = "") -> str:
