@@ -54,6 +54,19 @@ class Waits:
         return Backoff(first, longest, sleep=self.sleep, jitter=lambda: 1.0)
 
 
+class LoopTime:
+    """The running loop's clock, which can be put forward: what is due by then happens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop, self._ahead = asyncio.get_running_loop(), 0.0
+        real = loop.time
+        monkeypatch.setattr(loop, "time", lambda: real() + self._ahead)
+
+    def forward(self, seconds: float) -> None:
+        """Let it be later; what has a timeout within that time runs into it."""
+        self._ahead += seconds
+
+
 class Timers:
     """The loop's `call_later`, with time in the hands of the test."""
 
