@@ -121,12 +121,12 @@ class Registration:
         """Compare and write until cancelled."""
         while True:
             self._news.clear()
-            seconds = await self._turn()
+            seconds = await self.reconcile()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._news.wait()
 
-    async def _turn(self) -> float:
+    async def reconcile(self) -> float:
         """Make one comparison, and a write if it is due; returns the seconds until the next."""
         wish, trouble = self._wish()
         found = self.store.found

@@ -146,14 +146,15 @@ class Hub:
         """Weigh what is not wanted, and see what is due, until cancelled."""
         while True:
             self._woken.clear()
-            await self._turn()
+            await self.look_once()
             try:
                 async with asyncio.timeout(_LOOKS_SECONDS):
                     await self._woken.wait()
             except TimeoutError:
                 continue
 
-    async def _turn(self) -> None:
+    async def look_once(self) -> None:
+        """Weigh what is not wanted, unless there is more to be looked at first."""
         metrics.policy_sync_waiting.set(len(self._queue))
         if not self._may():
             return

@@ -69,9 +69,8 @@ class World:
         self.halts: list[list[str]] = []  # why, as Events are told
         url = "http://opa/v1/data/"
         target = Target(url + DECISION, DIALECTS["v1"], entry=url + ENTRY_PATH)
-        self._session = aiohttp.ClientSession(
-            connector=opa._session.connector, connector_owner=False
-        )
+        connector = opa._session.connector  # noqa: SLF001 - it trusts the OPA of the test
+        self._session = aiohttp.ClientSession(connector=connector, connector_owner=False)
         self._engine = EngineClient(target, dict, self._session, lambda: True, lambda: True)
 
     @asynccontextmanager

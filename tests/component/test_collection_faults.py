@@ -46,6 +46,7 @@ from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, SECRETS, key,
 from tests.fakes.copies import AUTH, PLACE, copy, policy
 from tests.fakes.definitions import definition, install
 from tests.fakes.http import Handler, answer, failing, stream
+from tests.fakes.listing import at_once
 from tests.unit.async_tools import Waits, running, until
 
 Probe = Callable[[], object]  # what a Store holds
@@ -92,7 +93,11 @@ class Loading(Part):
     def finish(self, *, known: bool) -> None:
         super().finish(known=known)
         if not self._store.loaded:
-            self._store.first_written(self._store._document())
+            at_once(self._load())
+
+    async def _load(self) -> None:
+        _, first = await self._store.first_load()
+        self._store.first_written(first)
 
 
 def topology() -> tuple[Store, Probe]:

@@ -191,7 +191,7 @@ async def test_resource_that_went_is_withdrawn_and_no_longer_asked_for(world: Wo
         assert sample("kube_sync_replicated_objects", resource="configmaps") == 2
         world.replicator.configure(configured(RS))
         await world.until_held("replicasets")
-        await until(lambda: not world.api._watchers[CONFIGMAPS])
+        await until(lambda: not world.api.watchers(CONFIGMAPS))
         await until(lambda: sample("kube_sync_replicated_objects", resource="configmaps") is None)
         assert sample("kube_sync_resource_known", resource="configmaps") is None
         assert str(CONFIGMAPS) not in world.readiness.conditions

@@ -91,7 +91,7 @@ class World:
         self.install(ROUTES, "HTTPRoute")
         crd = yaml.safe_load(_CRD.read_text(encoding="utf-8"))
         api.define(COLORS, "ColorPolicy", builtin=False)
-        self._define(crd["metadata"], crd["spec"])
+        self.define(crd["metadata"], crd["spec"])
 
     def install(self, gvr: GroupVersionResource, kind: str, *, namespaced: bool = True) -> None:
         """Define a resource as a CustomResourceDefinition does."""
@@ -102,9 +102,9 @@ class World:
             "scope": "Namespaced" if namespaced else "Cluster",
             "versions": [{"name": gvr.version, "served": True}],
         }
-        self._define({"name": f"{gvr.resource}.{gvr.group}"}, spec)
+        self.define({"name": f"{gvr.resource}.{gvr.group}"}, spec)
 
-    def _define(self, metadata: Object, spec: Object) -> None:
+    def define(self, metadata: Object, spec: Object) -> None:
         place = ObjectKey("", metadata["name"])
         self.api.put(DEFINITIONS, place, metadata=metadata, spec=spec, status=_CONDITIONS)
 
@@ -189,12 +189,12 @@ async def test_one_change_is_one_small_patch(world: World) -> None:
 
 async def test_no_policy_may_lie_where_it_does_and_decisions_may_read_it(world: World) -> None:
     async with world.replicating(configured()) as replicator:
-        places = await replicator._collections()
+        places = await replicator._collections()  # noqa: SLF001 - what policies are analysed with
         assert places["topology"] == Collection(("kubernetes", "topology"), namespaced=True)
-        assert replicator._roots == [("kubernetes", "topology")]
+        assert replicator._roots == [("kubernetes", "topology")]  # noqa: SLF001 - what policies are guarded from
         replicator.configure(configured(topology=False))
-        assert replicator._roots == []
-        assert "topology" not in await replicator._collections()
+        assert replicator._roots == []  # noqa: SLF001 - what policies are guarded from
+        assert "topology" not in await replicator._collections()  # noqa: SLF001 - what policies are analysed with
 
 
 async def test_what_changes_only_a_status_is_not_written(world: World) -> None:
@@ -263,7 +263,7 @@ async def test_a_kind_of_policies_that_comes_is_told_at_every_rule(world: World)
         names = {"kind": "PricePolicy", "plural": "pricepolicies"}
         versions = [{"name": "v1", "served": True}]
         spec = {"group": "shop.example", "names": names, "scope": "Namespaced"}
-        world._define(metadata, spec | {"versions": versions})
+        world.define(metadata, spec | {"versions": versions})
         await until(lambda: "PricePolicy.shop.example" in world.topology["targetables"][RULE])
         assert world.applied() == [{"sky": {"color": "blue"}}]
 

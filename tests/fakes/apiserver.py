@@ -139,7 +139,11 @@ class FakeApiServer:
 
     async def watched(self, *gvrs: GroupVersionResource) -> None:
         """Wait until each of these is being watched."""
-        await self.http.until(lambda: all(self._watchers.get(gvr, 0) > 0 for gvr in gvrs))
+        await self.http.until(lambda: all(self.watchers(gvr) > 0 for gvr in gvrs))
+
+    def watchers(self, gvr: GroupVersionResource) -> int:
+        """Return how many watch this collection."""
+        return self._watchers.get(gvr, 0)
 
     def kubeconfig(self, path: Path, user: Json | None = None) -> str:
         """Write a kubeconfig for this server; returns its path."""

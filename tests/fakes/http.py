@@ -67,6 +67,11 @@ class FakeServer:
     def url(self) -> str:
         return f"http{'s' if self.tls else ''}://127.0.0.1:{self._port}"
 
+    @property
+    def under_way(self) -> int:
+        """How many requests have no whole answer yet."""
+        return len(self._open)
+
     async def start(self) -> None:
         app = web.Application(client_max_size=_BODY_LIMIT)
         app.router.add_route("*", "/{path:.*}", self._answer)

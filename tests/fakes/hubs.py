@@ -57,7 +57,9 @@ class Rig:
         self.notes: dict[str, str] = {}
         self.events: list[Occurrence] = []
         self.stale: list[Stale] = []
-        self.sending = sending(lambda: 10.0 if self.leader.held else 0.0)
+        self.weighed = 0  # how often
+        self.left = 10.0  # seconds that may be written
+        self.sending = sending(lambda: self.left if self.leader.held else 0.0)
         self.placers = Placers(self.sending, lambda: self.now)
         self.placer = MemoryPlacer(lambda policy: self.hub.heard(policy))  # noqa: PLW0108 - later
         self.placers.add(Way(self.placer))
@@ -70,8 +72,8 @@ class Rig:
             PolicyStatus(client, self.state, telling, below),
             self.leader,
             Facts(
-                lambda subject: self._look(subject, below),
-                lambda: self.stale,
+                lambda subject: self.look(subject, below),
+                self._weigh,
                 lambda: approved_in(self.state, self.now),
             ),
             self.notes.__setitem__,
@@ -82,7 +84,11 @@ class Rig:
             backoff=lambda: Backoff(0.001, 0.001),
         )
 
-    def _look(self, subject: Subject, below: Downstream) -> Look:
+    def _weigh(self) -> list[Stale]:
+        self.weighed += 1
+        return self.stale
+
+    def look(self, subject: Subject, below: Downstream) -> Look:
         return look(subject, self.state, self.placers, self.state.gone, below)
 
     def follow(self, gvr: GroupVersionResource = AUTH) -> None:
@@ -97,11 +103,12 @@ class Rig:
         self.now += seconds
         before = len(self.placer.steps)
         for _ in range(4):
-            self._hear()
-            await self.hub._turn()
+            self.hear()
+            await self.hub.look_once()
             for _ in range(60):
                 await asyncio.sleep(0.001)
-                if not self.hub._queue and not self.hub._queue._in_work:
+                queue = self.hub._queue  # noqa: SLF001 - what is tried again at once never rests
+                if not queue and not queue._in_work:  # noqa: SLF001 - likewise
                     break
         return self.placer.steps[before:]
 
@@ -114,7 +121,7 @@ class Rig:
             await self.settle(1.0)
         return self.placer.steps[before:]
 
-    def _hear(self) -> None:
+    def hear(self) -> None:
         for one in self.world.concerned:
             self.hub.add(one)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from kube_sync.errors import SyncError
+from kube_sync.errors import Conflict, SyncError
 from kube_sync.policysync.copies import GATEWAYS, Copy, CopyKey, Feedback, Placed, PolicyId
 from kube_sync.policysync.spelling import keys_of
 
@@ -20,6 +21,8 @@ class MemoryPlacer:
         self.steps: list[str] = []
         self.during: Callable[[], object] = lambda: None  # what happens during a step
         self.failing: dict[str, SyncError] = {}  # by cluster
+        self.slow: dict[str, asyncio.Event] = {}  # by policy: what its copies fail after
+        self.under_way = 0  # of those
 
     def policies(self) -> Iterable[PolicyId]:
         return {key.policy for key in self.there}
@@ -29,6 +32,11 @@ class MemoryPlacer:
         return dict(sorted(found.items()))
 
     async def apply(self, copy: Copy) -> None:
+        if (gate := self.slow.get(copy.key.policy.name)) is not None:
+            self.under_way += 1
+            await gate.wait()
+            msg = "too slow"
+            raise Conflict(msg)
         self._do("apply", copy.key)
         gateways = keys_of(copy.body["metadata"]["annotations"][GATEWAYS])
         for key in [*self.there]:

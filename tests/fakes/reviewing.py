@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class Webhook:
     session: aiohttp.ClientSession
     url: str
     port: int
+    trusting: ssl.SSLContext  # what a client without the session connects with
 
     async def post(self, body: bytes, **params: str) -> tuple[int, str]:
         """Post a body as JSON; return status and text."""
@@ -82,9 +84,10 @@ async def webhook(
     settings = settings or Admission()
     app = webhook_app(judge, settings, drain, denied, ways)
     tls = server_context(str(folder / "tls.crt"), str(folder / "tls.key"), settings.client_ca_file)
-    connector = aiohttp.TCPConnector(ssl=client_context(str(folder / "ca.crt")))
+    trusting = client_context(str(folder / "ca.crt"))
+    connector = aiohttp.TCPConnector(ssl=trusting)
     async with (
         serving(app, ("127.0.0.1", 0), tls, 0.05, drain) as port,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        yield Webhook(session, f"https://127.0.0.1:{port}{PATH}", port)
+        yield Webhook(session, f"https://127.0.0.1:{port}{PATH}", port, trusting)

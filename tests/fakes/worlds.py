@@ -50,7 +50,7 @@ class Feed:
     def load(self, *bodies: Object) -> None:
         """List every kind: what was there, and these."""
         for body in bodies:
-            self._hold(body)
+            self.hold(body)
         for kind in self.stores:
             self.list(kind)
 
@@ -64,7 +64,7 @@ class Feed:
     def put(self, body: Object) -> Object:
         """Create or change an object."""
         new = key_of(body) not in self.objects[kind_of(body)]
-        held = self._hold(body)
+        held = self.hold(body)
         self._tell("ADDED" if new else "MODIFIED", held)
         return held
 
@@ -72,7 +72,7 @@ class Feed:
         self._version += 1
         self._tell("DELETED", self.objects[kind_of(body)].pop(key_of(body)))
 
-    def _hold(self, body: Object) -> Object:
+    def hold(self, body: Object) -> Object:
         self._version += 1
         held = copy.deepcopy(body)
         old = self.objects[kind_of(body)].get(key_of(body))

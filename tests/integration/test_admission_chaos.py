@@ -153,7 +153,7 @@ class Scene:
                 await asyncio.sleep(_GRACE + self.chance.uniform(0.5, 2.0))
                 self.faults.append(done := Fault(fault.__name__, time.monotonic()))
                 await fault()
-                await self._answers()
+                await self.answers()
                 done.ended = time.monotonic()
 
     async def opa_killed(self) -> None:
@@ -181,7 +181,7 @@ class Scene:
         await asyncio.sleep(self.chance.uniform(0.0, 0.5))
         await asyncio.to_thread(self.webhook.start)
 
-    async def _answers(self) -> None:
+    async def answers(self) -> None:
         """Wait until OPA decides again: the replicator has brought back what it lost."""
         body = json.dumps({"input": replica_set("x")}).encode()
 
@@ -219,7 +219,7 @@ async def scene(launcher: Launcher, folder: Path) -> AsyncGenerator[Scene]:
             webhook = await asyncio.to_thread(_webhook, stack, proxy, folder)
             chance = random.Random(_SEED)  # noqa: S311 - not a secret
             running = Scene(stack, bare, proxy, webhook, chance)
-            await running._answers()
+            await running.answers()
             try:
                 yield running
             finally:

@@ -65,7 +65,7 @@ class Deployment:
 
     async def end(self, pod: RunningServer) -> int:
         """Have one end as Kubernetes does; return its exit status."""
-        process = pod._process  # type: ignore[attr-defined] # the exit status is of interest
+        process = pod._process  # type: ignore[attr-defined] # noqa: SLF001 - its exit status
         process.send_signal(signal.SIGTERM)
         status: int = await asyncio.to_thread(process.wait, 30)
         return status

@@ -17,6 +17,7 @@ from kube_sync.replicator.agent import LEASE
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Kubernetes
 from tests.eventually import eventually
+from tests.unit.async_tools import running
 from tools.servers.stack import RunningStack
 
 NAMESPACE = "kube-sync"
@@ -63,8 +64,9 @@ async def test_missing_namespace_counts_as_held(stack: RunningStack) -> None:
     kubeconfig = str(stack.kubeconfigs["admin"])
     async with kube_client(Kubernetes(kubeconfig=kubeconfig)) as client:
         lease = Lease(client, "no-such-namespace", LEASE, "me")
-        await lease._try()
-        assert lease.held
+        async with running(lease.run()):
+            await eventually(lambda: lease.held)
+            assert lease.lacking
 
 
 async def test_role_allows_one_lease_and_one_configmap_only(stack: RunningStack) -> None:

@@ -138,7 +138,7 @@ async def test_the_direct_placer_writes_reads_mends_and_removes(fleet: Fleet) ->
         one, other = fleet.names
         key = fleet.copy(one).key
         async with fleet.direct(client) as placer:
-            await eventually(lambda: len(placer._spokes) == 2 and placer.ready)
+            await eventually(lambda: len(placer._spokes) == 2 and placer.ready)  # noqa: SLF001 - nothing is sent to a spoke before
             for name in (one, other):
                 await insisted(placer, fleet.copy(name))
             assert list(placer.placed(key.policy)) == sorted([one, other])
@@ -175,7 +175,7 @@ async def test_the_direct_placer_leaves_a_native_policy_and_adopts_a_restored_co
         await fleet.grant(client)
         copy = fleet.copy(fleet.names[0])
         async with fleet.direct(client) as placer:
-            await eventually(lambda: len(placer._spokes) == 2 and placer.ready)
+            await eventually(lambda: len(placer._spokes) == 2 and placer.ready)  # noqa: SLF001 - nothing is sent to a spoke before
             await placer.apply(copy)
             await placer.remove(copy.key)
             path = COLORS.path(fleet.place.namespace)
@@ -217,7 +217,7 @@ async def test_works_bring_copies_to_spokes_and_are_waited_for(fleet: Fleet) -> 
             with pytest.raises(Retriable, match="is being deleted"):
                 await placer.apply(copy)  # nobody is there to take the finalizer away
             async with work_agents(files[0], {name: files[1]}, **options):
-                await eventually(lambda: placer._held.of(copy.key.policy) == [])
+                await eventually(lambda: placer._held.of(copy.key.policy) == [])  # noqa: SLF001 - those that leave, too
             assert await got(spoke, COLORS, fleet.place) is None
 
 

@@ -57,13 +57,13 @@ class World:
         assert stack.audit_log is not None
         self._audit = stack.audit_log
         self._before = self._audit.stat().st_size
-        self._uids: dict[str, str] = {}
+        self.uids: dict[str, str] = {}
         self.page = ""  # of the remediator that was started last
 
     def create(self, name: str, **annotations: str) -> str:
         manifest = replica_set(name)
         manifest["metadata"] |= {"namespace": self.namespace, "annotations": annotations}
-        self._uids[name] = uid = self.stack.api.create(manifest)["metadata"]["uid"]
+        self.uids[name] = uid = self.stack.api.create(manifest)["metadata"]["uid"]
         return str(uid)
 
     def create_all(self, names: list[str], **annotations: str) -> None:
@@ -87,7 +87,7 @@ class World:
         return {key: value for key, value in found.items() if key != "app"}
 
     async def decide(self, name: str, decision: Decision | None, uid: str = "") -> None:
-        await self.engine.decide((self.namespace, name, uid or self._uids[name], decision))
+        await self.engine.decide((self.namespace, name, uid or self.uids[name], decision))
 
     def waiting(self) -> Any:
         """What the remediator says that it holds."""
@@ -317,7 +317,7 @@ async def test_a_stalled_leader_writes_nothing_once_another_has_taken_over(world
         await world.decide("before", Decision({"a": "1"}))
         await eventually(lambda: world.annotations("before"), {"a": "1"})
         async with world.remediator("two", role="admin"):
-            process = first._process
+            process = first._process  # noqa: SLF001 - to stop it, SIGSTOP
             assert process is not None
             os.kill(process.pid, signal.SIGSTOP)
             try:
@@ -343,7 +343,7 @@ async def test_what_a_leader_that_died_left_undone_is_done_by_the_next_one(world
     names = [f"web-{n}" for n in range(300)]
     world.create_all(names)
     async with world.remediator("one") as first, world.remediator("two", role="admin"):
-        decided = [(world.namespace, n, world._uids[n], Decision({"a": "1"})) for n in names]
+        decided = [(world.namespace, n, world.uids[n], Decision({"a": "1"})) for n in names]
         await world.engine.decide(*decided[:200])
         await eventually(lambda: len(world.writes()) > 5, expected=True)
         first.kill()
@@ -423,7 +423,7 @@ async def test_held_moves_are_told_approved_and_carried_out(world: World) -> Non
 
         status = json.loads(await ask("status", "--json"))
         assert (status["active"], status["waiting"]) == (True, [])
-        target = [(world.namespace, n, world._uids[n], _west()) for n in names]
+        target = [(world.namespace, n, world.uids[n], _west()) for n in names]
         await world.engine.decide(*target)
 
         await eventually(lambda: len(world.waiting()), len(names))
@@ -443,7 +443,7 @@ async def test_a_person_lets_through_what_waits_for_one(world: World) -> None:
     world.create("other")
     async with world.remediator(mode="manual") as remediator:
         await world.engine.decide(
-            *((world.namespace, n, world._uids[n], Decision({"a": "1"})) for n in world._uids)
+            *((world.namespace, n, world.uids[n], Decision({"a": "1"})) for n in world.uids)
         )
         file = remediator.spec.folder / "config.yaml"
         await eventually(lambda: len(world.waiting()), 2)

@@ -141,11 +141,11 @@ class World:
     async def _quiet(self) -> None:
         """Wait until nobody has written for a while; what is due too often would come now."""
         before = -1
-        while sum(self._read_audit().values()) != before:
+        while sum(self.read_audit().values()) != before:
             before = sum(self.writes.values())
             await asyncio.sleep(1.0)
 
-    def _read_audit(self) -> Counter[str]:
+    def read_audit(self) -> Counter[str]:
         """Count the remediators' writes, by object, since `forget`."""
         log = self.stack.audit_log
         assert log is not None
@@ -171,7 +171,7 @@ class World:
             self.writes[about["name"]] += 1
 
     def forget(self) -> None:
-        self._read_audit()
+        self.read_audit()
         self.writes.clear()
 
 
@@ -264,7 +264,7 @@ async def _the_policy_is_swapped(world: World) -> None:
     placed = {name for name, where in world.fleet.expected().items() if where}
 
     async def written() -> bool:
-        return world._read_audit().keys() >= placed
+        return world.read_audit().keys() >= placed
 
     await until("every ReplicaSet follows the policy", written)
     await world.settled()

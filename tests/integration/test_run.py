@@ -87,7 +87,7 @@ async def test_one_process_replicates_decides_and_remediates(
 
 
 def test_sigterm_ends_it_with_status_0(everything: RunningServer) -> None:
-    process = everything._process  # type: ignore[attr-defined] # the exit status is of interest
+    process = everything._process  # type: ignore[attr-defined] # noqa: SLF001 - its exit status
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0
 

@@ -290,7 +290,7 @@ async def test_of_two_processes_one_writes_and_one_that_was_stopped_never_writes
         with live.running("two", live.stack.kubeconfigs["admin"]) as second:
             assert readiness(second)["lease"].endswith(" writes")
             assert readiness(second)["lease"] != "this process writes"
-            process = first._process
+            process = first._process  # noqa: SLF001 - to stop it, SIGSTOP
             assert process is not None
             os.kill(process.pid, signal.SIGSTOP)
             try:

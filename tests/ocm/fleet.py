@@ -48,7 +48,7 @@ async def work_agents(
         # Connections first: one whose task is cancelled says goodbye in its own time, and a test's
         # loop may be gone by then.
         ended.set()
-        connectors = [client._session.connector for client in (on_hub, *clients)]
+        connectors = [client._session.connector for client in (on_hub, *clients)]  # noqa: SLF001 - to abort TLS at once
         closing = [one.close(abort_ssl=True) for one in connectors if one is not None]
         for task in running:
             task.cancel()

@@ -54,6 +54,36 @@ class Waits:
         return Backoff(first, longest, sleep=self.sleep, jitter=lambda: 1.0)
 
 
+class LoopTime:
+    """The running loop's clock, which can be put forward: what is due by then happens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._loop, self._ahead = asyncio.get_running_loop(), 0.0
+        self._handles: list[asyncio.TimerHandle] = []
+        time, self._call_later = self._loop.time, self._loop.call_later
+        monkeypatch.setattr(self._loop, "time", lambda: time() + self._ahead)
+        monkeypatch.setattr(self._loop, "call_later", self._noted)
+
+    def _noted(
+        self, seconds: float, function: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> asyncio.TimerHandle:
+        handle = self._call_later(seconds, function, *arguments, **options)
+        if function.__module__.startswith("kube_sync."):
+            self._handles.append(handle)
+        return handle
+
+    @property
+    def timers(self) -> list[float]:
+        """In how many seconds our own code will be called, by the timers that it has set."""
+        now = self._loop.time()
+        self._handles = [one for one in self._handles if not one.cancelled() and one.when() > now]
+        return [one.when() - now for one in self._handles]
+
+    def forward(self, seconds: float) -> None:
+        """Let it be later; what has a timeout within that time runs into it."""
+        self._ahead += seconds
+
+
 class Timers:
     """The loop's `call_later`, with time in the hands of the test."""
 

@@ -22,7 +22,8 @@ from kube_sync.observability import metrics
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, status
 from tests.fakes.clients import kube_of
 from tests.fakes.http import Handler, Proceed, answer, hang, lose_answer
-from tests.unit.async_tools import running, until
+from tests.memory import remembered
+from tests.unit.async_tools import LoopTime, running, until
 
 MOMENT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -45,19 +46,24 @@ def review(name: str = "web", namespace: str = "shop", *, dry_run: bool = False)
 class World:
     """A recorder, its API server, and time in the hands of the test."""
 
-    def __init__(self, api: FakeApiServer, client: KubeClient) -> None:
+    def __init__(self, api: FakeApiServer, client: KubeClient, time: LoopTime) -> None:
         self.api = api
-        self.seconds = 1000.0
+        self.client = client
+        self.time = time  # of what is to be written later
+        self.seconds = 1000.0  # of what may be written at all
         self.number = 0
-        self.recorder = EventRecorder(
-            client,
+        self.recorder = self.new_recorder()
+        self._before = _outcomes()
+
+    def new_recorder(self) -> EventRecorder:
+        return EventRecorder(
+            self.client,
             Reporter(CONTROLLER, "host-1"),
             metrics.admission_events,
             clock=lambda: self.seconds,
             now=lambda: MOMENT,
             nanoseconds=self._next,
         )
-        self._before = _outcomes()
 
     def _next(self) -> int:
         self.number += 1
@@ -95,10 +101,10 @@ def _outcomes() -> dict[str, float]:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncGenerator[World]:
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         api.define(EVENTS, "Event")
-        yield World(api, client)
+        yield World(api, client, LoopTime(monkeypatch))
 
 
 def refuse(code: int, reason: str, message: str) -> Handler:
@@ -139,7 +145,10 @@ async def test_telling_takes_no_time_while_the_api_server_hangs(
         world.deny()
         await until(lambda: world.api.http.requests)
         world.deny("another")  # would raise if it waited: it is no coroutine
-        assert len(world.recorder._queue) == 1
+        assert len(world.api.http.requests) == 1
+        world.api.http.faults.clear()
+        world.time.forward(5.0)  # the first is given up for a while
+        await until(lambda: world.names == ["another.2"])
 
 
 async def test_what_happens_before_the_first_write_is_in_it(world: World) -> None:
@@ -156,8 +165,8 @@ async def test_the_same_again_is_counted_a_while_later_in_one_write(world: World
         await until(lambda: world.outcomes)
         for _ in range(50):
             world.deny()
-        (handle,) = world.recorder._queue._timers.values()
-        assert 4 < handle.when() - asyncio.get_running_loop().time() <= 5
+        (seconds,) = world.time.timers
+        assert 4 < seconds <= 5
         _fire(world)
         await until(lambda: world.outcomes.get("counted"))
         assert world.events == {ObjectKey("shop", "web.1"): 51}
@@ -166,8 +175,7 @@ async def test_the_same_again_is_counted_a_while_later_in_one_write(world: World
 
 def _fire(world: World) -> None:
     """Let it be later for whatever is to be written then."""
-    for what in list(world.recorder._queue._timers):
-        world.recorder._queue.add(what)
+    world.time.forward(max(world.time.timers))
 
 
 async def test_another_reason_is_another_event(world: World) -> None:
@@ -235,7 +243,7 @@ async def test_series_of_one_namespace_that_never_end_take_no_event_of_another(
         for number in range(100):
             world.deny(f"web-{number}")
         _fire(world)
-        await until(lambda: "counted" in world.outcomes and not len(world.recorder._queue))
+        await until(lambda: len(world.time.timers) == 95)  # those that wait for a token
         world.deny("web", "another")
         await until(lambda: world.outcomes == {"created": 101, "counted": 5})
 
@@ -264,25 +272,21 @@ async def test_only_the_latest_series_and_namespaces_are_remembered(
             world.deny("web", f"shop-{number}")
         await until(lambda: world.outcomes == {"created": 3})
     assert [key.namespace for key in world.events] == ["shop-2", "shop-3", "shop-4"]
-    assert len(world.recorder._each._each) == 3
+    spaces = {one for one in remembered(world.recorder, str) if one.startswith("shop-")}
+    assert spaces == {"shop-2", "shop-3", "shop-4"}
 
 
 async def test_counting_waits_for_a_token_and_loses_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eventrecorder, "_ALL", (1.0, 1.0))
-    world.recorder = EventRecorder(
-        world.recorder._client,
-        Reporter(CONTROLLER, "host-1"),
-        metrics.admission_events,
-        clock=lambda: world.seconds,
-    )
+    world.recorder = world.new_recorder()
     async with running(world.recorder.run()):
         world.deny()
         await until(lambda: world.outcomes)
         world.deny()
         _fire(world)
-        await until(lambda: world.recorder._queue._timers and not len(world.recorder._queue))
+        await until(lambda: world.time.timers)  # it is put off
         assert list(world.events.values()) == [1]
         world.seconds += 1
         _fire(world)
@@ -294,7 +298,7 @@ async def test_an_answer_that_is_lost_makes_no_second_event(world: World) -> Non
     world.fail(lose_answer())
     async with running(world.recorder.run()):
         world.deny()
-        await until(lambda: world.recorder._queue._timers)
+        await until(lambda: world.time.timers)
         assert world.outcomes == {}
         _fire(world)
         await until(lambda: world.outcomes == {"created": 1})
@@ -305,13 +309,13 @@ async def test_an_api_server_that_stays_away_is_given_up_and_told_once(world: Wo
     world.fail(answer(503), times=99)
     with capture_logs() as logs:
         async with running(world.recorder.run()):
-            for name in ("a", "b"):
+            for given_up, name in enumerate("ab", 1):
                 world.deny(name)
                 for tries in range(1, 4):
-                    await until(lambda: world.recorder._queue._timers)
+                    await until(lambda: world.time.timers)
                     assert len(world.api.http.requests) % 4 == tries
                     _fire(world)
-                await until(lambda: not world.recorder._series)
+                await until(lambda: world.outcomes == {"unavailable": given_up})  # noqa: B023 - now
             world.api.http.faults.clear()
             world.deny("a")  # as if nothing had been
             await until(lambda: world.outcomes.get("created"))
@@ -353,12 +357,19 @@ async def test_a_write_that_is_refused_is_counted_told_once_and_delays_no_other(
     assert world.names == ["c.3"]
 
 
-async def test_what_was_given_up_meanwhile_is_not_written(world: World) -> None:
+async def test_what_was_forgotten_meanwhile_is_not_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventrecorder, "_KNOWN", 1)
     async with running(world.recorder.run()):
         world.deny()
         await until(lambda: world.outcomes)
         world.deny()
-        world.recorder._series.clear()
+        world.deny("another")
+        await until(lambda: world.outcomes == {"created": 2})
         _fire(world)
-        await until(lambda: not len(world.recorder._queue))
-    assert len(world.api.http.requests) == 1
+        for _ in range(3):
+            await asyncio.sleep(0)  # its turn is before that of the last one
+        world.deny("last")
+        await until(lambda: world.outcomes == {"created": 3})
+    assert len(world.api.http.requests) == 3

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from kube_sync.admission.server import PATH
 from kube_sync.certificates import make_authority
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.policymaps import PolicyMap, PolicyMaps
+from kube_sync.kube.collection import Event, Item, KubeCollection, ResourceVersion
+from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.webhooks import CONFIGURATIONS
 from kube_sync.objects import ObjectKey
@@ -41,7 +41,13 @@ class Lease:
 class World:
     """One registration, turned by the test, and the API server that it is kept at."""
 
-    def __init__(self, api: FakeApiServer, client: KubeClient, ca_file: Path) -> None:
+    def __init__(
+        self,
+        api: FakeApiServer,
+        client: KubeClient,
+        ca_file: Path,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.api = api
         self.client = client
         self.ca_file = ca_file
@@ -60,7 +66,7 @@ class World:
             self.notes.append,
             self.news,
             backoff=Waits().backoff(0.1, 10.0),
-            clock=lambda: self.seconds,
+            clock=clock or (lambda: self.seconds),
         )
         self._before = _writes()
 
@@ -79,7 +85,7 @@ class World:
     async def turn(self) -> float:
         """See what there is, and act on it."""
         await self.see()
-        return await self.registration._turn()
+        return await self.registration.reconcile()
 
     @property
     def webhook(self) -> Any:
@@ -141,7 +147,7 @@ async def test_it_is_made_right_once(world: World) -> None:
 
 async def test_nothing_is_missing_before_anybody_has_looked(world: World) -> None:
     with capture_logs() as logs:
-        await world.registration._turn()
+        await world.registration.reconcile()
     assert world.notes == ["not listed yet"]
     assert logs == []
 
@@ -217,7 +223,7 @@ async def test_who_changes_it_again_and_again_meets_a_growing_wait(world: World)
 async def test_what_was_written_is_not_written_again_before_it_is_seen(world: World) -> None:
     await world.see()
     for _ in range(3):
-        await world.registration._turn()
+        await world.registration.reconcile()
         world.seconds += 100
     assert world.puts == 1
 
@@ -236,10 +242,10 @@ async def test_a_write_that_changes_nothing_is_no_reason_to_wait_for_news(world:
 async def test_a_change_that_came_first_is_looked_at_before_writing_again(world: World) -> None:
     await world.see()
     world.put(timeoutSeconds=7)
-    await world.registration._turn()
+    await world.registration.reconcile()
     assert world.writes == {"conflict": 1}
     world.seconds += 100
-    await world.registration._turn()
+    await world.registration.reconcile()
     assert world.puts == 1
     await world.turn()
     assert (world.policy, world.webhook["timeoutSeconds"]) == ("Fail", 7)
@@ -310,7 +316,7 @@ async def test_two_that_write_end_right_and_do_not_fight(world: World) -> None:
             one.exists = exists
             await one.see()
         for one in (world, other):
-            await one.registration._turn()
+            await one.registration.reconcile()
         for one in (world, other) * 3:
             one.seconds += 100
             await one.turn()
@@ -392,8 +398,8 @@ async def test_trouble_is_logged_once_and_so_is_its_end(world: World) -> None:
 async def test_changes_are_acted_on_as_they_come(world: World) -> None:
     """The whole of it: watch, news and time, none of them in the hands of the test."""
     source = KubeCollection(world.client, CONFIGURATIONS)
+    world = World(world.api, world.client, world.ca_file, time.monotonic)
     kept = world.registration
-    kept._clock, kept._not_before = time.monotonic, 0.0
     reflector = Reflector("c", source, kept.store, kept.seen)
     async with running(reflector.run(), kept.run()):
         await until(lambda: world.policy == "Fail")
@@ -437,6 +443,7 @@ def test_policies_are_known_to_exist_or_known_not_to_or_neither() -> None:
     assert policy_exists(PolicyGate([maps], static=True), [maps], static=True) is True
     maps.finish(known=True)
     assert policy_exists(gate, [maps], static=False) is False
-    found = ObjectKey("p", "a")
-    maps._maps[found] = PolicyMap(found, "1", {"p/a/x.rego": "package x"}, None)
+    body = b'{"metadata": {"name": "a"}, "data": {"x.rego": "package x"}}'
+    one = Item(ObjectKey("p", "a"), "uid", ResourceVersion("1"), body)
+    maps.apply(Event("ADDED", one.version, one))
     assert policy_exists(gate, [maps], static=False) is True

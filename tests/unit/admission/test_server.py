@@ -93,11 +93,8 @@ async def test_the_time_that_a_body_took_to_arrive_is_not_the_engines(certificat
         f"POST /admit/placement?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     )
     async with webhook(certificates, judge) as server:
-        assert server.session.connector is not None
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1",
-            server.port,
-            ssl=server.session.connector._ssl,  # type: ignore[attr-defined]
+            "127.0.0.1", server.port, ssl=server.trusting
         )
         writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:10])
         await asyncio.sleep(0.2)

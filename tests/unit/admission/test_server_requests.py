@@ -6,11 +6,9 @@ import asyncio
 import gzip
 import json
 import resource
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
@@ -149,11 +147,7 @@ async def test_a_review_as_large_as_any_object_fits_by_default(certificates: Pat
 
 
 async def _connected(server: Webhook) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    connector = server.session.connector
-    assert isinstance(connector, aiohttp.TCPConnector)
-    tls = connector._ssl
-    assert isinstance(tls, ssl.SSLContext)
-    return await asyncio.open_connection("127.0.0.1", server.port, ssl=tls)
+    return await asyncio.open_connection("127.0.0.1", server.port, ssl=server.trusting)
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_408(server: Webhook) -> None:

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class World:
     async def review(self, path: str = ADMIT, document: Any = POD, **request: Any) -> Any:
         self.opa.decide = lambda _: self.answer
         url = self.server.url.rpartition("/admit/")[0] + path
-        server = Webhook(self.server.session, url, self.server.port)
+        server = replace(self.server, url=url)
         body = review_body(document, **{"resource": PODS, "kind": POD_KIND, **request})
         status, text = await server.post(body, timeout="5s")
         assert status == 200

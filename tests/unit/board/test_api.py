@@ -49,7 +49,7 @@ async def board() -> AsyncGenerator[Board]:
     board.add_clusters(["c1", "c2"], region="eu")
     async with served_board(board):
         board.decide("web", {"c1": 1})
-        await until(lambda: board.history._known)
+        await until(lambda: board.hub.waiting)  # the history has read it
         yield board
 
 

@@ -9,7 +9,7 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.history import Change, History
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import BookmarkRecord, DecisionRecord, DeletedRecord, Target
+from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Target
 from tests.unit.async_tools import running, until
 
 EU, US = Decision({"place": "eu"}), Decision({"place": "us"})
@@ -110,14 +110,15 @@ def test_history_is_read_on_from_where_one_was_and_in_pieces() -> None:
     assert _steps(history.of(_target("b")).changes) == [("b", None, EU, False)]
 
 
-def test_reader_that_began_afresh_finds_what_ended_meanwhile() -> None:
-    history = History()
+async def test_reader_that_began_afresh_finds_what_ended_meanwhile() -> None:
+    hub, history = DecisionHub("me", ended=0), History()
     for name in "ab":
-        history.take(_record(name, EU, "load"))
-    history._unconfirmed = {_target("a"), _target("b")}
-    history.take(_record("a", EU))
-    history.take(BookmarkRecord(5, "me"))
-    assert _steps(history.after().changes) == [("b", EU, None, True)]
+        hub.update(_target(name), Outcome("u", EU), "load", "p")
+    async with running(history.follow(hub)):
+        await until(lambda: hub.waiting)  # it has read all
+        hub.delete(_target("b"))  # nobody is told of that any more
+        await until(lambda: history.after().changes)
+        assert _steps(history.after().changes) == [("b", EU, None, True)]
 
 
 def test_time_of_day_that_jumps_takes_no_change_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +135,7 @@ async def test_history_follows_a_hub_even_one_that_it_falls_behind_of() -> None:
     hub, history = DecisionHub("me", ended=2), History()
     hub.update(_target("a"), Outcome("u", EU), "load", "p")
     async with running(history.follow(hub)):
-        await until(lambda: history._known)
+        await until(lambda: hub.waiting)  # it has read all
         for name in "bcdefg":
             hub.update(_target(name), Outcome("u", EU), "object", "p")
             hub.delete(_target(name))

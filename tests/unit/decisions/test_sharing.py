@@ -9,9 +9,11 @@ import pytest
 from prometheus_client import REGISTRY
 
 from kube_sync.decisions import sharing
+from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.records import DecisionRecord
 from kube_sync.errors import Retriable
 from tests.fakes.fleet import Fleet, Policy, key, reads
+from tests.memory import remembered
 
 
 def _a(body: dict[str, Any], cluster: Any, _all: Any) -> str:
@@ -89,7 +91,7 @@ async def test_classes_that_are_gone_are_let_go_of(monkeypatch: pytest.MonkeyPat
             fleet.write()
             await fleet.settle()
         assert fleet.told == fleet.right
-        assert len(fleet.tracker._sharing._known) <= 2 * 6 + 3 + 1
+        assert 0 < len(remembered(fleet.tracker, Outcome)) <= 2 * 6 + 3 + 1
 
 
 async def test_object_of_a_new_class_is_evaluated_alone() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_sync.decisions.records import DecisionRecord
+from kube_sync.decisions.records import DecisionRecord, decode
 from kube_sync.errors import Retriable
 from kube_sync.replicator.mirror import Batch
 from tests.fakes.fleet import Body, Fleet, Policy, reads
@@ -164,7 +164,9 @@ async def test_any_story_ends_in_the_decisions_of_one_evaluation_an_object(
             fleet.held_back = True
             for step in steps:
                 await story.do(*step)
-                for record in reader._take(1000):
+                for record in map(
+                    decode, b"".join(reader.snapshot(1000)).splitlines(keepends=True)
+                ):
                     if isinstance(record, DecisionRecord):
                         assert story.possible(record), record
             await story.end()

@@ -8,9 +8,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client import REGISTRY
 
 from kube_sync.decisions import stream
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.entries import Entry
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import (
@@ -22,8 +24,10 @@ from kube_sync.decisions.records import (
     decode,
 )
 from kube_sync.decisions.stream import PATH, stream_app
+from kube_sync.decisions.subscription import Subscription
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
+from tests.memory import remembered
 from tests.unit.async_tools import PATIENCE, until
 
 KNOWN = "io/k8s/federation/admission"
@@ -53,6 +57,10 @@ async def _opened(url: str, token: str | None = None) -> AsyncGenerator[aiohttp.
         session.get(url, headers=headers) as response,
     ):
         yield response
+
+
+def _subscribers() -> float | None:
+    return REGISTRY.get_sample_value("kube_sync_decision_subscribers")
 
 
 async def _records(response: aiohttp.ClientResponse, count: int) -> list[Record]:
@@ -182,8 +190,8 @@ async def test_a_reader_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatc
     async with _served(hub) as url:
         async with _opened(url) as response:
             await _records(response, 3)
-            assert len(hub._subscriptions) == 1
-        await until(lambda: not hub._subscriptions)
+            assert _subscribers() == 1
+        await until(lambda: _subscribers() == 0)
 
 
 async def test_a_server_that_stops_ends_its_streams() -> None:
@@ -192,7 +200,8 @@ async def test_a_server_that_stops_ends_its_streams() -> None:
         session = aiohttp.ClientSession()
         response = await session.get(url)
         await _records(response, 3)
-    assert not hub._subscriptions
+        assert _subscribers() == 1
+    assert _subscribers() == 0
     async with session, response:
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.content.read()
@@ -242,7 +251,7 @@ async def test_without_watch_the_response_ends_with_a_bookmark(query: str) -> No
         StatusRecord((), "me"),
         BookmarkRecord(1, "me"),
     ]
-    assert not hub._subscriptions
+    assert remembered(hub, Subscription) == []
 
 
 async def test_another_path_names_the_one_that_is_known() -> None:
@@ -314,7 +323,7 @@ async def test_a_reader_that_stops_costs_no_memory_and_no_other_reader_anything(
             if number % 100 == 0:  # and nobody waits for the slow one
                 await asyncio.sleep(0)
         assert len(hub.log.current) == 20
-        assert len(hub.log._entries) < 1_100
+        assert len(remembered(hub, Entry)) < 1_100
         last = hub.seq
         for response in (fast, slow):
             told, latest = 0, dict[Target, DecisionRecord]()

@@ -18,6 +18,7 @@ from kube_sync.decisions.records import BookmarkRecord, Record, StatusRecord, en
 from kube_sync.decisions.stream import PATH, RESUMED, stream_app
 from kube_sync.decisions.streamclient import StreamClient, stream_client
 from kube_sync.errors import Misconfigured
+from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import server_context
 from kube_sync.runtime.tokenfile import TokenFile
@@ -105,7 +106,10 @@ class World:
 
 @asynccontextmanager
 async def _world(
-    *scripts: Script, token_file: Path | None = None, buffer: int = 1 << 16
+    *scripts: Script,
+    token_file: Path | None = None,
+    buffer: int = 1 << 16,
+    backoff: Backoff | None = None,
 ) -> AsyncGenerator[World]:
     waits, reports, left = Waits(), list[str | None](), list(scripts)
 
@@ -125,7 +129,8 @@ async def _world(
             url=f"http://127.0.0.1:{port}{PATH}",
             token_file=str(token_file) if token_file else None,
         )
-        client = StreamClient(settings, session, reports.append, waits.backoff(0.1, 5.0))
+        backoff = backoff or waits.backoff(0.1, 5.0)
+        client = StreamClient(settings, session, reports.append, backoff)
         world = World(client, waits, reports)
         yield world
 
@@ -296,8 +301,8 @@ async def test_the_token_is_sent_as_it_is_at_each_connection(tmp_path: Path) -> 
 
 async def test_a_missing_token_file_is_reported_until_it_is_there(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    async with _world(_says(encode(ONE)), token_file=file) as world:
-        world.client._backoff._sleep = _then_write(file)
+    backoff = Backoff(sleep=_then_write(file))
+    async with _world(_says(encode(ONE)), token_file=file, backoff=backoff) as world:
         assert await world.read(2) == [None, ONE]
         assert world.reports == [f"token file {file}: No such file or directory", None]
 

@@ -73,7 +73,7 @@ class Opa(Untimed):
     """Decides `<text>` for every object it holds, and remembers what it was asked for."""
 
     def __init__(self, replicasets: Collection) -> None:
-        self._replicasets = replicasets
+        self.replicasets = replicasets
         self.text = "one"
         self.asked: list[list[str]] = []
         self.failures: list[Exception] = []
@@ -100,14 +100,14 @@ class Opa(Untimed):
         return {
             str(index): {"uid": f"uid-{name}", "decision": decision}
             for index, name in enumerate(names)
-            if name in self._replicasets.names
+            if name in self.replicasets.names
         }
 
 
 class World:
     """A tracker over two collections: `replicasets`, which are decided on, and `clusters`."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, static: bool = False) -> None:
         self.replicasets = Collection("replicasets", *names)
         self.clusters = Collection("clusters", "c1")
         self.opa = Opa(self.replicasets)
@@ -121,6 +121,7 @@ class World:
             [self.replicasets, self.clusters],
             backoff=self.waits.backoff(0.1, 5.0),
             clock=lambda: self.opa.clock,
+            static=static,
         )
         self.tracker.policies_changed("p1", 1, READS)
 
@@ -570,8 +571,7 @@ async def test_without_any_policy_nobody_is_asked() -> None:
 
 
 async def test_policies_that_were_there_at_opas_start_are_asked_for() -> None:
-    world = World("a")
-    world.tracker._static = True
+    world = World("a", static=True)
     world.tracker.policies_changed("none", 0, READS)
     async with world.loaded():
         assert len(world.hub.records) == 1
@@ -615,7 +615,7 @@ async def test_target_that_is_exchanged_is_swept_before_its_hold_ends() -> None:
     world = World("a", "b", "c")
     async with world.loaded():
         world.replicasets = _arriving("replicasets", "a", "b")
-        world.opa._replicasets = world.replicasets
+        world.opa.replicasets = world.replicasets
         world.tracker.expect(world.replicasets, REPLICASETS)
         assert set(world.texts) == {"a", "b", "c"}
         world.opa.text = "two"
@@ -673,7 +673,7 @@ async def test_target_that_is_forgotten_while_opa_fails_is_not_asked_for_again()
 async def test_collection_that_becomes_a_target_is_decided_on() -> None:
     world = World("a")
     async with world.loaded():
-        world.opa._replicasets = Collection("both", "a", "c1")
+        world.opa.replicasets = Collection("both", "a", "c1")
         world.tracker.retarget("clusters", DAEMONSETS)
         await until(lambda: set(world.texts) == {"a", "c1"})
         world.opa.asked.clear()

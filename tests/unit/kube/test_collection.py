@@ -485,7 +485,7 @@ async def test_watch_left_early_gives_its_connection_back(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     await events(KubeCollection(client, REPLICASETS), "100", 1)
-    await api.http.until(lambda: not api.http._open)
+    await api.http.until(lambda: not api.http.under_way)
 
 
 async def test_secret_of_a_list_is_named_a_secret(api: FakeApiServer, client: KubeClient) -> None:

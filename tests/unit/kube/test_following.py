@@ -86,13 +86,14 @@ class Bench:
 
     def __init__(self) -> None:
         self.sources: dict[GroupVersionResource, list[Source]] = {}
+        self.prepared: Source | None = None  # what is listed and watched next
         self.waits = Waits()
         self.reports: list[str | None] = []
         self.errors: list[SyncError] = []
         self.following = Following(self.source, " for tests", backoff=self.waits.backoff)
 
     def source(self, gvr: GroupVersionResource) -> Source:
-        found = Source()
+        found, self.prepared = self.prepared or Source(), None
         self.sources.setdefault(gvr, []).append(found)
         return found
 
@@ -195,7 +196,7 @@ async def test_a_list_that_ends_on_the_way_is_told_to_nobody(bench: Bench) -> No
     bench.following.want({V1: bench.feed(store)})
     source = Source()
     source.gate.set()
-    bench.following._source = lambda _gvr: source
+    bench.prepared = source
     async with running(bench.following.run()):
         await until(lambda: not source.open and source.paged)
     assert store.said == ["page 1", "abandon"]
@@ -216,7 +217,7 @@ async def test_a_failing_list_is_told_to_nobody_when_it_is_wanted_no_more(bench:
             source.gate.set()
 
     store = Leaving()
-    bench.following._source = lambda _gvr: source
+    bench.prepared = source
     bench.following.want({V1: bench.feed(store)})
     async with running(bench.following.run()):
         await until(lambda: not source.open and source.paged)

@@ -14,10 +14,11 @@ from kube_sync.app.context import tell_lease
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES, Lease
 from kube_sync.observability.readiness import Readiness
+from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, status
 from tests.fakes.clients import key, kube_of
 from tests.fakes.http import Proceed, answer, hang, lose_answer
-from tests.unit.async_tools import Waits, running, until
+from tests.unit.async_tools import PATIENCE, Waits, running, until
 
 WHERE = key("leader", "system")
 
@@ -35,7 +36,9 @@ class Clock:
 class Candidate:
     """One process that wants the Lease, turned by the test."""
 
-    def __init__(self, client: KubeClient, clock: Clock, name: str) -> None:
+    def __init__(
+        self, client: KubeClient, clock: Clock, name: str, *, needed: bool = False
+    ) -> None:
         self.skew = timedelta()
         self.news = 0
         self.notes: dict[str, str] = {}
@@ -49,24 +52,45 @@ class Candidate:
             name,
             news=self._heard,
             notes=lambda: dict(self.notes),
-            backoff=self.waits.backoff(5.0, 5.0),
+            needed=needed,
+            backoff=Backoff(5.0, 5.0, sleep=self._sleep, jitter=lambda: 1.0),
             clock=clock,
             now=lambda: datetime.now(UTC) + self.skew,
         )
+        self._turning: asyncio.Task[object] | None = None
+        self._asleep, self._awake = asyncio.Event(), asyncio.Event()
 
     def _heard(self) -> None:
         self.news += 1
         self.inherited = dict(self.lease.annotations)
 
+    async def _sleep(self, seconds: float) -> None:
+        await self.waits.sleep(seconds)
+        if self._turning is not None:
+            self._awake.clear()
+            self._asleep.set()
+            await self._awake.wait()
+
     async def turn(self) -> bool:
-        await self.lease._try()
-        self.lease._tell()
+        """Let it run until it sleeps, from where it slept before."""
+        self._asleep.clear()
+        self._awake.set()
+        if self._turning is None:
+            self._turning = asyncio.create_task(self.lease.run())
+        async with asyncio.timeout(PATIENCE):
+            await self._asleep.wait()
         return self.lease.held
+
+    async def end(self) -> None:
+        if self._turning is not None:
+            self._turning.cancel()
+            await asyncio.wait([self._turning])
 
 
 class World:
     def __init__(self, api: FakeApiServer, client: KubeClient) -> None:
         self.api = api
+        self.client = client
         self.clock = Clock()
         self.a, self.b = (Candidate(client, self.clock, name) for name in "ab")
 
@@ -88,7 +112,10 @@ class World:
 async def world(tmp_path: Path) -> AsyncGenerator[World]:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         api.define(LEASES, "Lease")
-        yield World(api, client)
+        world = World(api, client)
+        yield world
+        for candidate in (world.a, world.b):
+            await candidate.end()
 
 
 async def test_first_candidate_holds_and_the_second_does_not(world: World) -> None:
@@ -302,16 +329,17 @@ async def test_process_without_a_lease_releases_none(world: World) -> None:
 
 
 async def test_lease_that_is_needed_and_cannot_be_had_is_not_held(world: World) -> None:
-    needed = Lease(world.a.lease._client, "system", "leader", "a", needed=True, clock=world.clock)
+    world.a = Candidate(world.client, world.clock, "a", needed=True)
+    needed = world.a.lease
     world.api.http.fault(lambda r: r.method == "POST", answer(404, b"no namespace"))
     with capture_logs() as logs:
-        await needed._try()
+        assert not await world.a.turn()
     assert not needed.held
     helps = "kubectl create namespace system, or set coordination.namespace (system)"
     assert needed.lacking == f"404 no namespace; {helps}"
     assert [line["event"] for line in logs] == ["no_lease_counts_as_not_held"]
-    await needed._try()
-    assert needed.held is True
+    assert await world.a.turn()
+    assert needed.held
     assert needed.lacking is None
 
 

@@ -105,16 +105,24 @@ class Bench:
         self.source = Script(lists, watches)
         self.store = Memory()
         self.reports: list[str | None] = []
+        self.told: list[str | None] = []  # those, and what the store is behind by
+        self.names_then: list[set[str]] = []  # what it held at each report
         self.waits = Waits()
         self.now = 0.0
         self.reflector = Reflector(
             "things",
             self.source,
             self.store,
-            self.reports.append,
+            self._report,
+            behind=self.told.append,
             backoff=self.waits.backoff(),
             clock=lambda: self.now,
         )
+
+    def _report(self, reason: str | None) -> None:
+        self.reports.append(reason)
+        self.told.append(reason)
+        self.names_then.append(set(self.store.names))
 
     def pass_time(self) -> None:
         self.now += _LONG
@@ -187,11 +195,8 @@ async def test_expired_alone_is_not_reported_as_a_failure() -> None:
 
 async def test_expired_watch_leaves_the_store_behind_until_it_is_listed() -> None:
     bench = Bench([listing("7"), listing("9")], [[Expired("410")]])
-    told: list[str | None] = []
-    bench.reflector._behind = told.append
-    bench.reflector._report = told.append
     await bench.until_watches(2)
-    assert told == [None, "it has to be listed again", None]
+    assert bench.told == [None, "it has to be listed again", None]
 
 
 async def test_missing_kind_counts_as_known_to_be_missing() -> None:
@@ -279,10 +284,8 @@ async def test_failure_is_reported_in_words_until_a_watch_is_accepted() -> None:
 
 async def test_failed_list_keeps_what_the_store_holds() -> None:
     bench = Bench([listing("7", "a"), Retriable("500"), listing("9", "b")], [[Expired("410")]])
-    seen: list[set[str]] = []
-    bench.reflector._report = lambda _reason: seen.append(set(bench.store.names))
     await bench.until_watches(2)
-    assert seen == [{"a"}, {"a"}, {"b"}]
+    assert bench.names_then == [{"a"}, {"a"}, {"b"}]
 
 
 async def test_every_watch_is_closed_before_the_next_begins() -> None:

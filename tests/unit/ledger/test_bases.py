@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +113,9 @@ def test_a_part_that_is_missing_is_found(tmp_path: Path) -> None:
     path, whole = tmp_path / "ledger.db", text_of_basis(_basis(clusters=_fleet()))
     store = Store(path)
     store.append([_stood("c1", whole)], START)
-    store._db.execute("DELETE FROM texts WHERE digest = ?", (whole.parts[0].digest,))
     store.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM texts WHERE digest = ?", (whole.parts[0].digest,))
+        db.commit()
     (fault,) = verified(path).faults
     assert fault.endswith(f"{whole.parts[0].digest} that it names is missing")

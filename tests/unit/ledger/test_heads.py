@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -110,9 +111,11 @@ async def test_a_chain_that_is_made_anew_while_it_is_written_is_found_within_a_m
         assert await journal.recorded()
         await until(lambda: lease.renew().get(_HEAD, "").startswith("3:"))
         noted = lease.annotations[_HEAD]
+        with closing(sqlite3.connect(path)) as db:
+            for statement in ("DELETE FROM records WHERE seq > 1", "DELETE FROM objects"):
+                db.execute(statement)
+            db.commit()
         store = Store(path)
-        for statement in ("DELETE FROM records WHERE seq > 1", "DELETE FROM objects"):
-            store._db.execute(statement)
         store.append([decided("x", "other"), decided("y", "other"), decided("z", "other")], START)
         store.close()
         lease.minute()

@@ -119,20 +119,19 @@ async def test_what_a_process_kept_as_it_ended_is_a_gap_of_the_next_one(
 ) -> None:
     """Whoever restarts it because the disk is full must not take what is missing for nothing."""
     journal, before = _journal(path), time.time()
-    async with running(journal.run()):
-        journal.say(*decided("c1"))
-        assert await journal.recorded()
-        with monkeypatch.context() as full:
+    with monkeypatch.context() as full:
+        async with running(journal.run()):
+            journal.say(*decided("c1"))
+            assert await journal.recorded()
             full.setattr(Store, "append", _full)
             journal.say(*decided("c2"))
             await until(lambda: journal.failing)
-        await until(lambda: journal.failing is None)
-        with monkeypatch.context() as full:
+            full.undo()
+            await until(lambda: journal.failing is None)
             full.setattr(Store, "append", _full)
             journal.say(*decided("c3"))
             await until(lambda: journal.failing)
-            journal._ending.set()
-            await until(lambda: not _alive("ledger"))
+        assert not _alive("ledger")
     for _ in range(2):
         after = _journal(path)
         async with running(after.run()):

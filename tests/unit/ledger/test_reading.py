@@ -109,17 +109,20 @@ def test_a_reader_creates_nothing_and_sees_what_is_added_meanwhile(path: Path) -
 
 
 @pytest.mark.parametrize("filed", [0, 7, 30])
-def test_answers_are_the_same_whatever_is_in_the_index_yet(path: Path, filed: int) -> None:
+def test_answers_are_the_same_whatever_is_in_the_index_yet(
+    path: Path, filed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube_sync.ledger.store._UNFILED", 0)
     store, names = Store(path), ("web", "api", "db")
     for number in range(30):
         if number == filed:
-            store._file()
+            store.tidy()
         write = Entry(
             kind="held", collection=WEB.collection, namespace="shop", name=names[number % 2]
         )
         store.append([decided(f"c{number}", names[number % 3]), (write, [])], START + number)
     if filed == 30:
-        store._file()
+        store.tidy()
     with reading(path) as ledger:
         rows = [row for row in ledger.history() if row.entry.name == "web"]
         decisions = [row for row in rows if row.entry.kind == "decision"]

@@ -37,6 +37,8 @@ class World:
         self.recording = True
         self.session = session
         self.url = "http://127.0.0.1:9/nobody"
+        self.port = 0  # once it was served: that
+        self.waits = Waits()  # of whoever reports
         self.requests = 0
         self.now = 0.0
         self.torn = 0  # answers that never come, although the reports are taken
@@ -52,7 +54,7 @@ class World:
             "me",
             kept=kept,
             patience=patience,
-            backoff=Waits().backoff(),
+            backoff=self.waits.backoff(),
             clock=lambda: self.now,
         )
 
@@ -62,8 +64,9 @@ class World:
         routes = report_routes(self.journal if self.recording else None)
         app = stream_app(DecisionHub("me"), TokenFile(None), routes)
         app.middlewares.append(self._counted)
-        async with running(self.journal.run()), serving(app, ("127.0.0.1", 0), grace=0.05) as port:
-            self.url = f"http://127.0.0.1:{port}{PATH}"
+        address = ("127.0.0.1", self.port)
+        async with running(self.journal.run()), serving(app, address, grace=0.05) as self.port:
+            self.url = f"http://127.0.0.1:{self.port}{PATH}"
             yield
 
     @web.middleware
@@ -160,7 +163,6 @@ async def test_nobody_waits_for_a_replicator_that_is_away_and_nothing_is_lost(
     assert not await reports.ask(_intent("1"))
     reports.tell(_outcome("1"))
     async with world.serving():
-        reports._url = world.url
         await until(lambda: len(world.entries()) == 2)
     waiting.cancel()
     assert [entry.kind for entry in world.entries()] == ["intent", "outcome"]
@@ -172,9 +174,8 @@ async def test_a_write_waits_through_a_restart_of_the_replicator(world: World) -
     reports = world.reporting(patience=30)
     async with running(reports.run()):
         asked = asyncio.create_task(reports.ask(_intent("1")))
-        await until(lambda: reports._failing is not None)
+        await until(lambda: world.waits.seconds)  # it did not reach anybody
         async with world.serving():
-            reports._url = world.url
             assert await asked
             assert len(world.entries()) == 1
 
@@ -183,19 +184,19 @@ async def test_once_nothing_was_taken_for_long_a_write_does_not_wait_at_all(worl
     reports = world.reporting(patience=1_000)
     async with running(reports.run()):
         reports.tell(_intent("1"))
-        await until(lambda: reports._failing is not None)
+        await until(lambda: world.waits.seconds)  # it did not reach anybody
         world.now = 1_000
         assert not await reports.ask(_intent("2"))
 
 
 async def test_more_reports_than_are_kept_are_a_gap(world: World) -> None:
+    async with world.serving():
+        pass
     reports = world.reporting(kept=2, patience=0)
     for number in range(5):
         reports.tell(_intent(str(number)))
-    async with world.serving():
-        reports._url = world.url
-        async with running(reports.run()):
-            await until(lambda: len(world.entries()) == 3)
+    async with world.serving(), running(reports.run()):
+        await until(lambda: len(world.entries()) == 3)
     assert [(entry.kind, entry.note) for entry in world.entries()] == [
         ("intent", ""),
         ("intent", ""),

@@ -29,8 +29,9 @@ def path(tmp_path: Path) -> Path:
 @contextmanager
 def impatient(path: Path) -> Iterator[Store]:
     """Yield a writer that fails where it would have to wait."""
-    store = Store(path, chunk=10, window=10)
-    store._db.execute("PRAGMA busy_timeout = 0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kube_sync.ledger.database.BUSY_SECONDS", 0)
+        store = Store(path, chunk=10, window=10)
     try:
         yield store
     finally:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,18 @@ TYPE = "kube-sync.io/PolicySync"
 
 
 class Rig:
-    def __init__(self, api: FakeApiServer, telling: Telling) -> None:
+    def __init__(self, api: FakeApiServer, telling: Telling, *, allowed: bool = True) -> None:
         self.api = api
         self.now = 0.0
-        self.world = World()
+        self.world = World(allowed=allowed)
         self.held = True
         self.events: list[Occurrence] = []
+        self.news = News(lambda what, _: self.events.append(what), self.world.state.kind)
         self.classes = Classes(
             self.world.state,
             telling,
             lambda: self.held,
-            News(lambda what, _: self.events.append(what), self.world.state.kind),
+            self.news,
             backoff=lambda: Backoff(0.001, 0.001),
             clock=lambda: self.now,
         )
@@ -61,13 +63,19 @@ class Rig:
         return [one for one in self.api.http.requests if one.method != "GET"]
 
 
-@pytest.fixture
-async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
+@asynccontextmanager
+async def rig_of(tmp_path: Path, *, allowed: bool = True) -> AsyncGenerator[Rig]:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         api.define(GATEWAY_CLASSES, "GatewayClass", builtin=False, namespaced=False)
-        found = Rig(api, Telling(client, sending(lambda: 10.0)))
+        found = Rig(api, Telling(client, sending(lambda: 10.0)), allowed=allowed)
         async with running(found.classes.run()):
             yield found
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
+    async with rig_of(tmp_path) as found:
+        yield found
 
 
 async def test_a_class_is_told_once_what_its_parameters_come_to(rig: Rig) -> None:
@@ -83,13 +91,13 @@ async def test_accepted_is_said_of_our_own_classes_alone(rig: Rig) -> None:
     assert (await rig.settle())["Accepted"] == ("False", "InvalidParameters")
 
 
-async def test_what_is_not_found_out_yet_is_not_said_for_a_moment(rig: Rig) -> None:
-    rig.world.state._allowed.clear()
-    assert await rig.settle() == {}
-    rig.now += 11.0
-    assert await rig.settle() == {TYPE: ("Unknown", "Pending")}
-    rig.world.state.allow(AUTH, ["get", "list", "watch"])
-    assert await rig.settle() == {TYPE: ("True", "Valid")}
+async def test_what_is_not_found_out_yet_is_not_said_for_a_moment(tmp_path: Path) -> None:
+    async with rig_of(tmp_path, allowed=False) as rig:
+        assert await rig.settle() == {}
+        rig.now += 11.0
+        assert await rig.settle() == {TYPE: ("Unknown", "Pending")}
+        rig.world.state.allow(AUTH, ["get", "list", "watch"])
+        assert await rig.settle() == {TYPE: ("True", "Valid")}
 
 
 async def test_who_does_not_write_says_nothing_until_it_does(rig: Rig) -> None:
@@ -136,7 +144,7 @@ async def test_a_kind_that_is_refused_is_an_event_on_the_class_once(rig: Rig) ->
 async def test_what_the_class_says_already_is_not_told_by_another_process(rig: Rig) -> None:
     drop(rig.world.state.definitions, DEFINITION)
     await rig.settle()
-    rig.classes._news.begin()
+    rig.news.begin()
     rig.events.clear()
     await rig.settle()
     assert rig.events == []

@@ -30,7 +30,7 @@ from kube_sync.policysync.works import LEAVING
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches
 from tests.fakes.clients import SECRETS, kube_of
 from tests.fakes.copies import AUTH, PLACE, copy, policy
-from tests.fakes.http import failing, hang, held
+from tests.fakes.http import Recorded, failing, hang, held
 from tests.unit.async_tools import running, until
 
 BETA = GroupVersionResource("kuadrant.io", "v1beta1", "authpolicies")
@@ -477,12 +477,16 @@ async def test_a_secret_that_cannot_be_used_is_told_for_its_cluster_alone(fleet:
         await placer.apply(copy("west"))
 
 
+def comes_anew(request: Recorded) -> bool:
+    return request.headers.get("Authorization") == "Bearer new"
+
+
 async def test_a_new_token_is_used_at_once_and_nothing_is_forgotten(fleet: Fleet) -> None:
     async with fleet.placed() as placer:
         await placer.apply(copy())
         fleet.east.token = "new"
         fleet.grant("east", token="new")
-        await fleet.east.http.until_next(lambda r: r.headers.get("Authorization") == "Bearer new")
+        await fleet.east.http.until_next(comes_anew)
         assert list(placer.placed(policy())) == ["east"]
         await fleet.east.watched(AUTH)
         await placer.apply(copy(rules=["a"]))
@@ -496,7 +500,8 @@ async def test_a_step_under_way_ends_with_the_token_that_it_began_with(fleet: Fl
         step = group.create_task(placer.apply(copy()))
         await until(fleet.writes)
         fleet.grant("east", token="new")
-        await until(lambda: placer._secrets.spokes["east"].token == "new")  # type: ignore[union-attr]
+        fleet.put_secret("west", b"{")
+        await until(lambda: "west" in placer.troubles)  # and so it has read the one before
         for _ in range(20):
             await asyncio.sleep(0)
         gate.set()
@@ -512,7 +517,7 @@ async def test_a_secret_that_breaks_keeps_what_is_known_and_stops_what_is_done(
         fleet.put_secret("east", b"{")
         await until(lambda: "east" in placer.troubles)
         assert list(placer.placed(policy())) == ["east"]
-        await until(lambda: placer._spokes["east"]._client is None)
+        await until(lambda: fleet.east.watchers(AUTH) == 0)
         with pytest.raises(Retriable, match="is no kubeconfig"):
             await placer.apply(copy(rules=["a"]))
         fleet.grant("east")

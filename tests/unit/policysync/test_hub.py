@@ -279,7 +279,8 @@ async def test_it_looks_by_itself_and_at_once_when_it_is_woken(
         rig.leader.held = False
         await until(lambda: rig.notes["copies"] == "another one brings them")
         monkeypatch.setattr("kube_sync.policysync.hub._LOOKS_SECONDS", 1000.0)
-        await until(lambda: not rig.hub._woken.is_set())
+        rig.notes.clear()
+        await until(lambda: "copies" in rig.notes)  # it waits for so long now
         rig.leader.held = True
         rig.hub.wake()
         await until(lambda: rig.notes["copies"] == "2 placed, 2 wanted")
@@ -296,13 +297,13 @@ async def test_what_waits_is_looked_at_before_anything_is_weighed_but_not_for_ev
     rig: Rig,
 ) -> None:
     await rig.settle()
-    weighed = rig.hub._brakes._at
+    weighed = rig.weighed
     rig.leader.held = True
     for turn in range(4):
         rig.now += 1.0
         rig.hub.add_all()
-        await rig.hub._turn()
-        assert (rig.hub._brakes._at > weighed) is (turn == 3)
+        await rig.hub.look_once()
+        assert (rig.weighed > weighed) is (turn == 3)
 
 
 async def test_policies_are_looked_at_now_and_then_though_nothing_is_told(rig: Rig) -> None:

@@ -15,6 +15,7 @@ from kube_sync.policysync.parameters import Invalid
 from kube_sync.policysync.placement import PLACEMENT
 from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid
 from tests.fakes.copies import AUTH, policy, source
+from tests.fakes.listing import Listing, listed
 
 TLS = GroupVersionResource("kuadrant.io", "v1", "tlspolicies")
 DEFINITION = ObjectKey("", "authpolicies.kuadrant.io")
@@ -39,15 +40,17 @@ def drop(store: Bodies, key: ObjectKey) -> None:
 class World:
     """A hub with one class, one Gateway on two clusters, and a policy of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, classed: bool = True, allowed: bool = True) -> None:
         self.told: list[Any] = []
         self.now = 0.0
         tell = Listeners(self.told.append, self.told.append, lambda: self.told.append("kinds"))
         self.state = HubState(tell, clock=lambda: self.now)
         self.listen(AUTH)
-        put(self.state.classes, ObjectKey("", "multi"), spec={"parametersRef": ref("params")})
+        if classed:
+            put(self.state.classes, MULTI, spec={"parametersRef": ref("params")})
         self.define()
-        self.state.allow(AUTH, VERBS)
+        if allowed:
+            self.state.allow(AUTH, VERBS)
         self.gateway()
         self.decide("d1", "east", "west")
         self.add("login")
@@ -117,8 +120,11 @@ class _Listed:
         self.store = store
 
     def finish_now(self) -> None:
-        self.store._listing = dict(self.store.objects)
-        self.store.finish(known=True)
+        items = [
+            Item(key, "u", ResourceVersion("1"), json.dumps(body).encode())
+            for key, body in self.store.objects.items()
+        ]
+        listed(self.store, Listing(items, ResourceVersion("1")))
 
 
 def ref(name: str, **more: Any) -> dict[str, Any]:
@@ -306,8 +312,7 @@ def test_a_kind_that_is_followed_no_more_tells_its_policies(world: World) -> Non
 def test_managed_clusters_tell_which_are_gone_once_they_are_listed(world: World) -> None:
     assert world.state.gone(["east", "west"]) == frozenset()
     put(world.state.clusters, ObjectKey("", "east"))
-    world.state.clusters._listing = dict(world.state.clusters.objects)
-    world.state.clusters.finish(known=True)
+    _Listed(world.state.clusters).finish_now()
     assert world.state.gone(["east", "west"]) == {"west"}
     world.told.clear()
     put(world.state.clusters, ObjectKey("", "east"), status={})
@@ -322,7 +327,12 @@ def test_a_grant_concerns_whoever_refers(world: World) -> None:
 
 
 def test_a_gateway_that_is_gone_has_no_known_placement(world: World) -> None:
-    assert world.state._placement(ObjectKey("shop", "none")).problem == "it is not there"
+    found = world.state.source(policy())
+    assert found is not None
+    targets = world.state.targets(found.id, found.kind, found.body)
+    drop(world.state.gateways, WEB)
+    (placed,) = world.state.placements(targets).values()
+    assert placed.problem == "it is not there"
 
 
 def test_objects_of_any_shape_raise_nothing(world: World) -> None:
@@ -440,18 +450,18 @@ def test_a_slip_in_the_parameters_of_a_class_that_is_followed_is_no_empty_list(
     ],
 )
 def test_after_a_restart_the_class_itself_tells_that_it_was_followed(
-    world: World, body: dict[str, Any]
+    body: dict[str, Any],
 ) -> None:
-    world.state._followed.clear()
+    world = World(classed=False)
     put(world.state.classes, MULTI, **{"spec": KINDLESS, **body})
     assert world.state.wanted(AUTH) is None
 
 
 @pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Accepted"}]}, {"conditions": 1}])
 def test_parameters_of_a_class_never_followed_are_somebody_elses(
-    world: World, status: dict[str, Any]
+    status: dict[str, Any],
 ) -> None:
-    world.state._followed.clear()
+    world = World(classed=False)
     put(world.state.classes, MULTI, spec=KINDLESS, status=status)
     found = world.state.parameters["multi"]
     assert isinstance(found, Invalid)
@@ -465,7 +475,8 @@ def test_a_class_that_named_nothing_more_is_free_for_somebody_else(world: World)
     slip(world, "kind", status={"conditions": [CONDITION]})  # which we take away in a moment
     assert world.state.wanted(AUTH) is False
     drop(world.state.classes, MULTI)
-    assert world.state._followed == {}
+    put(world.state.classes, MULTI, spec=KINDLESS, status={"conditions": [CONDITION]})
+    assert world.state.wanted(AUTH) is None, "nobody remembers what it named before"
 
 
 def test_of_clusters_that_are_told_late_none_is_gone(world: World) -> None:

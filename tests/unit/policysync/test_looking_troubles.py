@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kube_sync.errors import Conflict
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.looking import Look
-from kube_sync.policysync.placers import Subject, subject_of
-from tests.fakes.copies import AUTH, policy
+from kube_sync.policysync.placers import AT_ONCE, Subject, subject_of
+from kube_sync.policysync.plan import Apply
+from tests.fakes.copies import AUTH, copy, policy
 from tests.fakes.http import failing
 from tests.fakes.hubs import Rig, rig_of
+from tests.unit.async_tools import until
 from tests.unit.policysync.test_hubstate import _Listed, drop, put, slip
 
 LOGIN, KEY = policy("login"), ObjectKey("shop", "login")
@@ -87,7 +91,7 @@ async def test_a_policy_that_cannot_be_read_says_why_on_the_hub(
 async def test_what_nobody_has_thought_of_is_the_trouble_of_one_policy(rig: Rig) -> None:
     await rig.settle()
     broken = {"count": 0, "broken": True}
-    right = rig._look
+    right = rig.look
 
     def look(subject: Subject, *rest: Any) -> Look:
         if broken["broken"] and subject == subject_of(LOGIN):
@@ -95,12 +99,11 @@ async def test_what_nobody_has_thought_of_is_the_trouble_of_one_policy(rig: Rig)
             raise ZeroDivisionError
         return right(subject, *rest)
 
-    rig._look = look  # type: ignore[method-assign, assignment]
+    rig.look = look  # type: ignore[method-assign, assignment]
     rig.hub.wake()  # in the survey, then in a worker
     rig.world.add("other")
     rig.follow()
     assert sorted(await rig.settle()) == ["apply other east", "apply other west"]
-    assert rig.hub._surveyed
     assert broken["count"] > 2  # tried again
     assert len(rig.placer.there) == 4
     broken["broken"] = False
@@ -139,22 +142,32 @@ async def test_what_could_not_be_cleaned_is_cleaned_when_its_copies_are_gone(rig
     assert await rig.later(2) == ["remove login east"]
     await rig.settle()
     assert "kuadrant.io/policies-synced" not in rig.policy(LOGIN)["metadata"]["annotations"]
-    assert rig.hub._unclean == {}
+    seen = len(rig.api.http.requests)
+    await rig.later(5)
+    assert rig.api.http.requests[seen:] == [], "nothing is left to be cleaned"
+
+
+@asynccontextmanager
+async def every_turn_taken(rig: Rig) -> AsyncGenerator[None]:
+    """Have as many steps under way as there may be, until the block ends; they all fail."""
+    rig.placer.slow["slow"] = gate = asyncio.Event()
+    steps = [rig.placers.do(Apply(copy(f"c{n}", name="slow"))) for n in range(AT_ONCE)]
+    tasks = [asyncio.create_task(step) for step in steps]
+    await until(lambda: rig.placer.under_way == AT_ONCE)
+    yield
+    gate.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(one, Conflict) for one in outcomes)
 
 
 async def test_a_copy_that_is_wanted_again_when_its_turn_comes_is_not_removed(rig: Rig) -> None:
     """Steps wait for their turn, and the hub may say something else meanwhile."""
     await rig.settle()
     rig.world.decide("d1", "west")
-    waiting = rig.placers._ways[0][1]
-    for _ in range(16):
-        await waiting.acquire()
-    await rig.later(1)
-    assert rig.hub._queue._in_work == {subject_of(LOGIN)}
-    rig.world.decide("d1", "east", "west")
-    rig._hear()
-    for _ in range(16):
-        waiting.release()
+    async with every_turn_taken(rig):
+        assert await rig.later(1) == []
+        rig.world.decide("d1", "east", "west")
+        rig.hear()
     assert await rig.settle() == []
     assert await rig.later(5) == []
     assert len(rig.placer.there) == 2
@@ -163,14 +176,10 @@ async def test_a_copy_that_is_wanted_again_when_its_turn_comes_is_not_removed(ri
 async def test_a_removal_that_is_held_when_its_turn_comes_is_not_done(rig: Rig) -> None:
     await rig.settle()
     rig.world.decide("d1", "west")
-    waiting = rig.placers._ways[0][1]
-    for _ in range(16):
-        await waiting.acquire()
-    await rig.later(1)
-    rig.now += 60  # nothing was weighed since
-    for _ in range(16):
-        waiting.release()
     before = list(rig.placer.steps)
+    async with every_turn_taken(rig):
+        await rig.later(1)
+        rig.now += 60  # nothing was weighed since
     for _ in range(20):
         await asyncio.sleep(0.001)
     assert rig.placer.steps == before
@@ -232,8 +241,8 @@ async def test_one_that_loses_the_lease_amid_the_cleaning_leaves_the_rest_to_the
     await rig.settle()
     rig.world.listen()
     rig.state.forget(AUTH)
-    rig.sending._fence = lambda: 0.0
+    rig.left = 0.0
     assert await rig.later(2) == []
-    rig.sending._fence = lambda: 10.0
+    rig.left = 10.0
     assert await rig.later(2) == ["remove login east"]
     assert "kuadrant.io/policies-synced" not in rig.policy(LOGIN)["metadata"]["annotations"]

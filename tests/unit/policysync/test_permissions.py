@@ -16,15 +16,14 @@ from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import AUTH
 from tests.fakes.http import Proceed
-from tests.unit.async_tools import running, until
+from tests.unit.async_tools import LoopTime, running, until
 from tests.unit.policysync.test_hubstate import TLS, World
 
 
 class Rig:
     def __init__(self, api: FakeApiServer) -> None:
         self.api = api
-        self.world = World()
-        self.world.state._allowed.clear()
+        self.world = World(allowed=False)
         self.granted = {"get", "list", "watch"}
         self.failing = 0
         api.http.fault(lambda r: r.path == REVIEWS.path(), self._answer, times=10**6)
@@ -107,15 +106,16 @@ async def test_a_refusal_has_it_asked_again_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_kind_that_no_class_lists_is_asked_for_no_more(
-    rig: tuple[Rig, Permissions],
+    rig: tuple[Rig, Permissions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    time = LoopTime(monkeypatch)
     found, permissions = rig
     permissions.update()
     await until(lambda: found.is_valid)
     found.world.listen()
     permissions.update()
     found.granted = set()
-    await until(lambda: not permissions._queue._timers and not len(permissions._queue))
+    await until(lambda: not time.timers)
     asked = len(found.api.http.requests)
     permissions.update()
     assert len(found.api.http.requests) == asked

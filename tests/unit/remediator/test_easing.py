@@ -3,6 +3,7 @@ from __future__ import annotations
 from kube_sync.remediator.easing import Easing
 from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.safety import Tightening
+from tests.memory import remembered
 
 NONE = Tightening()
 
@@ -44,5 +45,5 @@ def test_what_ends_in_one_moment_is_remembered_once() -> None:
     easing = Easing()
     for step in range(100):
         easing.end(_burst(1 + step), 100 + step / 50)
-    assert len(easing._ended) <= 3
+    assert len(remembered(easing, Tightening)) <= 3
     assert easing.with_(NONE, 100.9 + STEADY_SECONDS) == _burst(1)

@@ -27,8 +27,10 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.placementdecisions import PlacementSink
 from kube_sync.remediator.publication import Placed
 from kube_sync.remediator.subjects import placed
+from kube_sync.runtime.backoff import Backoff
 from tests.fakes.listing import Listing, listed
-from tests.unit.async_tools import Timers, running
+from tests.memory import remembered
+from tests.unit.async_tools import Timers, running, until
 
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
 VERSION = ResourceVersion("1")
@@ -104,10 +106,20 @@ class World:
     ) -> None:
         self.api = Api()
         self.leads: float = math.inf  # seconds
-        self.sink = PlacementSink(self.api, lambda _: mode, lambda: self.leads, namespace)
+        self.fences: list[float] = []  # the next answers to for how long it leads
+        self.turns = 0  # how many keys had theirs
+        self._mode_of_all = mode
+        self.sink = PlacementSink(self.api, self._mode, self._fence, namespace)
         self.subjects = self.sink.subjects(REPLICASETS)
         listed(self.subjects, Listing(list(items), VERSION))
         self.relist()
+
+    def _mode(self, _namespace: str) -> str:
+        self.turns += 1
+        return self._mode_of_all
+
+    def _fence(self) -> float:
+        return self.fences.pop(0) if self.fences else self.leads
 
     def relist(self, *bodies: bytes) -> None:
         """List PlacementDecisions that nobody has told of."""
@@ -255,7 +267,8 @@ async def test_many_keys_with_nothing_to_write_leave_others_their_turn() -> None
     async with running(world.sink.run()):
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert len(world.sink._queue) > 90
+        assert world.turns < 10
+        await until(lambda: world.turns == 100)
 
 
 async def test_writes_are_counted_by_what_became_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,8 +337,8 @@ async def test_who_may_not_write_any_more_deletes_nothing() -> None:
     async with world.running():
         world.stream(decision("a", *names))
         await world.idle()
-        answers = [math.inf, math.inf, 0.0]  # before the turn, the apply, the first deletion
-        world.sink._fence = lambda: answers.pop(0) if answers else 0.0
+        world.fences = [math.inf, math.inf]  # before the turn and the apply
+        world.leads = 0.0  # before the first deletion
         world.sink.take(decision("a", "c000"))
         world.event("MODIFIED", item("a", "c000"))
     assert world.api.writes == ["apply"] * 4
@@ -442,7 +455,7 @@ async def test_a_failed_write_is_tried_again_when_the_server_asks_for_it(
         assert at_least <= seconds <= at_most
         timers.fire()
     assert world.clusters() == [["eu"]]
-    assert world.sink._backoffs == {}
+    assert remembered(world.sink, Backoff) == []
 
 
 async def test_what_retrying_cannot_help_is_not_tried_again(

@@ -32,12 +32,14 @@ from kube_sync.remediator.plan import Write, plan
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.remediator.writer import Writer
+from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.turns import TURN
 from kube_sync.safety import HISTORY, Fleet, Guard, Limits, Placements, Stale
 from kube_sync.safety.history import read_history
 from kube_sync.safety.limits import Rate
 from kube_sync.settings import Remediate
 from tests.fakes.listing import Listing, listed
+from tests.memory import remembered
 from tests.unit.async_tools import Timers, running, until
 
 REPLICASETS = GroupVersionResource("apps", "v1", "replicasets")
@@ -127,10 +129,11 @@ class World:
         self.facts, self.approved = Facts(), frozenset[str]()
         self.told: list[str] = []
         self.sleeps: list[float] = []
+        self.brakes = self._brakes(limits, rehearsed=False)
         self.reconciler = Reconciler(
             Writer(server.patch, lambda: self.left),
             Modes(Remediate(mode=mode, namespaces=namespaces)),
-            self._brakes(limits, rehearsed=False),
+            self.brakes,
             self._brakes(limits, rehearsed=True),
             lambda: self.now,
             told=lambda key: self.told.append(key[1].name),
@@ -454,7 +457,7 @@ async def test_a_key_that_needs_no_more_tries_leaves_no_backoff_behind(
             world.server.objects["a"] = {"place": "eu"}
             world.relist()
         timers.fire()
-    assert world.reconciler._backoffs == {}
+    assert remembered(world.reconciler, Backoff) == []
 
 
 async def test_what_retrying_cannot_help_is_not_tried_again(
@@ -611,14 +614,14 @@ async def test_who_loses_and_gets_the_lease_while_it_begins_begins_once_more() -
 
 async def test_a_process_that_was_stalled_writes_nothing_more() -> None:
     """Its time was over between two PATCHes, and it was not told."""
-    world = World(ApiServer(a="us", b="us", c="us"))
+
+    class Slow(ApiServer):
+        async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+            world.left = 0.0
+            await super().patch(gvr, key, step)
+
+    world = World(Slow(a="us", b="us", c="us"))
     world.left = 1.0
-
-    async def patch(gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
-        world.left = 0.0
-        await ApiServer.patch(world.server, gvr, key, step)
-
-    world.reconciler._writer._patch = patch
     async with world.running():
         world.stream(*(_decision(name, "eu") for name in "abc"))
     assert len(world.server.patched) == 1
@@ -627,14 +630,14 @@ async def test_a_process_that_was_stalled_writes_nothing_more() -> None:
 async def test_a_patch_without_an_answer_ends_with_the_time_to_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    class Silent(ApiServer):
+        async def patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+            assert (gvr, key, step.uid) == (REPLICASETS, _key("a"), self.uid)
+            await asyncio.Event().wait()
+
     timers = Timers(monkeypatch)
-    world = World(ApiServer(a="us"))
+    world = World(Silent(a="us"))
     world.left = 0.01
-
-    async def patch(_gvr: GroupVersionResource, _key: ObjectKey, _step: Write) -> None:
-        await asyncio.Event().wait()
-
-    world.reconciler._writer._patch = patch
     async with world.running():
         world.stream(_decision("a", "eu"))
         await until(lambda: timers.seconds)
@@ -873,7 +876,7 @@ async def test_what_stays_forbidden_is_tried_once_a_minute_and_told_once(
         for tries in (1, 2, 3):
             await world.idle()
             assert (world.server.patched, world.waits()) == (["a"] * tries, {"a": "forbidden"})
-            assert not world.reconciler._brakes.waiting
+            assert not world.brakes.waiting
             world.now += 59.0
             world.relist()  # somebody writes its status
             await world.idle()
@@ -885,7 +888,6 @@ async def test_what_stays_forbidden_is_tried_once_a_minute_and_told_once(
         await world.idle()
         assert world.server.places() == {"a": "eu", "b": "us"}
     assert (world.told, world.waits()) == (["a"], {})
-    assert not world.reconciler._forbidden
 
 
 async def test_another_decision_on_what_is_forbidden_is_tried_at_once() -> None:
@@ -918,7 +920,10 @@ async def test_a_forbidden_object_that_is_gone_is_forgotten() -> None:
         await world.idle()
         world.server.objects = {}
         world.relist()
-    assert not world.reconciler._forbidden
+        await world.idle()
+        world.server.objects = {"a": {"place": "us"}}
+        world.relist()
+    assert world.server.patched == ["a", "a"]
 
 
 async def test_what_a_rival_keeps_is_no_part_of_a_mass_until_it_may_be_written_again(
@@ -1026,7 +1031,8 @@ async def test_what_is_refused_waits_until_the_object_or_its_decision_changes() 
     async with world.running():
         world.stream(_decision("a", "eu"))
         await world.idle()
-        world.reconciler._touch([key for key, _ in world.reconciler.waiting])
+        world.take(HELD)  # when that ends, all are looked at again
+        world.take(RELEASED)
         await world.idle()
         assert (len(world.server.patched), world.waits()) == (1, {"a": "refused"})
         world.take(_decision("a", "asia"))
@@ -1050,17 +1056,24 @@ async def test_what_was_written_is_not_written_again_before_the_watch_tells() ->
 
 async def test_an_object_that_is_deleted_is_forgotten_in_every_part() -> None:
     world = World(ApiServer(a="us"), limits=Limits(shrink=0.3))
-    world.facts.clusters = 1
     async with world.running():
         world.stream(_decision("a", "eu"))
+        await world.idle()
+        assert world.server.patched == ["a"]
+        world.relist()
+        world.facts.clusters = 1
+        world.take(_decision("a", "asia"))
+        world.take(BOOKMARK)
         await world.idle()
         assert world.waits() == {"a": "fleet"}
         world.server.objects = {}
         world.relist()
+        world.take(DeletedRecord(_target("a"), 2))
+        world.take(BOOKMARK)
         await world.idle()
     assert world.waits() == {}
-    assert not world.reconciler._brakes.waiting
-    assert not world.reconciler._rivals._records
+    assert not world.brakes.waiting
+    assert remembered(world.reconciler, ObjectKey) == []
 
 
 async def test_an_object_that_is_recreated_is_weighed_anew() -> None:

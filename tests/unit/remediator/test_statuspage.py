@@ -42,7 +42,7 @@ async def world() -> AsyncGenerator[World]:
 class Page:
     def __init__(self, port: int, token_file: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self._settings = Settings(
+        self.settings = Settings(
             remediate=Remediate(listen=f"0.0.0.0:{port}", token_file=str(token_file))
         )
 
@@ -71,7 +71,7 @@ class Page:
         async def approve(_settings: Settings, names: list[str]) -> str:
             return f"approved {names}"
 
-        said: str = await asyncio.to_thread(arguments.ask, arguments, self._settings, approve)
+        said: str = await asyncio.to_thread(arguments.ask, arguments, self.settings, approve)
         return said
 
 
@@ -212,7 +212,7 @@ async def test_a_remediator_that_is_not_there_is_said_to_be_away(page: Page) -> 
 
 async def test_a_refused_token_is_told(page: Page, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("another")
-    page._settings = Settings(remediate=Remediate(listen=page.url.removeprefix("http://")))
+    page.settings = Settings(remediate=Remediate(listen=page.url.removeprefix("http://")))
     with pytest.raises(SyncError, match=r"401 a bearer token is needed \(is remediate\.token_file"):
         await page.ask("status")
 

@@ -296,10 +296,10 @@ async def test_limits_that_are_said_again_weigh_nothing_again() -> None:
     async with world.running():
         stream(world, says(ONE))
         await world.idle()
-        assert not world.reconciler._brakes.tighten(Budget(ONE))
-        assert world.reconciler._brakes.tighten(Budget(ONE, "a conflict", last_good=True))
+        assert not world.brakes.tighten(Budget(ONE))
+        assert world.brakes.tighten(Budget(ONE, "a conflict", last_good=True))
         assert REGISTRY.get_sample_value("kube_sync_budget_unusable") == 1
-        assert world.reconciler._brakes.tighten(Budget(ONE))
+        assert world.brakes.tighten(Budget(ONE))
         assert REGISTRY.get_sample_value("kube_sync_budget_unusable") == 0
 
 

@@ -21,6 +21,7 @@ from kube_sync.replicator.writer import Writer
 from tests.fakes.http import Recorded, answer, answered_late, lose_answer
 from tests.fakes.listing import Listing, listed
 from tests.fakes.opa import FakeOpa, patched, puts
+from tests.memory import remembered
 from tests.unit.async_tools import Waits, running, until
 
 _NEVER = 3600.0
@@ -43,7 +44,7 @@ class Bench:
         self.epoch()
 
     def epoch(self) -> None:
-        self.store = ConfigMaps("*", self._news, read_configmap)
+        self.store = ConfigMaps("*", self.news, read_configmap)
         self.maps = DataMaps(
             self.client,
             [self.store],
@@ -76,7 +77,7 @@ class Bench:
     def relist(self) -> None:
         listed(self.store, Listing([*self.objects.values()], ResourceVersion("1")))
 
-    def _news(self) -> None:
+    def news(self) -> None:
         self.maps.wake()
         self.writer.wake()
 
@@ -101,7 +102,7 @@ class Bench:
     async def settled(self) -> None:
         await until(lambda: self.writer.loaded.is_set() and not self.maps.pending)
         # What was pending is on its way now; the next change comes after it.
-        await until(lambda: not self.opa.http._open)
+        await until(lambda: not self.opa.http.under_way)
 
     @property
     def requests(self) -> list[Recorded]:
@@ -181,7 +182,7 @@ async def test_unchanged_world_writes_nothing(bench: Bench) -> None:
         await bench.settled()
         seen = len(bench.requests)
         bench.put("limits", a="1")  # as when its status was written
-        bench._news()
+        bench.news()
         await bench.settled()
         assert bench.requests[seen:] == []
 
@@ -255,7 +256,8 @@ async def test_deleted_configmap_that_never_was_in_opa_writes_nothing(bench: Ben
         seen = len(bench.requests)
         bench.delete("limits")
         await bench.settled()
-        await until(lambda: not bench.maps._done)
+        gone = ObjectKey("shop", "limits")
+        await until(lambda: gone not in remembered(bench.maps, ObjectKey))
         assert bench.requests[seen:] == []
 
 

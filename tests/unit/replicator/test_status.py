@@ -26,9 +26,17 @@ from tests.fakes.http import answer, held
 from tests.unit.async_tools import Waits, running, until
 
 
-@dataclass
 class Leadership:
-    held: bool = True
+    """Whether this process writes, and how often that was asked for."""
+
+    def __init__(self) -> None:
+        self.is_mine = True
+        self.asked = 0
+
+    @property
+    def held(self) -> bool:
+        self.asked += 1
+        return self.is_mine
 
 
 @dataclass
@@ -38,12 +46,17 @@ class Subject:
 
 
 class Bench:
-    def __init__(self, api: FakeApiServer, writer: StatusWriter, waits: Waits) -> None:
+    def __init__(
+        self,
+        api: FakeApiServer,
+        writer: StatusWriter,
+        waits: Waits,
+        leadership: Leadership,
+    ) -> None:
         self.api = api
         self.writer = writer
         self.waits = waits
-        self.leadership = Leadership()
-        writer._leadership = self.leadership
+        self.leadership = leadership
 
     def configmap(self, name: str) -> Subject:
         version = self.api.put(CONFIGMAPS, key(name))["metadata"]["resourceVersion"]
@@ -72,7 +85,9 @@ async def bench(tmp_path: Path) -> AsyncGenerator[Bench]:
         api.define(CONFIGMAPS, "ConfigMap")
         api.define(PLACEMENT_POLICIES, KIND, builtin=False)
         waits = Waits()
-        bench = Bench(api, StatusWriter(client, Leadership(), backoff=waits.backoff()), waits)
+        leadership = Leadership()
+        writer = StatusWriter(client, leadership, backoff=waits.backoff())
+        bench = Bench(api, writer, waits, leadership)
         async with running(bench.writer.run()):
             yield bench
 
@@ -84,14 +99,14 @@ async def test_holder_writes_what_is_wanted(bench: Bench) -> None:
 
 
 async def test_without_the_lease_nothing_is_written_until_it_is_held(bench: Bench) -> None:
-    bench.leadership.held = False
+    bench.leadership.is_mine = False
     subject = bench.configmap("p")
     bench.writer.want(subject, "old")
     bench.writer.want(subject, "new")
     bench.writer.want(bench.configmap("q"), OK)
-    await until(lambda: not bench.writer._news.is_set())
+    await until(lambda: bench.leadership.asked)
     assert bench.patches == 0
-    bench.leadership.held = True
+    bench.leadership.is_mine = True
     bench.writer.wake()
     await until(lambda: (bench.status("p"), bench.status("q")) == ("new", OK))
     assert bench.patches == 2
@@ -99,11 +114,11 @@ async def test_without_the_lease_nothing_is_written_until_it_is_held(bench: Benc
 
 async def test_conditions_of_a_placementpolicy_are_written_beside_statuses(bench: Bench) -> None:
     active = [{"type": "Active", "status": "True"}]
-    bench.leadership.held = False
+    bench.leadership.is_mine = False
     bench.writer.want(bench.configmap("p"), OK)
     bench.writer.want_status(bench.object("p"), {})
     bench.writer.want_status(bench.object("p"), {"conditions": active})
-    bench.leadership.held = True
+    bench.leadership.is_mine = True
     bench.writer.wake()
     await until(lambda: "status" in bench.api.get(PLACEMENT_POLICIES, key("p")))
     assert bench.status("p") == OK

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from kube_sync.certificates import write_certificates
-from kube_sync.observability import metrics
 from kube_sync.runtime import httpserver, listening
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tls import client_context, server_context
@@ -45,6 +45,12 @@ class Client:
         self._open.append(writer)
         return reader, writer
 
+    def stop_reading(self) -> None:
+        for writer in self._open:
+            transport = writer.transport
+            assert isinstance(transport, asyncio.ReadTransport)
+            transport.pause_reading()
+
     async def is_answered(self) -> bool:
         try:
             reader, writer = await self.connect()
@@ -63,7 +69,8 @@ class Client:
 
 
 def _refused(port: int) -> float:
-    return metrics.connections_refused.labels(str(port))._value.get()  # type: ignore[no-any-return]
+    name, labels = "kube_sync_connections_refused_total", {"port": str(port)}
+    return REGISTRY.get_sample_value(name, labels) or 0
 
 
 @pytest.fixture
@@ -161,7 +168,7 @@ async def test_a_reader_that_never_reads_is_let_go(
         reader, writer = await client.connect()
         writer.write(_ASKED)
         await reader.readline()
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.stop_reading()
         await until(lambda: len(asyncio.all_tasks()) > before)
         await until(lambda: len(asyncio.all_tasks()) == before)
         await client.close()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.runtime.workqueue import WorkQueue
-from tests.unit.async_tools import PATIENCE, Timers, running, until
+from tests.unit.async_tools import PATIENCE, LoopTime, Timers, running, until
 
 
 async def test_a_key_added_often_before_its_turn_runs_once() -> None:
@@ -94,7 +94,8 @@ async def test_add_after_for_a_key_that_waits_already_changes_nothing(
     assert timers.seconds == [3.0]
 
 
-async def test_a_nearer_time_replaces_a_later_one() -> None:
+async def test_a_nearer_time_replaces_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = LoopTime(monkeypatch)
     queue = WorkQueue[str]()
     queue.add_after("a", 1000.0)
     queue.add_after("a", 0.0)
@@ -103,7 +104,7 @@ async def test_a_nearer_time_replaces_a_later_one() -> None:
         assert await queue.get() == "a"
     queue.done("a")
     assert len(queue) == 0
-    assert not queue._timers
+    assert time.timers == []
 
 
 async def test_a_time_that_is_up_while_the_key_is_in_work_waits_for_it(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from kube_sync.safety.rivals import WRITES, Rivals
+from tests.memory import remembered
 
 
 def _wrote(*times: float, decision: object = "d") -> Rivals:
@@ -69,4 +70,4 @@ def test_what_counts_no_more_is_not_kept() -> None:
     rivals.tidy(61)
     assert rivals.truce("a", "d", 61) == 62
     rivals.tidy(602)
-    assert not rivals._records
+    assert remembered(rivals, str) == []

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kube_sync.safety.budget import Budget, Scope, scopes
 from kube_sync.safety.limits import Limits, Rate
 from kube_sync.safety.turns import Turns
+from tests.memory import remembered
 
 MOVES: list[Scope] = [("moves", "")]
 
@@ -91,7 +92,7 @@ def test_who_leaves_is_not_waited_for() -> None:
     turns.leave("a")
     turns.leave("a")
     assert turns.take(budget, "b", MOVES, 1) is None
-    assert turns._short == {}
+    assert remembered(turns, str) == []
 
 
 @given(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kube_sync.topology import EffectivePolicy, Locator, PolicyKind, Topology
 from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import LISTENER, SERVICE_PORT
 from kube_sync.topology.identity import NAMESPACE
 from tests.fakes.topologies import (
@@ -31,6 +32,7 @@ from tests.fakes.topologies import (
     target,
     topology,
 )
+from tests.memory import remembered
 
 ROUTE = target("HTTPRoute", "route")
 TWO = gateway("my-gateway", listener("a"), listener("b"))
@@ -241,7 +243,7 @@ def test_what_was_combined_of_policies_that_are_gone_is_dropped() -> None:
     for shade in range(20):
         found.update([color("p", rules=rules(sky=f"blue-{shade}"))])
         all_of(found)
-    assert len(found._effective[COLOR_POLICY.id]._combined) == 1
+    assert len(remembered(found, Combined)) == 1
 
 
 def test_a_class_that_goes_takes_the_paths_through_it_along() -> None:

@@ -11,6 +11,7 @@ from kube_sync.topology import GroupKind, Locator, PolicyKind, Topology
 from kube_sync.topology.affected import affected
 from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.conditions import ENFORCED, PROGRAMMED
+from kube_sync.topology.effective import Combined
 from kube_sync.topology.table import effective_table
 from tests.fakes.topologies import (
     API,
@@ -27,6 +28,7 @@ from tests.fakes.topologies import (
     target,
     topology,
 )
+from tests.memory import remembered
 
 ROUTE = target("HTTPRoute", "route")
 BASE: list[Object] = [gateway_class(), gateway(), route()]
@@ -329,11 +331,11 @@ def test_what_was_put_together_of_a_policy_that_is_left_out_is_not_kept() -> Non
     found = topology([*BASE, synced(rules=rules(a="red"))])
     colors(found)
     found.update([native()])
-    assert found._effective[COLOR_POLICY.id]._combined == {}
+    assert remembered(found, Combined) == []
 
 
 def test_what_was_put_together_of_a_policy_that_another_beats_is_not_kept() -> None:
     found = topology([*BASE, native(age=2020)], API, replace(COLOR_POLICY, merges=False))
     colors(found)
     found.update([color("older", rules=rules(a="red"), age=2000)])
-    assert found._effective[COLOR_POLICY.id]._combined == {}
+    assert remembered(found, Combined) == []

@@ -148,7 +148,7 @@ def test_updates_give_what_building_anew_gives(
     for change in changes:
         if world.get(key(change)) == change:
             del world[key(change)]
-            kinds = found._state.kinds
+            kinds = found.kinds
             own = next(own for id_, own in kinds.items() if id_.kind == change["kind"])
             found.update(deleted=[node_of(own, change).locator])
         else:

@@ -78,7 +78,7 @@ def data_of(found: Topology) -> dict[str, dict[str, Any]]:
 
 
 def locator_of(found: Topology, one: Object) -> Locator:
-    kinds = found._state.kinds
+    kinds = found.kinds
     kind = next(kind for id_, kind in kinds.items() if id_.kind == one["kind"])
     return node_of(kind, one).locator
 

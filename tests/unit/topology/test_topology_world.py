@@ -432,7 +432,7 @@ class Script:
             case "delete" if here:
                 self.feed.delete(body)
             case "miss":  # the watch does not tell
-                self.feed._hold(body) if how else self.feed.objects[GATEWAY].clear()
+                self.feed.hold(body) if how else self.feed.objects[GATEWAY].clear()
             case "list":
                 self.feed.list(GATEWAY)
             case "broken":

@@ -120,7 +120,7 @@ async def test_unchanged_canary_writes_nothing(world: World, opa: FakeOpa) -> No
         seen, statuses = len(opa.http.requests), len(world.statuses)
         told = len(world.canaries), len(world.counting)
         for _ in range(3):
-            world._wake()
+            world.wake()
             await world.until_idle()
         assert opa.http.requests[seen:] == []
         assert len(world.statuses) == statuses
@@ -382,7 +382,7 @@ async def test_data_that_a_canary_reads_is_there_before_it_decides_after_a_resta
         await world.ask_for_a_while()
         assert (world.modules, world.lanes, world.applied.is_set()) == ({}, {}, False)
         data.grown = True
-        world._wake()
+        world.wake()
         await world.applied.wait()
         assert world.sides == [SIDE]
 
@@ -422,11 +422,12 @@ async def test_lane_that_there_was_no_answer_for_is_made_although_nothing_happen
 ) -> None:
     """One that decides would go on by what was in force before."""
     monkeypatch.setattr(loader_module, "_AGAIN_SECONDS", 0.01)
+    world.canary_compiler = compiler = Speechless(0)
+    world.restart()
     world.begin()
     async with world.applied_once():
         await world.count()
-        world.compiler = Speechless(2)
-        world.loader._canaries._lanes._maker = world.maker()  # type: ignore[union-attr]
+        compiler.times = 2
         world.put("p", **{"a.rego": "package a\nx := 3\n"})
         await until(lambda: world.counting[-1] is None)
         await until(lambda: world.counting[-1] is not None)
@@ -539,7 +540,7 @@ async def test_placementpolicy_is_a_canary_as_a_configmap_is_and_says_so(objects
         assert objects.condition("Active", "p")[0] == "True"
         wants = len(objects.wants)
         for _ in range(3):
-            objects._wake()
+            objects.wake()
             await objects.until_idle()
         assert len(objects.wants) == wants
 

@@ -24,6 +24,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator.extent import Need
+from kube_sync.replicator.policies.bundle import Bundle
 from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.guard import Guard
@@ -34,7 +35,8 @@ from kube_sync.replicator.policies.marker import State
 from kube_sync.replicator.policies.outcomes import Outcome, Told, Tried
 from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
-from kube_sync.replicator.policies.shelf import RESOURCE, Shelf
+from kube_sync.replicator.policies.shelf import RESOURCE, Shelf, Stands
+from kube_sync.replicator.policies.shelf import Refused as Unpublished
 from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import Recorded, answer
 from tests.fakes.listing import Listing, listed
@@ -61,6 +63,18 @@ class Noting(Readiness):
     def met(self, condition: str) -> None:
         super().met(condition)
         self._met()
+
+
+class Watched(Shelf):
+    """A Shelf that remembers what was given out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.published: list[Bundle] = []
+
+    def publish(self, bundle: Bundle, stands: Stands, refused: Unpublished) -> bool:
+        self.published.append(bundle)
+        return super().publish(bundle, stands, refused)
 
 
 class Kept:
@@ -94,6 +108,7 @@ class Bench:
         self.versions = 0
         self.idle = asyncio.Event()
         self.compiler = FakeCompiler()
+        self.canary_compiler: FakeCompiler | None = None  # where that is another one
         self.born: dict[str, str] = {}  # by name
         self.stages: dict[str, str] = {}
         self.terms: dict[str, dict[str, str]] = {}  # annotations
@@ -107,9 +122,9 @@ class Bench:
         self.quarantine = Quarantine(self)
         self.data: Data = Whole()
         self.loader = self.new_loader()
-        self.maps = PolicyMaps(NAMESPACE, self._wake)
+        self.maps = PolicyMaps(NAMESPACE, self.wake)
         listed(self.maps, Listing([], ResourceVersion("1")))
-        self.objects = PlacementPolicies(NAMESPACE, self._wake)
+        self.objects = PlacementPolicies(NAMESPACE, self.wake)
         listed(self.objects, Listing([], ResourceVersion("1")))
         self.told: dict[str, Outcome | Tried | None] = {}  # by name
         self.loaded = asyncio.Event()
@@ -118,10 +133,11 @@ class Bench:
 
     def new_loader(self) -> PolicyLoader:
         """Return what a new process has."""
+        self.shelf = Watched()
         return PolicyLoader(
             self.client,
             self.compiler,
-            Shelf(),
+            self.shelf,
             self.kept,
             self._annotate,
             Guard([("kubernetes", "things")]),
@@ -131,7 +147,9 @@ class Bench:
             backoff=self.waits.backoff(),
             at_fault=self.faults.append,
             lanes=Lanes(self.maker()),
-            canaries=Canaries(Lanes(self.maker(), "canary"), "a", everywhere=self.everywhere),
+            canaries=Canaries(
+                Lanes(self.maker(self.canary_compiler), "canary"), "a", everywhere=self.everywhere
+            ),
             tell=self._tell,
             quarantine=self.quarantine,
         )
@@ -142,19 +160,19 @@ class Bench:
     async def write(self, state: State) -> None:
         self.recorded.append(State(dict(state.trying), dict(state.refused)))
 
-    def maker(self) -> LaneMaker:
-        return LaneMaker(self.compiler, {}, lambda lane: f"package batch.{lane}")
+    def maker(self, compiler: FakeCompiler | None = None) -> LaneMaker:
+        return LaneMaker(compiler or self.compiler, {}, lambda lane: f"package batch.{lane}")
 
     async def _collections(self) -> dict[str, Collection]:
         return {"things": Collection(("kubernetes", "things"))}
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self.idle.clear()
         self.loader.wake()
 
     def _met(self) -> None:
         # The loader says so at the end of each turn; it waits now, unless there was news since.
-        if not self.loader._news.is_set():
+        if not self.loader._news.is_set():  # noqa: SLF001 - nothing else tells that no turn is due
             self.idle.set()
 
     async def _annotate(self, policy: PolicyMap, status: str) -> None:
@@ -319,7 +337,7 @@ async def test_unchanged_world_writes_nothing(bench: Bench, opa: FakeOpa) -> Non
     async with bench.applied_once():
         seen, statuses = len(opa.http.requests), len(bench.statuses)
         for _ in range(3):
-            bench._wake()
+            bench.wake()
             await bench.until_idle()
         assert opa.http.requests[seen:] == []
         assert len(bench.statuses) == statuses == 1
@@ -512,7 +530,7 @@ async def test_modules_of_an_earlier_process_are_adopted(bench: Bench, opa: Fake
 async def test_status_changed_only_when_it_says_something_new(bench: Bench) -> None:
     bench.put("p", **{"a.rego": BROKEN})
     async with bench.applied_once():
-        bench._wake()
+        bench.wake()
         await bench.until_idle()
         assert len(bench.statuses) == 1
         bench.put("p", bench.status["p"], **{"a.rego": BROKEN + "\n"})
@@ -571,7 +589,7 @@ async def test_unchanged_set_is_not_compiled_again(bench: Bench) -> None:
     bench.put("p", **{"a.rego": BROKEN})
     async with bench.applied_once():
         compiled = len(bench.compiler.checked)
-        bench._wake()
+        bench.wake()
         await bench.until_idle()
         assert len(bench.compiler.checked) == compiled
 
@@ -661,7 +679,7 @@ async def test_policy_where_a_data_config_map_lies_waits_for_the_place(bench: Be
         assert bench.modules == {}
         assert "where replicated data lies" in error_of(bench, "p")["message"]
         bench.places = []
-        bench._wake()
+        bench.wake()
         await bench.until_idle()
         assert bench.modules == {"p/a.rego": "package team.limits.more"}
 
@@ -680,7 +698,7 @@ async def test_whoever_decides_is_told_before_opa_gets_another_set_and_after(ben
     bench.put("p", **{"a.rego": "package a"})
     async with bench.applied_once():
         assert bench.steps == ["changing", "changed"]
-        bench._wake()
+        bench.wake()
         await bench.until_idle()
         assert bench.steps == ["changing", "changed"]
         bench.put("p", OK, **{"a.rego": "package b"})
@@ -770,7 +788,7 @@ async def test_staged_policy_is_a_lane_beside_what_is_in_force(bench: Bench, opa
         writes = filter(policy_writes, opa.http.requests[seen:])
         assert all("kube_sync_stage" in found.path for found in writes)
         seen = len(opa.http.requests)
-        bench._wake()
+        bench.wake()
         await bench.until_idle()
         assert opa.http.requests[seen:] == []
 
@@ -896,7 +914,7 @@ async def test_lane_waits_for_the_data_that_it_reads_and_what_is_in_force_does_n
         await bench.until_idle()
         assert bench.modules["p/a.rego"].endswith("# new")
         data.grown = True
-        bench._wake()
+        bench.wake()
         await bench.until_idle()
         assert len(bench.lanes) == 2
         (reads,) = bench.staged
@@ -1099,7 +1117,7 @@ async def test_nobody_decides_before_it_is_known_what_is_too_expensive(bench: Be
     compile_ = bench.compiler.check
 
     async def check(modules: Any, given: Any = ()) -> Any:
-        bench._wake()  # there is news all the time
+        bench.wake()  # there is news all the time
         if any("greedy" in source for source in modules.values()):
             return [{"code": "too_expensive", "message": "too expensive to compile (1 s)"}]
         return await compile_(modules, given)

@@ -152,10 +152,10 @@ async def test_bundle_needs_what_it_reads_and_nothing_in_between(
         assert [inputs(need) for need in data.begun] == [["old"], ["a"]]
         assert [inputs(need) for need in data.held[0]] == [["a"]]
         await bench.ask_for_a_while()
-        assert bench.loader._shelf._bundle is None
+        assert bench.shelf.published == []
         data.enough = True
         bench.loader.wake()
-        await until(lambda: bench.loader._shelf._bundle is not None)
+        await until(lambda: bench.shelf.published)
         assert not data.settled  # OPA has not activated it
 
 

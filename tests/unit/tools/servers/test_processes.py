@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually
 from tools.servers.errors import StartFailed
 from tools.servers.http import get
 from tools.servers.pids import ProcessId
@@ -90,14 +91,13 @@ def test_taken_port_fails_in_the_end(tmp_path: Path) -> None:
             launch_on_free_port(ProcessLauncher(), lambda: spec(tmp_path, port), attempts=2)
 
 
-def test_recorded_processes_are_ended_and_their_folder_goes(tmp_path: Path) -> None:
+async def test_recorded_processes_are_ended_and_their_folder_goes(tmp_path: Path) -> None:
     folder = tmp_path / "stack"
     (folder / "files").mkdir(parents=True)
     server = ProcessLauncher().launch(spec(folder / "files", free_port()))
     assert stop_recorded(folder) == 1
-    assert server._process is not None
-    server._process.wait(10)  # it has ended, but its threads may not all have been cleared away
-    assert not server.alive()
+    # It has ended, but its threads may not all have been cleared away.
+    await eventually(server.alive, expected=False, seconds=10)
     assert not folder.exists()
     assert stop_recorded(folder) == 0
 

@@ -243,6 +243,11 @@ async def test_a_definition_is_waited_for_until_it_is_established(bench: Bench) 
         await until(lambda: bench.note(SHADE) == "ok")
 
 
+def _followed() -> int:
+    coroutines = (task.get_coro() for task in asyncio.all_tasks())
+    return sum(getattr(one, "__qualname__", "") == "Reflector.run" for one in coroutines)
+
+
 async def test_a_kind_that_goes_keeps_its_objects_for_a_while(bench: Bench, later: Later) -> None:
     # They are deleted one by one before the definition goes; here they are not.
     install(bench.api, SHADE_DEFINITION)
@@ -254,13 +259,13 @@ async def test_a_kind_that_goes_keeps_its_objects_for_a_while(bench: Bench, late
         await until(lambda: later.seconds == [30.0])
         assert bench.names() == {"p"}
         assert [kind.id for kind in bench.kinds.policies] == [SHADE]
-        before = bench.changes
+        before, followed = bench.changes, _followed()
         later.pass_time()
         assert (bench.names(), bench.kinds.policies) == (set(), ())
         assert (bench.changes, bench.note(SHADE)) == (before + 1, None)
         assert SHADE not in bench.kinds.choices
         assert SHADE not in bench.world.waiting
-        assert SHADES not in bench.kinds._following.wanted
+        await until(lambda: _followed() == followed - 1)
 
 
 async def test_a_kind_of_the_gateway_api_that_goes_is_told_of(bench: Bench, later: Later) -> None:
