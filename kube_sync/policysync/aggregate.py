@@ -144,8 +144,10 @@ def _synced(
     cut, notes = told
     # First: of very many entries the last are left out.
     open_ = [*cut, *of["False"], *of["Unknown"]]
-    if wanted.problems:
-        return _said("False", "PlacementUnknown", [*wanted.problems, *open_, *notes, *unread])
+    if wanted.problems or wanted.refused:
+        reason = "PlacementUnknown" if wanted.problems else "RefNotPermitted"
+        first = [*wanted.problems, *wanted.refused]
+        return _said("False", reason, [*first, *open_, *notes, *unread])
     if of["False"]:
         return _said("False", "NotApplied", [*open_, *notes, *unread])
     if of["Unknown"]:
