@@ -22,6 +22,7 @@ from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.grants import REFERENCE_GRANT, granted
 from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.shapes import UNREADABLE, Malformed, items, mapping, reason, text
+from kube_sync.topology.synced import is_synced
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
     if body.get("spec") == TOO_DEEP:
         return Targets(problem=f"the policy cannot be read: spec: {TOO_DEEP}")
     try:
-        is_copy = text(body, "metadata", "annotations", SYNCED) == "true"
+        is_copy = is_synced(body)
         found = [_looked_up(place, ref, policy, own, hub) for place, ref in _refs(body)]
     except UNREADABLE as error:
         return Targets(problem=f"the policy cannot be read: {reason(error)}")

@@ -99,12 +99,13 @@ def test_a_policy_of_no_namespace_may_refer_to_any_gateway() -> None:
     assert one.targets == (Target(0, INFRA),)
 
 
-def test_a_copy_is_not_copied_on() -> None:
+@pytest.mark.parametrize("value", ["true", "false", ""])
+def test_a_copy_is_not_copied_on_whatever_the_value_of_its_annotation(value: str) -> None:
     """A hub that is its own spoke would make copies of copies."""
-    made = found(policy(annotations={"kuadrant.io/policy-synced": "true"}))
+    made = found(policy(annotations={"kuadrant.io/policy-synced": value}))
     assert made.targets == ()
     assert "it is a copy itself" in made.others[0]
-    assert found(policy(annotations={"kuadrant.io/policy-synced": "false"})).targets
+    assert found(policy(annotations={"kuadrant.io/policies-synced": "true"})).targets
 
 
 @pytest.mark.parametrize(

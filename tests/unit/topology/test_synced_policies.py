@@ -114,11 +114,12 @@ def test_the_annotation_going_away_makes_it_a_policy_as_any_other() -> None:
     assert colors(found) == [{"a": "red"}]
 
 
-@pytest.mark.parametrize("value", ["false", "True", ""])
-def test_only_true_makes_a_policy_a_synced_one(value: str) -> None:
+@pytest.mark.parametrize("value", ["true", "false", "True", "", None])
+def test_the_annotation_makes_a_policy_a_synced_one_whatever_its_value(value: str | None) -> None:
+    """RFC 0007: policies that contain the annotation are overridden."""
     policy = synced(**overrides("merge", a="red"))
     policy["metadata"]["annotations"]["kuadrant.io/policy-synced"] = value
-    assert colors(topology([*BASE, policy, native()])) == [{"a": "red"}]
+    assert colors(topology([*BASE, policy, native()])) == [{"b": "blue"}]
 
 
 def test_another_level_is_no_reason_to_give_way() -> None:
