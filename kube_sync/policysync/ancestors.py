@@ -3,10 +3,10 @@
 A PolicyStatus (Gateway API) has one entry for each ancestor, usually a Gateway, and controller. The
 work agent of Open Cluster Management reports the first match of a path, or with its feature gate
 RawFeedbackJsonString a JSON list of all of them. So the entries are read by several filters: those
-of each Gateway that the copy refers to, those of `kube-sync.io/topology`, and those of all other
-controllers; and by each filter also the first condition that is False, whatever its type. Messages
-are read by the names of Gateways alone: those of all entries would not fit into the 1,024 bytes
-that an agent reports of a list.
+of `kube-sync.io/topology`, those of all other controllers, and, where a copy refers to several
+targets, those of each Gateway; and by each filter also the first condition that is False, whatever
+its type. Of several targets messages are read by the names of Gateways alone: those of all entries
+would not fit into the 1,024 bytes that an agent reports of a list.
 
 Keeps true: an entry may be read more than once, which changes nothing, since the worst counts. An
 entry that cannot be read hides no other.
@@ -42,6 +42,7 @@ class _Filter(NamedTuple):
 
     prefix: str
     where: str
+    messages: bool
     gateway: str = ""
 
     def named(self, condition: str, part: str) -> str:
@@ -50,7 +51,7 @@ class _Filter(NamedTuple):
 
     def fields(self, condition: str, parts: Iterable[str], path: str) -> Iterator[FeedbackField]:
         for part in parts:
-            if part != _MESSAGE or "ancestorRef" in self.where:
+            if part != _MESSAGE or self.messages:
                 yield FeedbackField(self.named(condition, part), f"{path}.{part}")
 
     @property
@@ -82,15 +83,16 @@ def _fields(by: _Filter) -> Iterator[FeedbackField]:
 
 
 def _filters(copy: Mapping[str, Any]) -> Iterator[_Filter]:
-    yield _Filter("ancestor", f'controllerName=="{_TOPOLOGY}"')
-    yield _Filter("otherAncestor", f'controllerName!="{_TOPOLOGY}"')
     refs = list(_refs(copy))
-    for field in _BY if len(refs) > 1 else _BY[:1]:
+    alone = len(refs) == 1
+    yield _Filter("ancestor", f'controllerName=="{_TOPOLOGY}"', messages=alone)
+    yield _Filter("otherAncestor", f'controllerName!="{_TOPOLOGY}"', messages=alone)
+    for field in () if alone else _BY:
         values = sorted({text(ref, field) for ref in refs})
         for index, value in enumerate([one for one in values if is_subdomain(one)][:_MOST]):
             gateway = value if field == "name" else ""
             where = f'ancestorRef.{field}=="{value}"'
-            yield _Filter(f"{field}{index}Ancestor", where, gateway)
+            yield _Filter(f"{field}{index}Ancestor", where, messages=True, gateway=gateway)
 
 
 def _refs(copy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
