@@ -93,16 +93,20 @@ def _current(report: Report, one: Placed) -> Report:
 def _together(status: str, reports: list[Report], *, several: bool) -> Answer:
     """Return reports of one status as one; `several`: there are Gateways to tell apart."""
     reasons = {report.reason for report in reports}
-    reason = reasons.pop() if len(reasons) == 1 else ""
+    reason = reasons.pop() if len(reasons) == 1 else "Various"
     # An entry that was read by the name of its Gateway may have been read without it as well.
     of_gateways = {report.reason for report in reports if report.gateway}
     alike: dict[str, dict[str, None]] = {}
     for one in reports:
         if one.gateway or one.message or one.reason not in of_gateways:
-            said = one.message if reason else ": ".join(filter(None, (one.reason, one.message)))
+            known = one.reason if one.reason != reason else ""  # it is told already
+            said = ": ".join(filter(None, (known, one.message)))
             alike.setdefault(said, {})[one.gateway if several else ""] = None
-    parts = list(_parts(alike))
-    return Answer(status, reason or ("" if len(parts) == 1 else "Various"), ", ".join(parts))
+    return Answer(status, reason, _listed(alike))
+
+
+def _listed(alike: Mapping[str, Iterable[str]]) -> str:
+    return ", ".join(filter(None, _parts(alike)))
 
 
 def _parts(alike: Mapping[str, Iterable[str]]) -> Iterator[str]:
