@@ -26,17 +26,19 @@ async def allowed(
 ) -> frozenset[str]:
     """Ask which of these verbs we are allowed for a resource, in all namespaces.
 
-    Raises SyncError.
+    `verbs`: a verb, or one and a subresource, as `patch status`. Raises SyncError.
     """
     return frozenset([verb for verb in verbs if await _may(client, gvr, verb)])
 
 
 async def _may(client: KubeClient, gvr: GroupVersionResource, verb: str) -> bool:
+    what, _, subresource = verb.partition(" ")
     attributes = {
         "group": gvr.group,
         "version": gvr.version,
         "resource": gvr.resource,
-        "verb": verb,
+        **({"subresource": subresource} if subresource else {}),
+        "verb": what,
     }
     body = {
         "apiVersion": f"{REVIEWS.group}/{REVIEWS.version}",

@@ -12,34 +12,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from kube_sync.policysync.answers import STATUSES, Answer, answer, is_told
 from kube_sync.policysync.conditions import Said, message
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.desired import Desired
-from kube_sync.policysync.fields import (
-    CONDITIONS,
-    GENERATION,
-    NAMES,
-    OBSERVED,
-    OF_COPY,
-    named,
-    of_ancestor,
-)
+from kube_sync.policysync.fields import CONDITIONS, NAMES, OF_COPY
 
 SYNCED: Final = "kube-sync.io/Synced"
-_STATUSES: Final = ("True", "False", "Unknown")
 _WORD: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")  # meta/v1 Condition
 _TEXT: Final = 256  # characters of what one cluster says
 _SHOWN: Final = 20  # clusters that are named where they say the same
-
-
-class _Answer(NamedTuple):
-    """What one cluster says of one condition."""
-
-    status: str
-    reason: str
-    said: str
 
 
 def aggregate(
@@ -84,8 +68,7 @@ def _values(one: Placed) -> Mapping[str, str | int | bool]:
 
 def _is_told(condition: str, copies: Mapping[str, Copy], placed: Mapping[str, Placed]) -> bool:
     """Tell whether the kind has a condition: some cluster has said it, of whichever copy."""
-    there = (_values(placed[cluster]) for cluster in copies if cluster in placed)
-    return any(_part(values, condition, "status") is not None for values in there)
+    return any(is_told(condition, placed[cluster]) for cluster in copies if cluster in placed)
 
 
 def _unheard(copy: Copy, one: Placed | None) -> str:
@@ -101,35 +84,14 @@ def _unheard(copy: Copy, one: Placed | None) -> str:
 
 def _answers(
     condition: str, unheard: Mapping[str, str], placed: Mapping[str, Placed]
-) -> dict[str, _Answer]:
+) -> dict[str, Answer]:
     return {
-        cluster: _Answer("Unknown", "Pending", why) if why else _answer(condition, placed[cluster])
+        cluster: Answer("Unknown", "Pending", why) if why else answer(condition, placed[cluster])
         for cluster, why in unheard.items()
     }
 
 
-def _answer(condition: str, one: Placed) -> _Answer:
-    values = _values(one)
-    status = _part(values, condition, "status")
-    if not isinstance(status, str) or status not in _STATUSES:
-        return _Answer("Unknown", "Pending", f"it says nothing of {condition}")
-    seen = _part(values, condition, OBSERVED)
-    seen = values.get(OBSERVED) if seen is None else seen
-    now = values.get(GENERATION)
-    if isinstance(seen, int) and isinstance(now, int) and seen < now:
-        return _Answer("Unknown", "Pending", "what it says is of an earlier generation")
-    why, told = (_part(values, condition, part) for part in ("reason", "message"))
-    return _Answer(status, str(why or ""), str(told or ""))
-
-
-def _part(values: Mapping[str, str | int | bool], condition: str, part: str) -> object:
-    """Return what is said of a condition: of the policy's own, or of the ancestor's."""
-    own = named(condition, "status") in values
-    name = named(condition, part)
-    return values.get(name if own else of_ancestor(name))
-
-
-def _together(condition: str, answers: Mapping[str, _Answer]) -> Said:
+def _together(condition: str, answers: Mapping[str, Answer]) -> Said:
     statuses = {one.status for one in answers.values()}
     status = next((one for one in ("False", "Unknown") if one in statuses), "True")
     those = {cluster: one for cluster, one in answers.items() if one.status == status}
@@ -139,11 +101,11 @@ def _together(condition: str, answers: Mapping[str, _Answer]) -> Said:
     return Said(condition, status, reason if _WORD.fullmatch(reason) else status, _told(those))
 
 
-def _told(answers: Mapping[str, _Answer]) -> str:
+def _told(answers: Mapping[str, Answer]) -> str:
     return message(_entries(answers))
 
 
-def _entries(answers: Mapping[str, _Answer]) -> list[str]:
+def _entries(answers: Mapping[str, Answer]) -> list[str]:
     """Name the clusters, those together that say the same, by the first of each."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(answers.items()):
@@ -171,19 +133,21 @@ def _synced(
     troubles: Mapping[str, str],
 ) -> Said:
     stands = {
-        c: _Answer("False", "", troubles[c]) if c in troubles else _standing(copy, placed.get(c))
+        c: Answer("False", "", troubles[c]) if c in troubles else _standing(copy, placed.get(c))
         for c, copy in wanted.copies.items()
     }
     of = {
         status: _entries({c: one for c, one in stands.items() if one and one.status == status})
-        for status in _STATUSES
+        for status in STATUSES
     }
     unread = of["True"]
     cut, notes = told
     # First: of very many entries the last are left out.
     open_ = [*cut, *of["False"], *of["Unknown"]]
-    if wanted.problems:
-        return _said("False", "PlacementUnknown", [*wanted.problems, *open_, *notes, *unread])
+    if wanted.problems or wanted.refused:
+        reason = "PlacementUnknown" if wanted.problems else "RefNotPermitted"
+        first = [*wanted.problems, *wanted.refused]
+        return _said("False", reason, [*first, *open_, *notes, *unread])
     if of["False"]:
         return _said("False", "NotApplied", [*open_, *notes, *unread])
     if of["Unknown"]:
@@ -193,16 +157,16 @@ def _synced(
     return _said("True", "Synced", [f"synced to {_listed(sorted(stands))}", *cut, *notes, *unread])
 
 
-def _standing(copy: Copy, one: Placed | None) -> _Answer | None:
+def _standing(copy: Copy, one: Placed | None) -> Answer | None:
     """Return what is to be told of one copy, None where it simply is there."""
     if one is None or one.digest != copy.digest or one.feedback is None:
-        return _Answer("Unknown", "", "it waits to be applied")
+        return Answer("Unknown", "", "it waits to be applied")
     if one.feedback.applied is False:
-        return _Answer("False", "", _unheard(copy, one))
+        return Answer("False", "", _unheard(copy, one))
     if one.feedback.applied is None and _unheard(copy, one):
-        return _Answer("Unknown", "", "it waits to be applied")
+        return Answer("Unknown", "", "it waits to be applied")
     if one.feedback.trouble:
-        return _Answer("True", "not all of its status can be read", one.feedback.trouble)
+        return Answer("True", "not all of its status can be read", one.feedback.trouble)
     return None
 
 

@@ -66,13 +66,25 @@ class Copy:
     digest: str  # of body and feedback
 
 
+class Report(NamedTuple):
+    """What one entry of a copy's `status.ancestors` says of one condition."""
+
+    gateway: str  # the name of its ancestor; "" where that is not known, or no Gateway
+    condition: str
+    status: str
+    reason: str
+    message: str
+    observed: int | None  # generation
+
+
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a spoke last said of its copy."""
+    """What a spoke last said of its copy, all read at one moment."""
 
     applied: bool | None  # None: not known of the copy as it is now
-    values: Mapping[str, str | int | bool]  # by the name of the field, all read at one moment
+    values: Mapping[str, str | int | bool]  # by the name of the field
     trouble: str = ""  # why it could not be applied or read
+    reports: tuple[Report, ...] = ()  # of the entries of its ancestors
 
 
 @dataclass(frozen=True, slots=True)

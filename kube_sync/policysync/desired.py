@@ -1,8 +1,8 @@
 """What the spokes are to have of one policy, by its targets and their placements.
 
-Keeps true: where nobody knows the clusters of a Gateway, what was placed for it stays, and is kept
-up to date. So a PlacementDecision that vanished, or parameters that cannot be read, empty nothing,
-also after a restart: what a copy is for is written on it.
+Keeps true: where nobody knows the clusters of a Gateway, or the reference to it is refused, what
+was placed for it stays, and is kept up to date. So a PlacementDecision that vanished, or parameters
+that cannot be read, empty nothing, also after a restart: what a copy is for is written on it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Desired:
     uncertain: frozenset[str] = frozenset()  # clusters of which nobody knows; what is there stays
     abandoned: frozenset[str] = frozenset()  # clusters of Gateways that it does not refer to now
     problems: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()  # references that no more copies are made for, and why
     concerned: bool = False  # it is of a Gateway that it is synced with
 
 
@@ -53,6 +54,7 @@ def desired(
         frozenset(c for c, one in placed.items() if nameless and not one.gateways) - copies.keys(),
         frozenset(c for c, one in placed.items() if _abandoned(one, found)),
         tuple(dict.fromkeys(_problems(known))),
+        tuple(one.refused for one in found.targets if one.refused),
         concerned=bool(found.targets),
     )
 
@@ -95,11 +97,12 @@ def _copies(
 
 
 def _clusters(target: Target, where: Placement, placed: Mapping[str, Placed]) -> frozenset[str]:
-    if not where.problem:
+    if not (where.problem or target.refused):
         return where.clusters
     # What leaves already was known to be unwanted.
     stays = {c: one for c, one in placed.items() if one.leaving is None}
-    return frozenset(c for c, one in stays.items() if target.gateway in one.gateways)
+    there = frozenset(c for c, one in stays.items() if target.gateway in one.gateways)
+    return there if where.problem else there & where.clusters
 
 
 def _abandoned(one: Placed, found: Targets) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.objects import ObjectKey
+from kube_sync.policysync.ancestors import ancestor_fields
 from kube_sync.policysync.copies import (
     DIGEST,
     GATEWAYS,
@@ -78,6 +79,7 @@ class Source:
     kind: str
     body: Mapping[str, Any]
     feedback: tuple[FeedbackField, ...]
+    ancestors: bool = False  # its kind has `status.ancestors`, which are read back as well
 
 
 def copied(
@@ -92,11 +94,12 @@ def copied(
     Raises Malformed for metadata that cannot be read.
     """
     body = _body(source, refs, gateways, downstream)
-    name = digest(body, source.feedback)
+    feedback = (*source.feedback, *(ancestor_fields(body) if source.ancestors else ()))
+    name = digest(body, feedback)
     annotations = {**body["metadata"]["annotations"], DIGEST: name}
     body["metadata"] = {**body["metadata"], "annotations": annotations}
     return {
-        cluster: Copy(CopyKey(source.id, cluster), source.kind, body, source.feedback, name)
+        cluster: Copy(CopyKey(source.id, cluster), source.kind, body, feedback, name)
         for cluster in sorted(clusters)
     }
 

@@ -7,9 +7,13 @@ the agent reads it on its own time: up to a minute later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
+from kube_sync.errors import NO_JSON
+from kube_sync.policysync.ancestors import is_reserved, reported
 from kube_sync.policysync.copies import Feedback
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
 
@@ -28,9 +32,11 @@ def feedback_of(work: Mapping[str, Any]) -> Feedback | None:
         if not status:
             return None
         manifest = next(items(status, "resourceStatus", "manifests"), {})
-        values = dict(_values(manifest))
+        columns = {name: found for name, found in _columns(manifest) if is_reserved(name)}
+        values = {name: one for name, one in _values(manifest) if name not in columns}
         applied = _applied(work, status)
-        return Feedback(applied, values, "; ".join(_troubles(status, manifest, applied=applied)))
+        trouble = "; ".join(_troubles(status, manifest, applied=applied))
+        return Feedback(applied, values, trouble, reported(_copy(work), columns))
     except UNREADABLE as error:
         return Feedback(None, {}, f"the status of the work cannot be read: {error}")
 
@@ -43,6 +49,27 @@ def _applied(work: Mapping[str, Any], status: Mapping[str, Any]) -> bool | None:
                 return None
             return {"True": True, "False": False}.get(text(one, "status"))
     return None
+
+
+def _copy(work: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next(items(work, "spec", "workload", "manifests"), {})
+
+
+def _columns(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[object]]]:
+    """Yield the matches of each field: one, or the list that an agent reports as raw JSON."""
+    for name, value in _values(manifest):
+        yield name, (value,)
+    for one in items(manifest, "statusFeedback", "values"):
+        if text(one, "fieldValue", "type") == "JsonRaw":
+            yield text(one, "name"), _list(text(one, "fieldValue", "jsonRaw"))
+
+
+def _list(raw: str) -> Sequence[object]:
+    try:
+        found = msgspec.json.decode(raw)
+    except NO_JSON:
+        return ()
+    return found if isinstance(found, list) else ()
 
 
 def _values(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str | int | bool]]:

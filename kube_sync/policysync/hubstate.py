@@ -174,7 +174,8 @@ class HubState:
             return None
         found = self.targets(policy, verdict.kind, body)
         names = frozenset(self._class_of(one.gateway) for one in found.targets)
-        return Source(policy, verdict.kind, body, self._fields(policy.gvr, verdict, names))
+        fields = self._fields(policy.gvr, verdict, names)
+        return Source(policy, verdict.kind, body, fields, verdict.ancestors)
 
     def fields(self, gvr: GroupVersionResource) -> tuple[FeedbackField, ...]:
         """Return what is read back of a kind for any of its policies."""

@@ -17,8 +17,8 @@ import msgspec
 
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.ancestors import is_taken
 from kube_sync.policysync.copies import FeedbackField
-from kube_sync.policysync.fields import NAMES
 from kube_sync.policysync.scalars import steps
 from kube_sync.policysync.spelling import is_label, is_subdomain
 from kube_sync.topology.shapes import UNREADABLE, Malformed, items, mapping, reason, text
@@ -203,7 +203,7 @@ def _fields(entry: Mapping[str, Any]) -> Iterator[FeedbackField]:
     seen: set[str] = set()
     for one in items(entry, "statusFields"):
         name, path = text(one, "name"), text(one, "path")
-        if not name or len(name) > _NAME or name in NAMES or name in seen:
+        if not name or len(name) > _NAME or is_taken(name) or name in seen:
             msg = f'statusFields: "{name}" is missing, too long or taken'
             raise Malformed(msg)
         seen.add(name)

@@ -1,4 +1,4 @@
-"""Whether the kinds of policies that classes list may be read, asked again from time to time.
+"""Whether the kinds of policies that classes list may be read and told, asked again and again.
 
 Keeps true: what was answered stands until the API server answers otherwise; a request that fails
 says nothing of a permission.

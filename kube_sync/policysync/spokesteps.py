@@ -25,6 +25,7 @@ from kube_sync.kube.wholeobjects import (
     read_object,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.ancestors import is_reserved, reports_in
 from kube_sync.policysync.copies import (
     DIGEST,
     GATEWAYS,
@@ -217,7 +218,11 @@ def copy_in(
     except UNREADABLE:
         return None
     at = float(leaving) if leaving.isdecimal() and leaving.isascii() else None
-    return Placed(CopyKey(policy, cluster), digest, scalars_of(fields, body), at, gateways)
+    # Nothing stands between us and this spoke's entries of ancestors: all of them are read.
+    scalars = scalars_of([one for one in fields if not is_reserved(one.name)], body)
+    return Placed(
+        CopyKey(policy, cluster), digest, replace(scalars, reports=reports_in(body)), at, gateways
+    )
 
 
 def _where(copy: Copy) -> ObjectKey:

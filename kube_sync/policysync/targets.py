@@ -2,7 +2,8 @@
 
 Keeps true: only a reference to a Gateway of a class that syncs the kind of policy counts, and only
 where the policy may refer to it (a ReferenceGrant, from another namespace, as in the topology).
-What does not count is told, and is left out of the copies. A copy is not copied on, so that a hub
+What does not count is told, and is left out of the copies. A reference into another namespace is
+refused, since its ReferenceGrant does not go to the spokes. A copy is not copied on, so that a hub
 that is its own spoke makes no second generation.
 """
 
@@ -21,6 +22,7 @@ from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.grants import REFERENCE_GRANT, granted
 from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.shapes import UNREADABLE, Malformed, items, mapping, reason, text
+from kube_sync.topology.synced import is_synced
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Target:
     index: int  # among the references; 0 for `targetRef`
     gateway: ObjectKey
     problem: str = ""  # why nobody knows whether its class syncs the policy
+    refused: str = ""  # why no more copies are made for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
     if body.get("spec") == TOO_DEEP:
         return Targets(problem=f"the policy cannot be read: spec: {TOO_DEEP}")
     try:
-        is_copy = text(body, "metadata", "annotations", SYNCED) == "true"
+        is_copy = is_synced(body)
         found = [_looked_up(place, ref, policy, own, hub) for place, ref in _refs(body)]
     except UNREADABLE as error:
         return Targets(problem=f"the policy cannot be read: {reason(error)}")
@@ -66,7 +69,7 @@ def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
     if is_copy:
         return Targets((), named, (f"it is a copy itself, as its annotation {SYNCED} says",))
     return Targets(
-        tuple(Target(n, one.gateway, one.problem) for n, one in enumerate(found) if one.counts),
+        tuple(one.target(index) for index, one in enumerate(found) if one.counts),
         named,
         tuple(one.problem for one in found if not one.counts),
     )
@@ -77,6 +80,10 @@ class _Found:
     gateway: ObjectKey
     problem: str
     counts: bool
+    refused: str = ""
+
+    def target(self, index: int) -> Target:
+        return Target(index, self.gateway, self.problem, self.refused)
 
 
 def _refs(body: Body) -> Iterator[tuple[str, Body]]:
@@ -113,8 +120,21 @@ def _judged(place: str, key: ObjectKey, policy: PolicyId, own: GroupKind, hub: H
     if syncs is None:
         why = f"the parameters of its GatewayClass {name} cannot be read"
         return _Found(key, f"{place}: Gateway {key}: {why}", counts=True)
-    why = "" if syncs else f"{place}: GatewayClass {name} of Gateway {key} does not sync {own}"
-    return _Found(key, why, counts=syncs)
+    if not syncs:
+        why = f"{place}: GatewayClass {name} of Gateway {key} does not sync {own}"
+        return _Found(key, why, counts=False)
+    return _Found(key, "", counts=True, refused=_refused(place, key, policy))
+
+
+def _refused(place: str, key: ObjectKey, policy: PolicyId) -> str:
+    """Return why copies of a policy could not refer to a Gateway, "" where they can."""
+    if policy.namespace in ("", key.namespace):
+        return ""
+    return (
+        f"{place}: Gateway {key} is in another namespace than the policy, and the ReferenceGrant"
+        " that permits the reference is not brought to clusters, which would refuse the copy: move"
+        f" the policy into namespace {key.namespace}"
+    )
 
 
 def _permitted(key: ObjectKey, policy: PolicyId, own: GroupKind, hub: Hub) -> bool:

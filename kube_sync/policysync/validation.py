@@ -1,4 +1,7 @@
-"""Whether a kind of policies can be synced: it is served, it has targets, we may read it.
+"""Whether a kind of policies can be synced: it is served, it has targets, we may read and tell it.
+
+Of each policy is told where its copies are (an annotation) and what becomes of them (its status),
+so patching both is as needed as reading.
 
 Keeps true: what has not been found out is not told as a failure. A schema that preserves unknown
 fields where the targets would be does not say that it has any, and so is not that of a policy;
@@ -7,14 +10,15 @@ within a targetRef it may leave open what it likes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kube_sync.objects import GroupVersionResource
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, reason, text
 
-VERBS: Final = ("get", "list", "watch")
+_PATCH_STATUS: Final = "patch status"
+VERBS: Final = ("get", "list", "watch", "patch", _PATCH_STATUS)  # see `kube.access.allowed`
 _SCHEMA: Final = ("schema", "openAPIV3Schema", "properties")
 
 
@@ -66,9 +70,19 @@ def validated(
         return found
     if allowed is None:
         return Undetermined("it is not known yet whether it may be read")
-    if missing := [verb for verb in VERBS if verb not in allowed]:
-        return Faulty(f"no permission to {', '.join(missing)} it")
-    return found
+    missing = [verb for verb in VERBS if verb not in allowed and _is_needed(verb, found)]
+    return Faulty(f"no permission to {_spelt(missing)}") if missing else found
+
+
+def _is_needed(verb: str, kind: Valid) -> bool:
+    """Tell whether a verb is needed: a kind without a status to write has none to patch."""
+    return verb != _PATCH_STATUS or kind.conditions or kind.ancestors
+
+
+def _spelt(verbs: Sequence[str]) -> str:
+    plain = ", ".join(verb for verb in verbs if verb != _PATCH_STATUS)
+    status = ["patch its status"] if _PATCH_STATUS in verbs else []
+    return " and to ".join([f"{plain} it", *status] if plain else status)
 
 
 def targeting(crd: Mapping[str, Any]) -> GroupVersionResource | None:

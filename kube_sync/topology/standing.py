@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kube_sync.topology.conditions import ACCEPTED, RESOLVED, Condition, listed
 from kube_sync.topology.effective import Combined, EffectivePolicies
+from kube_sync.topology.hubcopies import advice
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.policies import Policy, PolicyKind
 from kube_sync.topology.sameness import same
@@ -177,12 +178,13 @@ def _in_force(
 ) -> Condition:
     own, name, effect = matter.policy.node.locator, kind.id.kind, kind.in_force
     by = {other for others in lost.values() for other in others}
+    told = advice(matter.policy, by, matter.combined)
     if not (matter.combined or matter.dropped):
         message = f"{name} is not in the path to anything that it takes effect at"
         return Condition(own, effect.type, "False", "Unknown", message)
     if not kept and (lost or not matter.combined):
         by |= {other for others in matter.dropped.values() for other in others}
-        message = f"{name} is overridden by {_names(by)}"
+        message = f"{name} is overridden by {_names(by)}{told}"
         return Condition(own, effect.type, "False", "Overridden", message)
     parts = []
     if lost:
@@ -191,7 +193,7 @@ def _in_force(
     for target, others in sorted(matter.dropped.items()):
         parts.append(f"all of it overridden by {_names(others)} at {_names([target])}")
     if parts:
-        message = f"{name} has been partially enforced: {', '.join(parts)}"
+        message = f"{name} has been partially enforced: {', '.join(parts)}{told}"
         return Condition(own, effect.type, "True", effect.partly, message)
     message = f"{name} has been successfully enforced"
     return Condition(own, effect.type, "True", effect.whole, message)

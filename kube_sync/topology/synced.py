@@ -11,14 +11,25 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import mapping, text
+from kube_sync.topology.shapes import Malformed, mapping, text
 
-SYNCED = "kuadrant.io/policy-synced"  # "true": it is a copy of a policy on the hub
+SYNCED = "kuadrant.io/policy-synced"  # whatever its value: it is a copy of a policy on the hub
 ORIGIN = "kuadrant.io/origin-creation"  # when that policy was created
+_HUB = "kube-sync.io/policy"  # which one, as `group/version/resource:namespace/name`
+_NAME = re.compile(r"[^:]*:(?P<name>(?:[a-z0-9.-]*/)?[a-z0-9.-]+)")
 # RFC 3339, section 5.6: more than `fromisoformat` takes would mean one thing here, another there.
 _RFC3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", flags=re.ASCII
 )
+
+
+def hub_policy(body: Body) -> str:
+    """Return the `namespace/name` of the hub's policy that a copy is of, "" if it does not say."""
+    try:
+        match = _NAME.fullmatch(text(body, "metadata", "annotations", _HUB))
+    except Malformed:
+        return ""
+    return "" if match is None else match["name"].removeprefix("/")
 
 
 class Origin(NamedTuple):
@@ -29,9 +40,16 @@ class Origin(NamedTuple):
     remark: str = ""  # what cannot be read, and what counts instead
 
 
+def is_synced(body: Body) -> bool:
+    """Tell whether a policy is a copy: the annotation is there (RFC 0007). Raises Malformed."""
+    notes = mapping(body, "metadata", "annotations")
+    text(notes, SYNCED)
+    return SYNCED in notes
+
+
 def origin_of(body: Body) -> Origin:
     """Read where a policy is from. Raises Malformed."""
-    if text(body, "metadata", "annotations", SYNCED) != "true":
+    if not is_synced(body):
         return Origin()
     said = mapping(body, "metadata", "annotations").get(ORIGIN)
     if said is None:

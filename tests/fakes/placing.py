@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from kube_sync.errors import Conflict, SyncError
-from kube_sync.policysync.copies import GATEWAYS, Copy, CopyKey, Feedback, Placed, PolicyId
+from kube_sync.policysync.copies import GATEWAYS, Copy, CopyKey, Feedback, Placed, PolicyId, Report
 from kube_sync.policysync.spelling import keys_of
 
 
@@ -52,11 +52,12 @@ class MemoryPlacer:
         self._do("remove", key)
         self.there.pop(key, None)
 
-    def say(self, key: CopyKey, **values: str | int) -> None:
-        """Have a cluster answer."""
+    def say(self, key: CopyKey, *reports: Report, **values: str | int) -> None:
+        """Have a cluster answer; `reports`: what entries of the copy's ancestors say."""
         found = self.there[key]
         told = {"digest": found.digest, "generation": 1, **values}
-        self.there[key] = replace(found, feedback=Feedback(applied=True, values=told))
+        feedback = Feedback(applied=True, values=told, reports=reports)
+        self.there[key] = replace(found, feedback=feedback)
         self.news(key.policy)
 
     def hold(self, one: Placed) -> None:

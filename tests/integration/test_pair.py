@@ -410,6 +410,7 @@ async def test_policy_lets_a_move_wait_until_its_limits_are_gone(pair: Pair) -> 
     name, leaving = fresh(), f"leaving-{secrets.token_hex(4)}"
     pair.policy("placed", placed=PLACED)
     pair.policy("limits", limits=LIMITS.replace("NAME", name))
+    await eventually(lambda: len(pair.modules()), 2)
     pair.apply(cluster(leaving, "europe-west1", "2"))
     for found in (name, free := fresh()):
         manifest = replica_set(found)

@@ -15,11 +15,11 @@ from kube_sync.kube.approvals import APPROVED
 from kube_sync.kube.events import EVENTS
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import PLACED
-from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES
+from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES, GATEWAYS
 from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.works import WORKS
 from tests.eventually import eventually
-from tests.integration.syncing_world import COLORS, World, spec_of, world_of
+from tests.integration.syncing_world import COLORS, ROUTES, World, spec_of, world_of
 from tests.integration.test_machinery import ROOT
 from tools.servers.spokes import RunningSpoke
 from tools.servers.stack import RunningStack
@@ -97,6 +97,34 @@ async def test_a_native_policy_on_one_spoke_overrides_and_the_hub_sees_which_and
         assert "native" in message
         assert first not in message
         assert said[SYNCED][0] == "True"
+        await world.delete(COLORS, world.below, "native", on=second)
+        await eventually(world.said, lambda said: said["Programmed"][0] == "True")
+
+
+@pytest.mark.slow
+async def test_a_policy_on_two_gateways_that_is_overridden_at_one_says_at_which(
+    world: World,
+) -> None:
+    first, second = world.names
+    await world.below_it()
+    await world.gateway("other")
+    for client in world.on.values():
+        listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+        spec = {"gatewayClassName": world.gateway_class, "listeners": [listener]}
+        await world.put(GATEWAYS, world.below, "other", on=client, spec=spec)
+        beside = {"parentRefs": [{"name": "other"}], "rules": [{}]}
+        await world.put(ROUTES, world.below, "beside", on=client, spec=beside)
+    refs = [spec_of(to=name)["targetRef"] for name in ("web", "other")]
+    both = {"targetRefs": refs, "rules": spec_of()["rules"]}
+    await world.put(COLORS, world.space, "paint", spec=both)
+    async with world.agents(), world.topologies(), world.syncing():
+        await eventually(world.said, lambda said: said.get("Programmed", ("",))[0] == "True")
+        native = spec_of("green")  # the entry of `other` comes first in the status
+        await world.put(COLORS, world.below, "native", on=world.on[second], spec=native)
+        said = await eventually(world.said, lambda said: said["Programmed"][0] == "False")
+        assert said["Programmed"][1] == "Overridden"
+        assert said["Programmed"][2].startswith(f"{second}: Overridden: Gateway web: ")
+        assert first not in said["Programmed"][2]
         await world.delete(COLORS, world.below, "native", on=second)
         await eventually(world.said, lambda said: said["Programmed"][0] == "True")
 

@@ -36,3 +36,12 @@ async def test_an_answer_that_is_no_review_is_tried_again(tmp_path: Path) -> Non
         api.http.fault(lambda r: r.method == "POST", failing(403, "no"))
         with pytest.raises(Refused):
             await allowed(client, REPLICASETS, ("get",))
+
+
+async def test_a_verb_of_a_subresource_is_asked_of_that(tmp_path: Path) -> None:
+    async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
+        body = json.dumps({"status": {"allowed": True}}).encode()
+        api.http.fault(lambda r: r.path == REVIEWS.path(), answer(201, body))
+        assert await allowed(client, REPLICASETS, ("patch status",)) == {"patch status"}
+        asked = api.http.requests[0].json()["spec"]["resourceAttributes"]
+        assert (asked["verb"], asked["subresource"]) == ("patch", "status")

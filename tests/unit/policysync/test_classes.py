@@ -16,6 +16,7 @@ from kube_sync.policysync.news import News
 from kube_sync.policysync.sending import sending
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.validation import VERBS
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
@@ -96,7 +97,7 @@ async def test_what_is_not_found_out_yet_is_not_said_for_a_moment(tmp_path: Path
         assert await rig.settle() == {}
         rig.now += 11.0
         assert await rig.settle() == {TYPE: ("Unknown", "Pending")}
-        rig.world.state.allow(AUTH, ["get", "list", "watch"])
+        rig.world.state.allow(AUTH, VERBS)
         assert await rig.settle() == {TYPE: ("True", "Valid")}
 
 

@@ -13,6 +13,7 @@ import pytest
 from kube_sync.errors import Conflict
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.looking import Look
+from kube_sync.policysync.placement import PLACEMENT
 from kube_sync.policysync.placers import AT_ONCE, Subject, subject_of
 from kube_sync.policysync.plan import Apply
 from tests.fakes.copies import AUTH, copy, policy
@@ -246,3 +247,24 @@ async def test_one_that_loses_the_lease_amid_the_cleaning_leaves_the_rest_to_the
     rig.left = 10.0
     assert await rig.later(2) == ["remove login east"]
     assert "kuadrant.io/policies-synced" not in rig.policy(LOGIN)["metadata"]["annotations"]
+
+
+async def test_a_granted_reference_into_another_namespace_is_refused_on_the_policy(
+    rig: Rig,
+) -> None:
+    """The spoke has no ReferenceGrant: whoever enforces the copy there would refuse it."""
+    infra = ObjectKey("infra", "web")
+    rig.world.gateway(infra)
+    to = [{"group": "gateway.networking.k8s.io", "kind": "Gateway"}]
+    by = [{"group": AUTH.group, "kind": "AuthPolicy", "namespace": "shop"}]
+    put(rig.state.grants, ObjectKey("infra", "any"), spec={"from": by, "to": to})
+    decisions = {"decisions": [{"clusterName": "east"}]}
+    labels = {"labels": {PLACEMENT: "both"}}
+    put(rig.state.decisions, ObjectKey("infra", "d"), metadata=labels, status=decisions)
+    target = {**to[0], "name": "web", "namespace": "infra"}
+    put(rig.state.policies(AUTH), KEY, metadata={"uid": "login"}, spec={"targetRef": target})
+    assert await rig.settle() == []
+    status, reason, said = rig.said(LOGIN)[SYNCED]
+    assert (status, reason) == ("False", "RefNotPermitted")
+    assert said.startswith("spec.targetRef: Gateway infra/web is in another namespace")
+    assert said.endswith("move the policy into namespace infra")

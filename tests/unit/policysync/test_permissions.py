@@ -16,15 +16,18 @@ from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.copies import AUTH
 from tests.fakes.http import Proceed
+from tests.fakes.hubs import with_status
 from tests.unit.async_tools import LoopTime, running, until
 from tests.unit.policysync.test_hubstate import TLS, World
+
+ALL = ("get", "list", "watch", "patch", "patch status")
 
 
 class Rig:
     def __init__(self, api: FakeApiServer) -> None:
         self.api = api
         self.world = World(allowed=False)
-        self.granted = {"get", "list", "watch"}
+        self.granted = {*ALL}
         self.failing = 0
         api.http.fault(lambda r: r.path == REVIEWS.path(), self._answer, times=10**6)
 
@@ -32,7 +35,8 @@ class Rig:
         if self.failing:
             self.failing -= 1
             return web.json_response({}, status=500)
-        verb = (await request.json())["spec"]["resourceAttributes"]["verb"]
+        asked = (await request.json())["spec"]["resourceAttributes"]
+        verb = " ".join(filter(None, (asked["verb"], asked.get("subresource"))))
         body = json.dumps({"status": {"allowed": verb in self.granted}})
         return web.Response(text=body, status=201, content_type="application/json")
 
@@ -62,15 +66,17 @@ async def test_a_kind_that_is_listed_is_asked_for(rig: tuple[Rig, Permissions]) 
     await until(lambda: found.is_valid)
 
 
+@pytest.mark.parametrize("taken", ["list", "watch", "patch", "patch status"])
 async def test_a_permission_that_is_taken_or_given_is_noticed(
-    rig: tuple[Rig, Permissions],
+    rig: tuple[Rig, Permissions], taken: str
 ) -> None:
     found, permissions = rig
+    with_status(found.world)
     permissions.update()
     await until(lambda: found.is_valid)
-    found.granted = {"get"}
+    found.granted = {*ALL} - {taken}
     await until(lambda: found.is_faulty)
-    found.granted = {"get", "list", "watch"}
+    found.granted = {*ALL}
     await until(lambda: found.is_valid)
 
 

@@ -342,3 +342,18 @@ def test_nothing_is_removed_while_nobody_knows(found: dict[str, Placed]) -> None
 def test_a_target_that_nobody_has_looked_up_is_unknown() -> None:
     made = desired(source(), Targets((Target(0, GATEWAY),)), {}, {}, Downstream())
     assert made.problems == (f"Gateway {GATEWAY}: its placement is not known yet",)
+
+
+def test_a_refused_reference_makes_no_copy_and_takes_none_away() -> None:
+    found = Targets((Target(0, GATEWAY, refused="x"),), frozenset([GATEWAY]))
+
+    def wanted(*clusters: str, there: Mapping[str, Placed]) -> Desired:
+        return desired(source(), found, {GATEWAY: on(*clusters)}, there, Downstream())
+
+    assert wanted("c1", "c2", there={}).refused == ("x",)
+    assert not wanted("c1", "c2", there={}).copies
+    before = placed("c1")
+    assert list(wanted("c1", "c2", there=before).copies) == ["c1"]
+    assert steps(wanted("c1", "c2", there=before), before) == ()
+    assert steps(wanted("c2", there=before), before) == (Leave(key("c1"), NOW + GRACE),)
+    assert list(wanted(there=before).copies) == []

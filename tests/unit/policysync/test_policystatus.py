@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.copies import CopyKey
+from kube_sync.policysync.copies import CopyKey, Report
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.copies import AUTH, policy
 from tests.fakes.http import answer, failing
@@ -34,14 +34,14 @@ async def test_a_kind_that_tells_by_ancestors_is_told_and_read_so(rig: Rig) -> N
     with_status(rig.world, "ancestors")
     await rig.settle()
     for cluster in ("east", "west"):
-        rig.placer.say(CopyKey(LOGIN, cluster), ancestorEnforcedStatus="True")
+        report = Report("web", "Enforced", "True", "Enforced", "", None)
+        rig.placer.say(CopyKey(LOGIN, cluster), report)
     await rig.later(1)
     assert ancestors(rig) == {"kube-sync.io/Synced": "True", "Enforced": "True"}
     source = rig.state.source(LOGIN)
     assert source is not None
-    names = {field.name for field in source.feedback}
-    assert "ancestorEnforcedStatus" in names
-    assert "enforcedStatus" not in names
+    assert source.ancestors
+    assert "enforcedStatus" not in {field.name for field in source.feedback}
 
 
 async def test_a_kind_without_a_status_is_annotated_alone(rig: Rig) -> None:

@@ -23,6 +23,7 @@ from tests.fakes.syncing import (
 )
 from tests.fakes.topologies import grant
 
+AUTH_POLICIES = ("kuadrant.io", "AuthPolicy", NS)
 INFRA = ObjectKey("infra", "my-gateway")
 
 
@@ -73,11 +74,23 @@ def test_a_gateway_in_another_namespace_needs_a_grant() -> None:
     assert found(body, there).others == (
         "spec.targetRef: Gateway infra/my-gateway is in a namespace that grants no reference to it",
     )
-    allowed = grant("infra", ("kuadrant.io", "AuthPolicy", NS))
-    assert found(body, there, grants=[allowed]).targets == (Target(0, INFRA),)
-    wrong = grant(NS, ("kuadrant.io", "AuthPolicy", NS))
+    allowed = grant("infra", AUTH_POLICIES)
+    assert [one.gateway for one in found(body, there, grants=[allowed]).targets] == [INFRA]
+    wrong = grant(NS, AUTH_POLICIES)
     nameless = {**allowed, "metadata": {"namespace": "infra"}}
     assert found(body, there, grants=[wrong, nameless]).targets == ()
+
+
+def test_a_granted_reference_into_another_namespace_is_refused_since_the_grant_stays_here() -> None:
+    body, allowed = policy(ref(), ref(namespace="infra")), grant("infra", AUTH_POLICIES)
+    own, other = found(body, gateway(), gateway(INFRA), grants=[allowed]).targets
+    assert own == Target(0, GATEWAY)
+    assert (other.gateway, other.problem) == (INFRA, "")
+    assert other.refused.startswith(
+        "spec.targetRefs[1]: Gateway infra/my-gateway is in another namespace than the policy, and "
+        "the ReferenceGrant that permits the reference is not brought to clusters"
+    )
+    assert found(policy(ref(namespace=NS))).targets == (Target(0, GATEWAY),)
 
 
 def test_a_policy_of_no_namespace_may_refer_to_any_gateway() -> None:
@@ -86,12 +99,13 @@ def test_a_policy_of_no_namespace_may_refer_to_any_gateway() -> None:
     assert one.targets == (Target(0, INFRA),)
 
 
-def test_a_copy_is_not_copied_on() -> None:
+@pytest.mark.parametrize("value", ["true", "false", ""])
+def test_a_copy_is_not_copied_on_whatever_the_value_of_its_annotation(value: str) -> None:
     """A hub that is its own spoke would make copies of copies."""
-    made = found(policy(annotations={"kuadrant.io/policy-synced": "true"}))
+    made = found(policy(annotations={"kuadrant.io/policy-synced": value}))
     assert made.targets == ()
     assert "it is a copy itself" in made.others[0]
-    assert found(policy(annotations={"kuadrant.io/policy-synced": "false"})).targets
+    assert found(policy(annotations={"kuadrant.io/policies-synced": "true"})).targets
 
 
 @pytest.mark.parametrize(

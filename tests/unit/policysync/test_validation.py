@@ -118,8 +118,27 @@ def test_a_kind_is_synced_once_it_is_established(status: str, *, valid: bool) ->
 
 
 def test_a_missing_permission_is_told_and_an_unknown_one_is_awaited() -> None:
-    assert validated(AUTH, crd(), ["get"]) == Faulty("no permission to list, watch it")
+    reading = ["patch", "patch status", "get"]
+    assert validated(AUTH, crd(), reading) == Faulty("no permission to list, watch it")
     assert isinstance(validated(AUTH, crd(), None), Undetermined)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "why"),
+    [
+        (["patch"], "patch its status"),
+        (["patch status"], "patch it"),
+        ([], "patch it and to patch its status"),
+    ],
+)
+def test_what_may_not_be_told_of_a_policy_is_missing_as_well(allowed: list[str], why: str) -> None:
+    found = validated(AUTH, crd(), ["get", "list", "watch", *allowed])
+    assert found == Faulty(f"no permission to {why}")
+
+
+def test_of_a_kind_without_a_status_no_permission_to_patch_one_is_needed() -> None:
+    found = validated(AUTH, crd(status=None), ["get", "list", "watch", "patch"])
+    assert found == Valid("AuthPolicy", conditions=False)
 
 
 @pytest.mark.parametrize("spec", [1, {"names": 1}, {"versions": 1}])

@@ -116,17 +116,80 @@ def test_the_annotation_going_away_makes_it_a_policy_as_any_other() -> None:
     assert colors(found) == [{"a": "red"}]
 
 
-@pytest.mark.parametrize("value", ["false", "True", ""])
-def test_only_true_makes_a_policy_a_synced_one(value: str) -> None:
+@pytest.mark.parametrize("value", ["true", "false", "True", "", None])
+def test_the_annotation_makes_a_policy_a_synced_one_whatever_its_value(value: str | None) -> None:
+    """RFC 0007: policies that contain the annotation are overridden."""
     policy = synced(**overrides("merge", a="red"))
     policy["metadata"]["annotations"]["kuadrant.io/policy-synced"] = value
-    assert colors(topology([*BASE, policy, native()])) == [{"a": "red"}]
+    assert colors(topology([*BASE, policy, native()])) == [{"b": "blue"}]
 
 
 def test_another_level_is_no_reason_to_give_way() -> None:
     found = topology([*BASE, synced(**overrides("merge", a="red")), native(ROUTE)])
     assert colors(found) == [{"a": "red", "b": "blue"}]
     assert said(found, "synced") == WHOLE
+
+
+def hubs(**spec: Any) -> Object:
+    """Return a copy at the Gateway as a hub makes it, with overrides."""
+    copy = synced(**overrides("merge", a="red"), **spec)
+    copy["metadata"]["annotations"]["kube-sync.io/policy"] = (
+        "examples.kube-sync.io/v1alpha1/colorpolicies:infra/limits"
+    )
+    return copy
+
+
+ADVICE = (
+    f"; {NS}/synced is a copy of the hub's policy infra/limits: to have it otherwise here, make a "
+    f"ColorPolicy with the same target, Gateway {NS}/my-gateway, which takes the place of the copy"
+    ", or ask whoever looks after the hub"
+)
+
+
+def test_a_policy_that_loses_to_a_hubs_overrides_says_to_which_and_what_can_be_done_here() -> None:
+    found = topology([*BASE, hubs(), native(ROUTE, rules=rules(a="blue"))])
+    message = f"ColorPolicy is overridden by [{NS}/synced]{ADVICE}"
+    assert said(found, "native") == ("False", "Overridden", message)
+
+
+def test_what_the_condition_advises_puts_the_copy_out() -> None:
+    found = topology([*BASE, hubs(), native(ROUTE, rules=rules(a="blue"))])
+    found.update([color("instead", rules=rules(c="green"))])
+    assert said(found, "native") == WHOLE
+    assert said(found, "synced")[1] == "Overridden"
+
+
+def test_a_policy_that_loses_a_rule_to_a_hubs_overrides_says_so_as_well() -> None:
+    found = topology([*BASE, hubs(), native(ROUTE, rules=rules(a="blue", b="blue"))])
+    partly = f'ColorPolicy has been partially enforced: "a" overridden by [{NS}/synced]{ADVICE}'
+    assert said(found, "native") == ("True", "PartiallyProgrammed", partly)
+
+
+def test_a_policy_that_loses_to_one_made_here_is_told_of_no_hub() -> None:
+    high = color("high", **overrides("merge", a="gold"))
+    found = topology([*BASE, high, native(ROUTE, rules=rules(a="blue"))])
+    assert said(found, "native")[2] == f"ColorPolicy is overridden by [{NS}/high]"
+    copy = synced(ROUTE, rules=rules(a="red"))
+    found.update([copy])
+    assert "copy" not in said(topology([*BASE, hubs(), copy]), "synced")[2]
+
+
+@pytest.mark.parametrize("said_of", [None, "", "x", "g/v/r:../; and 1", "g/v/r:a/b/c", 1, "a:"])
+def test_a_copy_that_does_not_say_of_which_policy_it_is_is_told_without(said_of: Any) -> None:
+    copy = hubs()
+    copy["metadata"]["annotations"]["kube-sync.io/policy"] = said_of
+    found = topology([*BASE, copy, native(ROUTE, rules=rules(a="blue"))])
+    assert f"{NS}/synced is a copy of a policy of the hub: to have it" in said(found, "native")[2]
+
+
+def test_many_copies_that_a_policy_lost_to_are_counted() -> None:
+    copies = [
+        color(f"c{n}", **overrides("merge", **{f"r{n}": "red"}), synced=True) for n in range(5)
+    ]
+    own_rules = rules(**{f"r{n}": "blue" for n in range(5)})
+    message = said(topology([*BASE, *copies, native(ROUTE, rules=own_rules)]), "native")[2]
+    assert message.count("is a copy of") == 3
+    assert message.endswith("; 2 more are copies")
 
 
 def test_an_object_and_its_section_are_two_targets() -> None:

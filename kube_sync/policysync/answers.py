@@ -1,0 +1,118 @@
+"""What one cluster answers of one condition: the worst of all that is said of its copy there.
+
+A copy has conditions of its own, those of the entries of `status.ancestors`, or both, by whichever
+controllers. False is worse than Unknown, and Unknown than True.
+
+Keeps true: a condition is True only if nobody on the cluster says otherwise; what was said of an
+earlier generation, and a Gateway of the copy that no entry is of, are Unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from kube_sync.policysync.copies import Placed, Report
+from kube_sync.policysync.fields import GENERATION, OBSERVED, PARTS, named
+
+STATUSES: Final = ("True", "False", "Unknown")
+_WORST_FIRST: Final = ("False", "Unknown", "True")
+_PENDING: Final = "Pending"
+_ENTRIES: Final = 16  # maxItems of PolicyStatus: of more Gateways some have to be left out
+_TEXT: Final = 240  # characters of all messages of one cluster together
+
+
+class Answer(NamedTuple):
+    """What one cluster says of one condition."""
+
+    status: str
+    reason: str
+    said: str
+
+
+def is_told(condition: str, one: Placed) -> bool:
+    """Tell whether a cluster has said a condition, of whichever copy."""
+    if one.feedback is None:
+        return False
+    reports = one.feedback.reports
+    return named(condition, PARTS[0]) in one.feedback.values or any(
+        report.condition == condition for report in reports
+    )
+
+
+def answer(condition: str, one: Placed) -> Answer:
+    """Return what a cluster says of a condition."""
+    names = sorted({key.name for key in one.gateways})
+    found = [_current(report, one) for report in _reports(condition, one, names)]
+    worst = next((s for s in _WORST_FIRST if any(r.status == s for r in found)), "")
+    if not worst:
+        return Answer("Unknown", _PENDING, f"it says nothing of {condition}")
+    those = [report for report in found if report.status == worst]
+    return _together(worst, those, several=len(names) > 1)
+
+
+def _reports(condition: str, one: Placed, names: Collection[str]) -> Iterator[Report]:
+    if (own := _own(condition, one)) is not None:
+        yield own
+    if one.feedback is None:
+        return
+    entries = [report for report in one.feedback.reports if report.gateway in ("", *names)]
+    of_it = [report for report in entries if report.condition == condition]
+    yield from of_it
+    if own is None and any(report.gateway for report in entries) and len(names) <= _ENTRIES:
+        for name in sorted({*names} - {report.gateway for report in of_it}):
+            silence = f"nobody says anything of {condition} there"
+            yield Report(name, condition, "Unknown", _PENDING, silence, None)
+
+
+def _own(condition: str, one: Placed) -> Report | None:
+    """Return the condition of the copy itself."""
+    values = {} if one.feedback is None else one.feedback.values
+    if (status := values.get(named(condition, "status"))) is None:
+        return None
+    reason, said = (str(values.get(named(condition, part)) or "") for part in ("reason", "message"))
+    seen = values.get(named(condition, OBSERVED))
+    observed = seen if type(seen) is int else None
+    return Report("", condition, status if isinstance(status, str) else "", reason, said, observed)
+
+
+def _current(report: Report, one: Placed) -> Report:
+    """Return a report as it counts: one of an earlier generation, or of no status, is Unknown."""
+    values = {} if one.feedback is None else one.feedback.values
+    now = values.get(GENERATION)
+    seen = values.get(OBSERVED) if report.observed is None else report.observed
+    if report.status not in STATUSES:
+        said = f"it says nothing of {report.condition}"
+        return report._replace(status="Unknown", reason=_PENDING, message=said)
+    if isinstance(seen, int) and isinstance(now, int) and seen < now:
+        said = "what it says is of an earlier generation"
+        return report._replace(status="Unknown", reason=_PENDING, message=said)
+    return report
+
+
+def _together(status: str, reports: list[Report], *, several: bool) -> Answer:
+    """Return reports of one status as one; `several`: there are Gateways to tell apart."""
+    reasons = {report.reason for report in reports}
+    reason = reasons.pop() if len(reasons) == 1 else "Various"
+    # An entry that was read by the name of its Gateway may have been read without it as well.
+    of_gateways = {report.reason for report in reports if report.gateway}
+    alike: dict[str, dict[str, None]] = {}
+    for one in reports:
+        if one.gateway or one.message or one.reason not in of_gateways:
+            known = one.reason if one.reason != reason else ""  # it is told already
+            said = ": ".join(filter(None, (known, one.message)))
+            alike.setdefault(said, {})[one.gateway if several else ""] = None
+    return Answer(status, reason, _listed(alike))
+
+
+def _listed(alike: Mapping[str, Iterable[str]]) -> str:
+    return ", ".join(filter(None, _parts(alike)))
+
+
+def _parts(alike: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    most = _TEXT // len(alike)  # so that what one Gateway says hides no other
+    for said, gateways in alike.items():
+        names = [name for name in gateways if name]
+        of = f"Gateway{'s' * (len(names) > 1)} {', '.join(names)}" if names else ""
+        fits = len(alike) == 1 or len(said) <= most
+        yield ": ".join(filter(None, (of, said if fits else f"{said[:most]}…")))

@@ -1,0 +1,63 @@
+"""What a policy that was made here is told of the copies of a hub's policies that it lost to.
+
+A copy gives way only at its own targets. At another level it is a policy as any other, so that its
+overrides at a Gateway beat a policy of a route. Whoever looks after the cluster cannot edit the
+copy, and may not know the hub: the condition names the hub's policy, and what can be done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from kube_sync.topology.conditions import listed
+from kube_sync.topology.effective import Combined
+from kube_sync.topology.identity import Locator
+from kube_sync.topology.policies import Policy
+from kube_sync.topology.synced import hub_policy
+
+_MOST: Final = 3  # copies that are told of
+
+
+def advice(policy: Policy, by: Collection[Locator], parts: Iterable[Combined]) -> str:
+    """Return what to add to the condition of a policy that lost to others, "" for nothing.
+
+    `parts` are what the policy is part of, and so all that it can have lost to.
+    """
+    copies = _copies(by, parts) if by and not policy.synced else {}
+    kind = policy.node.kind.kind
+    told = [_told(kind, copies[name]) for name in sorted(copies)[:_MOST]]
+    more = len(copies) - len(told)
+    return "".join(f"; {one}" for one in told) + (f"; {more} more are copies" if more > 0 else "")
+
+
+def _copies(by: Collection[Locator], parts: Iterable[Combined]) -> Mapping[Locator, Policy]:
+    return {
+        one.node.locator: one
+        for part in parts
+        for one in part.policies
+        if one.synced and one.node.locator in by
+    }
+
+
+def _told(kind: str, copy: Policy) -> str:
+    node = copy.node
+    of = hub_policy(node.body)
+    named = f"the hub's policy {of}" if of else "a policy of the hub"
+    targets = listed(_targets(copy))
+    return (
+        f"{_inside(node.namespace, node.name)} is a copy of {named}: to have it otherwise here,"
+        f" make a {kind} with the same target, {targets}, which takes the place of the copy, or"
+        " ask whoever looks after the hub"
+    )
+
+
+def _targets(copy: Policy) -> Iterable[str]:
+    for ref in copy.refs:
+        section = f"#{ref.section}" if ref.section else ""
+        place = _inside(ref.namespace or copy.node.namespace, ref.name)
+        yield f"{ref.kind.kind} {place}{section}"
+
+
+def _inside(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
