@@ -148,7 +148,13 @@ class _Parts:
             settings.policies.namespaces, self._weigh
         )
         self._placements, limits = Placements(guard.placements), limits_of(guard)
-        facts = FleetFacts(self.clusters, self._named, self._seen_at, self._stale)
+        facts = FleetFacts(
+            self.clusters,
+            self._named,
+            self._seen_at,
+            self._stale,
+            compares=guard.known_clusters,
+        )
         brakes, rehearsal = (
             Brakes(
                 Guard(limits),
@@ -181,6 +187,7 @@ class _Parts:
             self._clock,
             told=self.telling.tell,
             held=memory.held,
+            warned=self.telling.warn,
             seals=self.seals,
         )
 

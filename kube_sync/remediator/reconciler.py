@@ -70,17 +70,20 @@ class Reconciler:
         *,
         told: Callable[[Key], None] = lambda _key: None,
         held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
+        warned: Callable[[Key, str, str], None] = lambda _key, _uid, _warning: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         seals: Seals | None = None,
     ) -> None:
         """`rehearsal` is what brakes would be where nothing is written, in mode `dry-run`.
 
         `clock` is that of both; `told` hears of each object that has to wait, `held`
-        what for. `seals` are those of the notes that are written.
+        what for, and `warned` what is wrong with a placement that was written all the same, with
+        the uid of its object. `seals` are those of the notes that are written.
         """
         self.decided = Decided(self._touch, clock, self._tighten)
         self.waiting = Waiting(told, clock)
         self._held = held
+        self._warned = warned
         self._writer = writer
         self._modes = modes
         self._brakes = brakes
@@ -355,7 +358,9 @@ class Reconciler:
             self._brakes.refund(key, current)
         match outcome.word:
             case "applied":
-                self._brakes.moved(key, current)
+                if warning := self._brakes.moved(key, current):
+                    said.warning("placed_on_unknown_clusters", warning=warning)
+                    self._warned(key, current.uid, warning)
                 said.info("remediated")
             case "refused":
                 self._wait(key, refused(current, step, outcome.error))

@@ -1,0 +1,96 @@
+"""The clusters that a fleet has, by the names that placements use. Pure.
+
+Placements are compared with it. What it does not know takes nothing away: without labels no
+selector is judged, and a set that is open (all but some) is nowhere only where all are excluded.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Final
+
+from kube_sync.safety.placements import Clusters
+from kube_sync.safety.selectors import matches
+
+_NEAREST: Final = 3  # names that are proposed in place of one
+_COMPARED: Final = 20  # names that are compared closely
+_NAMED: Final = 3  # unknown names in a message
+_REMEMBERED: Final = 256  # answers
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The names of all clusters, and their labels where these are known.
+
+    `qualified`: the same with their namespaces, `namespace/name`, where they lie in some.
+    """
+
+    names: frozenset[str]
+    labels: tuple[Labels, ...] | None = None
+    qualified: frozenset[str] = frozenset()
+    _known: dict[Clusters, str | None] = field(default_factory=dict, compare=False, repr=False)
+    _near: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def unknown(self, clusters: Clusters) -> frozenset[str]:
+        """Return the names that no cluster has; those that an open set leaves out do not count."""
+        if clusters.open or clusters.selector is not None:
+            return frozenset()
+        return clusters.names - self.names - self.qualified
+
+    def nowhere(self, clusters: Clusters) -> str | None:
+        """Return why no cluster of the fleet is in a set that is not empty, None: some is."""
+        if clusters.selector is None and self._has_some(clusters):
+            return None
+        if clusters not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[clusters] = self._why(clusters)
+        return self._known[clusters]
+
+    def _has_some(self, clusters: Clusters) -> bool:
+        if clusters.open:
+            return not self.names or not self.names <= clusters.names
+        return not clusters.names.isdisjoint(self.names) or not self.unknown(clusters)
+
+    def _why(self, clusters: Clusters) -> str | None:
+        if clusters.selector is not None:
+            if self.labels is None or any(matches(clusters.selector, one) for one in self.labels):
+                return None
+            return f"none of {len(self.names)} clusters has the labels that are selected"
+        if clusters.open:
+            return f"each of {len(self.names)} clusters is excluded"
+        return self.told(clusters.names)
+
+    def told(self, unknown: Iterable[str]) -> str:
+        """Say which names are unknown, and which clusters have the most similar ones."""
+        names = sorted(unknown)
+        found = [f"{name!r} (nearest: {', '.join(self.nearest(name))})" for name in names[:_NAMED]]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"the fleet has no cluster {', '.join(found)}{more}"
+
+    def nearest(self, name: str) -> tuple[str, ...]:
+        """Return the clusters whose names are most like this one, the nearest first."""
+        if name not in self._near:
+            if len(self._near) >= _REMEMBERED:
+                self._near.clear()
+            self._near[name] = self._nearest(name)
+        return self._near[name]
+
+    def _nearest(self, name: str) -> tuple[str, ...]:
+        match = SequenceMatcher(None, b=name, autojunk=False)
+
+        def roughly(other: str) -> float:
+            match.set_seq1(other)
+            return match.quick_ratio()
+
+        def closely(other: str) -> float:
+            match.set_seq1(other)
+            return match.ratio()
+
+        some = heapq.nlargest(_COMPARED, sorted(self.names), key=roughly)
+        return tuple(heapq.nlargest(_NEAREST, some, key=closely))
