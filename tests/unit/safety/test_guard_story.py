@@ -132,10 +132,12 @@ class Fleetwide(RuleBasedStateMachine):
                 on = PLACEMENTS.read(want)[PREFERENCES]
                 if on and on.names and not on.names & self.known and not change.evict:
                     self.nowhere[name] = change
-            elif name in self.nowhere and self.nowhere[name].after != change.after:
+            elif name in self.nowhere and (
+                change.evict or self.nowhere[name].after != change.after
+            ):
                 del self.nowhere[name]
         self.nowhere = {n: c for n, c in self.nowhere.items() if n in self.wanted}
-        assert nowhere == {n for n in self.nowhere if not self.wanted[n][0].evict}
+        assert nowhere == self.nowhere.keys()
 
     def _try(self, name: str, change: Change, want: dict[str, str], *, written: bool) -> None:
         known = self.objects[name]
