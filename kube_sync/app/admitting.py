@@ -11,7 +11,7 @@ from functools import partial
 from kube_sync.admission.asking import as_remediated, view
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.events import CONTROLLER, Denials
-from kube_sync.admission.judge import Judge, waits
+from kube_sync.admission.judge import Judge, placement, waits
 from kube_sync.admission.kept import Kept, kept_for_placement
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.probe import probing
@@ -22,6 +22,7 @@ from kube_sync.admission.way import PLACEMENT, nobody, placement_check
 from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.door import watch_door
 from kube_sync.app.systems import serve_systems
+from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import KubeCollection
@@ -41,6 +42,7 @@ from kube_sync.opa.client import opa_client
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
+from kube_sync.safety import Placements
 from kube_sync.settings import parse_listen
 
 _Keeping = tuple[Kept, Callable[[], bool | None]]  # and whether any policy exists
@@ -64,8 +66,15 @@ async def admit(context: Context) -> list[Service]:
     )
     asking, seals = settings.admission.engine, Seals(settings.placement.key_file)
     seen = partial(view, remediator=settings.admission.remediator)
+    check = Placements(settings.remediate.guard.placements).unreadable
+    read = partial(placement, read=DecisionReader(check, gate.modules))
     judge = Judge(
-        engine, gate, seen, backoff=waits(asking.backoff_seconds), attempts=asking.attempts
+        engine,
+        gate,
+        seen,
+        backoff=waits(asking.backoff_seconds),
+        attempts=asking.attempts,
+        read=read,
     )
     checking = Judge(  # the same engine: what one knows of it, both do
         engine,
@@ -73,6 +82,7 @@ async def admit(context: Context) -> list[Service]:
         lambda review: seen(as_remediated(review)),
         backoff=waits(asking.backoff_seconds),
         attempts=asking.attempts,
+        read=read,
         breaker=judge.breaker,
     )
     address = parse_listen("admission.listen", settings.admission.listen)

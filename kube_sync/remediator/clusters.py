@@ -12,7 +12,7 @@ are still what is wanted. So the fleet counts as what it was at its smallest in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -66,9 +66,7 @@ class Clusters:
     def inventory(self) -> Inventory:
         """The clusters as placements name them, with their labels."""
         if self._inventory is None:
-            names = frozenset(key.name for key in self._found)
-            qualified = frozenset(str(key) for key in self._found if key.namespace)
-            self._inventory = Inventory(names, tuple(self._found.values()), qualified)
+            self._inventory = inventory(self._found)
         return self._inventory
 
     def lowest(self, since: float) -> int:
@@ -80,7 +78,7 @@ class Clusters:
     async def page(self, items: Sequence[Item]) -> None:
         """Take a part of a LIST."""
         found = (item for item in items if self._counts(item.key))
-        self._listing.update({item.key: _labels(item) for item in found})
+        self._listing.update({item.key: labels_of(item) for item in found})
 
     def finish(self, *, known: bool) -> None:  # noqa: ARG002 - an unknown kind has no clusters
         """Hold exactly the objects of the LIST."""
@@ -100,7 +98,7 @@ class Clusters:
         if event.item is None or not self._counts(event.item.key):
             return
         before, key = len(self), event.item.key
-        had, has = self._found.get(key), None if event.type == "DELETED" else _labels(event.item)
+        had, has = self._found.get(key), None if event.type == "DELETED" else labels_of(event.item)
         if has == had:
             return
         if has is None:
@@ -118,7 +116,15 @@ class Clusters:
         self._most = max(self._most, len(self))
 
 
-def _labels(item: Item) -> Labels:
+def inventory(clusters: Mapping[ObjectKey, Labels]) -> Inventory:
+    """Return what placements are compared with, of clusters with their labels."""
+    names = frozenset(key.name for key in clusters)
+    qualified = frozenset(str(key) for key in clusters if key.namespace)
+    return Inventory(names, tuple(clusters.values()), qualified)
+
+
+def labels_of(item: Item) -> Labels:
+    """Return the labels of a cluster, none where they cannot be read."""
     try:
         return _objects.decode(item.body).metadata.labels or {}
     except NO_JSON:  # of an object that is there all the same

@@ -26,7 +26,7 @@ NOW = 1000.0
 LATER = NOW + GRACE_SECONDS
 PLACEMENTS = Placements({"names": "names"})
 NAMES = frozenset(["c001", "c002", "c003"])
-LABELS = ({"region": "eu"}, {"region": "eu", "pci": "true"}, {})
+LABELS: tuple[dict[str, str], ...] = ({"region": "eu"}, {"region": "eu", "pci": "true"}, {})
 WELL = Fleet(1, 3, 3, epoch_matches=True, inventory=Inventory(NAMES, LABELS))
 STALE = replace(WELL, stale=Stale("clusters", 61.0, "503"))
 LIMITS = Limits(stale=60, mass_floor=9)
