@@ -11,6 +11,7 @@ from functools import partial
 from kube_sync.admission.asking import as_remediated, view
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.events import CONTROLLER, Denials
+from kube_sync.admission.fleet import FleetJudge
 from kube_sync.admission.judge import Judge, placement, waits
 from kube_sync.admission.kept import Kept, kept_for_placement
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
@@ -21,6 +22,7 @@ from kube_sync.admission.target import target_of
 from kube_sync.admission.way import PLACEMENT, nobody, placement_check
 from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.door import watch_door
+from kube_sync.app.fleet import watch_fleet
 from kube_sync.app.systems import serve_systems
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
@@ -66,8 +68,8 @@ async def admit(context: Context) -> list[Service]:
     )
     asking, seals = settings.admission.engine, Seals(settings.placement.key_file)
     seen = partial(view, remediator=settings.admission.remediator)
-    check = Placements(settings.remediate.guard.placements).unreadable
-    read = partial(placement, read=DecisionReader(check, gate.modules))
+    placements = Placements(settings.remediate.guard.placements)
+    read = partial(placement, read=DecisionReader(placements.unreadable, gate.modules))
     judge = Judge(
         engine,
         gate,
@@ -94,10 +96,13 @@ async def admit(context: Context) -> list[Service]:
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, news.tell)
     ways = [way for system in systems for way in system.ways]
+    fleet, watching = watch_fleet(context)
+    compares = FleetJudge(checking, placements, fleet)
     ways.append(
-        placement_check(checking, lambda: gate.policy_may_exist, settings.admission, denied, seals)
+        placement_check(compares, lambda: gate.policy_may_exist, settings.admission, denied, seals)
     )
-    app = webhook_app(judge, settings.admission, drain, denied, ways, seals)
+    decides = FleetJudge(judge, placements, fleet)
+    app = webhook_app(decides, settings.admission, drain, denied, ways, seals)
     exists = partial(policy_exists, gate, policies, static=settings.policies.static)
     kept: list[_Keeping] = [(found, exists) for found in kept_for_placement(settings)]
     kept += [(found, system.exists) for system in systems for found in system.kept]
@@ -108,7 +113,7 @@ async def admit(context: Context) -> list[Service]:
     )
     readiness.met("start")
     probe = partial(probing, judge, readiness.reporter("opa"))
-    services += [tls.follow, probe, recorder.run, *await _door(context)]
+    services += [tls.follow, probe, recorder.run, *await _door(context), *watching]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
