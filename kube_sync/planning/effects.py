@@ -14,7 +14,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
 from kube_sync.safety import Change, Inventory, Placements, compare
-from kube_sync.safety.nowhere import nowhere
+from kube_sync.safety.nowhere import reason_of, unknown_in
 
 Kind = Literal[
     "failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"
@@ -87,7 +87,7 @@ def effect(
     evict = _evicts(then)
     change = compare(placements, key.namespace, current.annotations, annotations, evict=evict)
     same = (now.decision, now.failure) == (then.decision, then.failure)
-    lost = None if change is None else nowhere(inventory, change)
+    lost = None if change is None else reason_of(inventory, change)
     empties = change is not None and (change.empties or lost is not None)
     # What empties a workload waits for ever, unless the policy says that it is to go.
     goes_alike = evict == _evicts(now) or not empties
@@ -117,8 +117,7 @@ def unknown_clusters(effects: Iterable[Effect], inventory: Inventory | None) -> 
         unknown
         for one in effects
         if one.change is not None and one.kind != "nowhere"
-        for unknown in [frozenset[str]().union(*map(inventory.unknown, one.change.places))]
-        if unknown
+        if (unknown := unknown_in(inventory, one.change))
     ]
     if found:
         told = inventory.told(frozenset[str]().union(*found))

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.safety import HISTORY, Change, Inventory, Placements, compare
-from kube_sync.safety.nowhere import nowhere
+from kube_sync.safety.nowhere import reason_of
 
 Kind = Literal["failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"]
 KINDS: Final[tuple[Kind, ...]] = (
@@ -66,7 +66,7 @@ def _usable(outcome: Outcome) -> Decision:
 
 
 def _kind(change: Change, inventory: Inventory | None) -> Kind:
-    if change.empties or nowhere(inventory, change) is not None:
+    if change.empties or reason_of(inventory, change) is not None:
         return "nowhere"
     if change.is_move:
         return "moves"

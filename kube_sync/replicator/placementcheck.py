@@ -125,7 +125,7 @@ class PlacementCheck:
         if not names:
             return frozenset(), None
         note = f"{some} placements name clusters that are unknown, {lost} of them no other ones"
-        return frozenset(names), f"{note}: {inventory.told(names)}"
+        return frozenset(names), f"{note}: {inventory.told(frozenset(names))}"
 
     def _places(self, decision: Decision) -> Iterable[Clusters]:
         read = self._placements.read(decision.annotations)
@@ -138,7 +138,7 @@ class PlacementCheck:
         modules = self._modules() if unknown else {}
         for name in sorted(unknown)[:_NAMES]:
             for module, row in mentions(modules, name) or rows(modules, PLACEMENT):
-                text = f"{_key(module)} row {row}: {inventory.told([name])}"
+                text = f"{_key(module)} row {row}: {inventory.told(frozenset([name]))}"
                 yield module, f"{text}; workloads that get no other cluster are not moved there"
 
     def _of_failures(self, failures: Iterable[str]) -> Iterable[tuple[str, str]]:

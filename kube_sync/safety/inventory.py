@@ -7,7 +7,7 @@ selector is judged, and a set that is open (all but some) is nowhere only where 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Final
@@ -21,6 +21,7 @@ _NAMED: Final = 3  # unknown names in a message
 _REMEMBERED: Final = 256  # answers
 
 Labels = Mapping[str, str]
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +35,19 @@ class Inventory:
     labels: tuple[Labels, ...] | None = None
     qualified: frozenset[str] = frozenset()
     _known: dict[Clusters, str | None] = field(default_factory=dict, compare=False, repr=False)
+    _told: dict[frozenset[str], str] = field(default_factory=dict, compare=False, repr=False)
     _near: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def unknown(self, clusters: Clusters) -> frozenset[str]:
         """Return the names that no cluster has; those that an open set leaves out do not count."""
-        if clusters.open or clusters.selector is not None:
-            return frozenset()
+        if clusters.open or clusters.selector is not None or clusters.names <= self.names:
+            return _NONE
         return clusters.names - self.names - self.qualified
 
     def nowhere(self, clusters: Clusters) -> str | None:
         """Return why no cluster of the fleet is in a set that is not empty, None: some is."""
         if clusters.selector is None and self._has_some(clusters):
-            return None
+            return None  # as most have, so that this comes first
         if clusters not in self._known:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
@@ -53,9 +55,9 @@ class Inventory:
         return self._known[clusters]
 
     def _has_some(self, clusters: Clusters) -> bool:
-        if clusters.open:
-            return not self.names or not self.names <= clusters.names
-        return not clusters.names.isdisjoint(self.names) or not self.unknown(clusters)
+        if not clusters.open:
+            return not clusters.names.isdisjoint(self.names) or not self.unknown(clusters)
+        return not self.names or not self.names <= clusters.names
 
     def _why(self, clusters: Clusters) -> str | None:
         if clusters.selector is not None:
@@ -66,9 +68,15 @@ class Inventory:
             return f"each of {len(self.names)} clusters is excluded"
         return self.told(clusters.names)
 
-    def told(self, unknown: Iterable[str]) -> str:
+    def told(self, unknown: frozenset[str]) -> str:
         """Say which names are unknown, and which clusters have the most similar ones."""
-        names = sorted(unknown)
+        if unknown not in self._told:
+            if len(self._told) >= _REMEMBERED:
+                self._told.clear()
+            self._told[unknown] = self._text(sorted(unknown))
+        return self._told[unknown]
+
+    def _text(self, names: Sequence[str]) -> str:
         found = [f"{name!r} (nearest: {', '.join(self.nearest(name))})" for name in names[:_NAMED]]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"the fleet has no cluster {', '.join(found)}{more}"

@@ -69,7 +69,7 @@ def compare(
         joined |= _joined(key, old, new)
     # Without its first placement a workload runs wherever it did: that too is taken away.
     empties = any(new.get(key, EVERYWHERE) == NOWHERE != old.get(key) for key in changed)
-    wanted = tuple(filter(None, (_placed(key, old, new) for key in changed)))
+    wanted = tuple([c for key in changed if (c := _placed(key, old, new)) is not None])
     left_, joined_ = frozenset(left), frozenset(joined)
     return Change(namespace, was, will_be, left_, joined_, empties, evict, wanted)
 
@@ -87,7 +87,9 @@ def _joined(key: str, old: _Read, new: _Read) -> frozenset[str]:
 def _placed(key: str, old: _Read, new: _Read) -> Clusters | None:
     """Return where a placement is wanted that is another one, None where that is empty."""
     wanted = new.get(key)
-    return None if wanted in (NOWHERE, old.get(key)) else wanted
+    if wanted is None or not (wanted.names or wanted.open) or wanted == old.get(key):
+        return None
+    return wanted
 
 
 def _without(some: Clusters | None, other: Clusters | None) -> frozenset[str]:

@@ -51,6 +51,9 @@ class Nowhere(Generic[K]):
         for key, change in wanted:
             if key in before:
                 self._found[key] = before[key]
+            # Most are somewhere, and are looked at by the thousand.
+            elif inventory is None or change.evict or reason_of(inventory, change) is None:
+                continue
             self._look(key, change, now)
         return frozenset(self._found)
 
@@ -65,10 +68,8 @@ class Nowhere(Generic[K]):
 
     def warning(self, change: Change) -> str:
         """Say which clusters of a placement the fleet does not have, "": it has all of them."""
-        if (inventory := self._inventory) is None:
-            return ""
-        unknown = frozenset[str]().union(*map(inventory.unknown, change.places))
-        return inventory.told(unknown) if unknown else ""
+        unknown = None if self._inventory is None else unknown_in(self._inventory, change)
+        return self._inventory.told(unknown) if self._inventory and unknown else ""
 
     def forget(self, key: K) -> None:
         """Forget an object that is gone."""
@@ -81,19 +82,28 @@ class Nowhere(Generic[K]):
             del self._found[key]
         if change.evict or self._inventory is None:
             return known
-        reason = _reason(self._inventory, change)
-        if reason is None:
-            self._found.pop(key, None)
+        if (reason := reason_of(self._inventory, change)) is None:
+            if known is not None:
+                del self._found[key]
             return None
         since = now if known is None else known.since
         found = self._found[key] = _Found(change.after, since, reason)
         return found
 
 
-def _reason(inventory: Inventory, change: Change) -> str | None:
-    return next(filter(None, map(inventory.nowhere, change.places)), None)
-
-
-def nowhere(inventory: Inventory | None, change: Change) -> str | None:
+def reason_of(inventory: Inventory | None, change: Change) -> str | None:
     """Return why a change places a workload on no cluster of the fleet, None: it does not."""
-    return None if inventory is None else _reason(inventory, change)
+    if inventory is not None:
+        for clusters in change.places:
+            if (reason := inventory.nowhere(clusters)) is not None:
+                return reason
+    return None
+
+
+def unknown_in(inventory: Inventory, change: Change) -> frozenset[str]:
+    """Return the clusters of a wanted placement that the fleet does not have."""
+    found: frozenset[str] = frozenset()
+    for clusters in change.places:
+        if unknown := inventory.unknown(clusters):
+            found |= unknown
+    return found
