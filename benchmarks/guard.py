@@ -46,7 +46,7 @@ def _fleet(known: Inventory | None) -> Fleet:
 
 
 def _moves(names: Sequence[str]) -> list[tuple[str, Mapping[str, str], Mapping[str, str]]]:
-    found = []
+    found: list[tuple[str, Mapping[str, str], Mapping[str, str]]] = []
     for number in range(WORKLOADS):
         first = _NAMED * (number % _PLACEMENTS)
         before = {PREFERENCES: _preferences(names[first : first + _NAMED])}

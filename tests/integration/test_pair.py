@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import subprocess
 from collections.abc import AsyncGenerator, Iterator
@@ -513,15 +514,17 @@ async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why
     names = [fresh(), fresh()]
     for name in names:
         pair.apply(replica_set(name))
-        await eventually(lambda name=name: pair.placement(name), ["east", "west"])
+        await eventually(partial(pair.placement, name), ["east", "west"])
     pair.policy("placement", main=answering('{"clusters": {"eats": {"weight": 1}}}'))
     await eventually(lambda: (pair.waiting("nowhere") or 0) >= len(names), expected=True)
     near = "the fleet has no cluster 'eats' (nearest: east, west)"
     warning = f"main.rego row 4: {near}; workloads that get no other cluster are not moved there"
     await eventually(lambda: (pair.status("placement") or {}).get("warnings"), [warning])
-    assert f"placements name clusters that are unknown, 2 of them no other ones: {near}" in (
-        pair.decisions()
+    # Other tests have left workloads, too.
+    note = (
+        rf"placements name clusters that are unknown, \d+ of them no other ones: {re.escape(near)}"
     )
+    assert re.search(note, pair.decisions())
     found = pair.kube("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
     told = {e["regarding"]["name"]: e["note"] for e in found if e["reason"] == "RemediationNowhere"}
     assert {name: told[name].partition(" (the policy")[0] for name in names} == dict.fromkeys(
@@ -534,7 +537,7 @@ async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why
     assert [pair.placement(name) for name in names] == [["east", "west"]] * 2
     pair.policy("placement", main=answering('{"clusters": {"eats": {}, "east": {}}}'))
     for name in (*names, new):
-        await eventually(lambda name=name: pair.placement(name), ["east", "eats"])
+        await eventually(partial(pair.placement, name), ["east", "eats"])
     await eventually(lambda: pair.waiting("nowhere"), 0.0)
     found = pair.kube("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
     warned = {e["regarding"]["name"] for e in found if e["reason"] == "RemediationUnknownClusters"}
@@ -572,12 +575,12 @@ async def test_placement_that_nobody_can_read_is_no_decision_anywhere(
 
 def create(pair: Pair, name: str) -> str:
     """Create a workload, and return what kubectl prints, warnings among it."""
-    kubectl = [ensure_binary("kubectl"), f"--kubeconfig={pair.stack.kubeconfigs['admin']}"]
+    kubeconfig = f"--kubeconfig={pair.stack.kubeconfigs['admin']}"
     done = subprocess.run(
-        [*kubectl, "create", "-f", "-"],
+        [str(ensure_binary("kubectl")), kubeconfig, "create", "-f", "-"],
         input=json.dumps(replica_set(name)),
         capture_output=True,
         check=True,
         text=True,
     )
-    return done.stdout + done.stderr
+    return f"{done.stdout}{done.stderr}"

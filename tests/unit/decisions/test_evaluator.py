@@ -226,7 +226,7 @@ def test_the_module_asks_for_the_configured_decision_over_the_configured_root() 
 
 
 async def test_placement_that_cannot_be_read_is_a_failure_of_its_object_alone() -> None:
-    good = {"annotations": {PREFERENCES: {"clusters": {"c1": {}}}}}
+    good: dict[str, Any] = {"annotations": {PREFERENCES: {"clusters": {"c1": {}}}}}
     opa = StandIn({"a": {"annotations": {PREFERENCES: ["c1"]}}, "b": good})
     async with _evaluator(opa, read=DecisionReader(Placements().unreadable)) as evaluator:
         outcomes = await evaluator.evaluate("replicasets", _keys("a", "b"))

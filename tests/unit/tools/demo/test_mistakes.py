@@ -9,7 +9,7 @@ from tools.demo import mistakes
 from tools.demo.mistakes import a_cluster_is_misspelt
 from tools.demo.narrator import Differs, Narrator
 
-PLACED = {"nginx-anywhere": ("gce-us-east1",)}
+PLACED: dict[str, tuple[str, ...]] = {"nginx-anywhere": ("gce-us-east1",)}
 WARNING = (
     "placement.rego row 4: the fleet has no cluster 'gce-europe-wset1' (nearest: gce-europe-west1,"
     " gce-europe-west2, gce-us-east1); workloads that get no other cluster are not moved there"
