@@ -183,6 +183,7 @@ class _Parts:
             held=memory.held,
             warned=self.telling.warn,
             seals=self.seals,
+            unreadable=self._placements.unreadable,
         )
 
     async def _patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:

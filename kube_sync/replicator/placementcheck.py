@@ -51,8 +51,8 @@ class PlacementCheck:
     ) -> None:
         """`inventory` returns the clusters that there are, `modules` what is in force.
 
-        `warn` is told what is to be said on policies, by module; `blamed` returns the rows that a
-        failure of decisions comes from.
+        `warn` is told at each look what is to be said on policies, by module; `blamed` returns the
+        rows that a failure of decisions comes from.
         """
         self._hub = hub
         self._placements = placements
@@ -64,7 +64,6 @@ class PlacementCheck:
         self._clock = clock
         self._sleep = sleep
         self._news = asyncio.Event()
-        self._warned: Warnings = {}
 
     def written(self, name: str) -> None:
         """Take note that OPA holds another state of a collection."""
@@ -74,12 +73,13 @@ class PlacementCheck:
     async def run(self) -> NoReturn:
         """Look whenever something may differ, until cancelled."""
         while True:
+            self._news.clear()
+            # Before the look: what changes from now on, also while this rests, is looked at again.
+            self._hub.waiting.add(self._news)
             begun = self._clock()
             await self._look()
             await self._sleep(max(self._rest, _SHARE * (self._clock() - begun)))
-            self._hub.waiting.add(self._news)
             await self._news.wait()
-            self._news.clear()
 
     async def _look(self) -> None:
         late = {one.source for one in self._hub.currency.late}
@@ -92,10 +92,7 @@ class PlacementCheck:
             unknown, note = self._compared(inventory, told)
             said += self._of_names(inventory, unknown)
         self._hub.note("placements", note)
-        warnings = _by_module(said)
-        if warnings != self._warned:
-            self._warned = warnings
-            self._warn(warnings)
+        self._warn(_by_module(said))
 
     async def _told(self) -> Counter[Told]:
         """Return what is decided, with the number of objects that it is decided of."""

@@ -2,11 +2,16 @@
 
 Placements are compared with it. What it does not know takes nothing away: without labels no
 selector is judged, and a set that is open (all but some) is nowhere only where all are excluded.
+
+Names may be made up by whoever owns a workload, and to find similar ones takes a millisecond for
+each thousand clusters: so similar ones are proposed for the first few alone, until the fleet
+differs.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -17,6 +22,9 @@ from kube_sync.safety.selectors import matches
 
 _NEAREST: Final = 3  # names that are proposed in place of one
 _COMPARED: Final = 20  # names that are compared closely
+_AROUND: Final = 1_000  # that are compared roughly, of those before and after it in order
+_PROPOSED: Final = 50  # unknown names for which others are proposed
+_LONGEST: Final = 253  # characters of a name (RFC 1123, subdomain)
 _NAMED: Final = 3  # unknown names in a message
 _REMEMBERED: Final = 256  # answers
 
@@ -77,15 +85,19 @@ class Inventory:
         return self._told[unknown]
 
     def _text(self, names: Sequence[str]) -> str:
-        found = [f"{name!r} (nearest: {', '.join(self.nearest(name))})" for name in names[:_NAMED]]
+        found = [self._one(name[:_LONGEST]) for name in names[:_NAMED]]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"the fleet has no cluster {', '.join(found)}{more}"
+
+    def _one(self, name: str) -> str:
+        near = ", ".join(self.nearest(name))
+        return f"{name!r} (nearest: {near})" if near else repr(name)
 
     def nearest(self, name: str) -> tuple[str, ...]:
         """Return the clusters whose names are most like this one, the nearest first."""
         if name not in self._near:
-            if len(self._near) >= _REMEMBERED:
-                self._near.clear()
+            if len(self._near) >= _PROPOSED:
+                return ()
             self._near[name] = self._nearest(name)
         return self._near[name]
 
@@ -100,5 +112,8 @@ class Inventory:
             match.set_seq1(other)
             return match.ratio()
 
-        some = heapq.nlargest(_COMPARED, sorted(self.names), key=roughly)
+        names = sorted(self.names)
+        at = bisect(names, name)
+        around = names[max(0, at - _AROUND) : at + _AROUND]
+        some = heapq.nlargest(_COMPARED, around, key=roughly)
         return tuple(heapq.nlargest(_NEAREST, some, key=closely))

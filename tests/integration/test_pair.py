@@ -510,10 +510,11 @@ async def test_limits_that_cannot_be_used_are_told_and_hold_nothing_else(pair: P
 async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why(
     pair: Pair,
 ) -> None:
-    pair.policy("placement", main=PLACED)
     names = [fresh(), fresh()]
     for name in names:
         pair.apply(replica_set(name))
+    pair.policy("placement", main=PLACED)
+    for name in names:
         await eventually(partial(pair.placement, name), ["east", "west"])
     pair.policy("placement", main=answering('{"clusters": {"eats": {"weight": 1}}}'))
     await eventually(lambda: (pair.waiting("nowhere") or 0) >= len(names), expected=True)
@@ -554,9 +555,9 @@ async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why
 async def test_placement_that_nobody_can_read_is_no_decision_anywhere(
     pair: Pair, preferences: str, found: str
 ) -> None:
-    pair.policy("placement", main=PLACED)
     name = fresh()
     pair.apply(replica_set(name))
+    pair.policy("placement", main=PLACED)
     await eventually(lambda: pair.placement(name), ["east", "west"])
     pair.policy("placement", main=answering(preferences))
     where = "main.rego row 4 of ConfigMap " + f"{POLICIES}/placement: annotation {PREFERENCES}"

@@ -295,8 +295,9 @@ class PolicyLoader:
 
     def warn(self, warnings: Warnings) -> None:
         """Say on policies what is to be said of their decisions, by the ids of modules."""
-        self._decided = warnings
-        self._news.set()
+        if warnings != self._decided:
+            self._decided = warnings
+            self._news.set()
 
     def count(self, counted: Counted | None) -> None:
         """Say what a lane would change, for whoever staged it; None: there is none."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -37,7 +37,7 @@ def on(*clusters: str, evict: bool = False) -> Outcome:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, rest: Callable[[float], Awaitable[object]] | None = None) -> None:
         self.hub = DecisionHub("me")
         self.inventory: Inventory | None = Inventory(NAMES)
         self.warned: list[Warnings] = []
@@ -49,10 +49,14 @@ class World:
             placements,
             lambda: self.inventory,
             lambda: MODULES,
-            self.warned.append,
+            self._warn,
             self.read.blamed,
-            sleep=self._sleep,
+            sleep=rest or self._sleep,
         )
+
+    def _warn(self, warnings: Warnings) -> None:
+        if warnings != (self.warned[-1] if self.warned else {}):
+            self.warned.append(warnings)
 
     async def _sleep(self, _seconds: float) -> None:
         self.looks += 1
@@ -141,6 +145,20 @@ async def test_what_was_said_stands_while_clusters_or_decisions_are_not_current(
     assert await world.note() == said
     world.hub.release("load")
     assert await world.note() == ()
+
+
+async def test_what_is_decided_while_it_rests_is_looked_at_without_further_news() -> None:
+    rests = asyncio.Event()
+
+    async def rest(_seconds: float) -> None:
+        world.looks += 1
+        await rests.wait()
+
+    world = World(rest)
+    async with world.running():
+        world.decide("a", on("c0001"))
+        rests.set()
+        await until(lambda: world.hub.notes)
 
 
 async def test_without_clusters_nothing_is_compared(world: World) -> None:

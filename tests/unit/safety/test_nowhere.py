@@ -197,3 +197,23 @@ def test_object_that_is_gone_is_forgotten(world: World) -> None:
     again = world.guard.take("o", first, (), LATER)
     assert isinstance(again, Held)
     assert again.kind == "unseen", "another object of that name is compared anew"
+
+
+def test_similar_names_are_looked_for_of_the_first_unknown_names_alone() -> None:
+    """A policy may pass on names that owners of workloads make up, a new one for each."""
+    inventory = Inventory(NAMES)
+    told = [inventory.told(frozenset([f"made-up-{number}"])) for number in range(200)]
+    assert "nearest" in told[0]
+    assert told[-1] == "the fleet has no cluster 'made-up-199'"
+    assert inventory.told(frozenset(["made-up-0"])) == told[0]
+
+
+def test_names_in_a_message_are_few_and_short() -> None:
+    said = Inventory(NAMES).told(frozenset(f"{number}{'x' * 100_000}" for number in range(9)))
+    assert len(said) < 1_000
+    assert said.endswith(" and 6 more")
+
+
+def test_nearest_name_is_found_in_a_fleet_of_thousands() -> None:
+    inventory = Inventory(frozenset(f"cluster-{number:05}" for number in range(20_000)))
+    assert inventory.nearest("cluster-1234")[0] in {"cluster-12340", "cluster-01234"}
