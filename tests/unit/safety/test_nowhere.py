@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from difflib import SequenceMatcher
 
 import pytest
 
@@ -216,4 +217,5 @@ def test_names_in_a_message_are_few_and_short() -> None:
 
 def test_nearest_name_is_found_in_a_fleet_of_thousands() -> None:
     inventory = Inventory(frozenset(f"cluster-{number:05}" for number in range(20_000)))
-    assert inventory.nearest("cluster-1234")[0] in {"cluster-12340", "cluster-01234"}
+    for near in inventory.nearest("cluster-1234"):
+        assert SequenceMatcher(None, near, "cluster-1234").ratio() > 0.9
