@@ -151,14 +151,15 @@ async def test_what_is_decided_while_it_rests_is_looked_at_without_further_news(
     rests = asyncio.Event()
 
     async def rest(_seconds: float) -> None:
-        world.looks += 1
+        looked.set()
         await rests.wait()
 
-    world = World(rest)
-    async with world.running():
-        world.decide("a", on("c0001"))
+    resting, looked = World(rest), asyncio.Event()
+    async with running(resting.check.run()):
+        await looked.wait()
+        resting.decide("a", on("c0001"))
         rests.set()
-        await until(lambda: world.hub.notes)
+        await until(lambda: resting.hub.notes)
 
 
 async def test_without_clusters_nothing_is_compared(world: World) -> None:
