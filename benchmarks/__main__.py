@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import admission, decisions, edits, pods, startup, world
 from benchmarks.bare import Bare, bare_client, first_sync
+from benchmarks.guard import measure_guard
 from benchmarks.kubemgmt import measure_kube_mgmt
 from benchmarks.ledger import measure_ledger
 from benchmarks.metadata import measure_metadata
@@ -56,6 +57,8 @@ async def measure(objects: int, runs: int, events: int) -> dict[str, float]:
                 found |= medians([await _relist(stack, bare, objects) for _ in range(runs)])
             with step(f"{MODULES} policy modules, by PUT and as one set"):
                 found |= await measure_policies(stack, bare, runs)
+    with step("the guard, with a fleet and without"):
+        found |= measure_guard(runs)
     return found | await measure_only_edits(rounds=1)
 
 
@@ -270,6 +273,7 @@ def _measured(chosen: argparse.Namespace) -> dict[str, float]:
         (chosen.scheduling, lambda: measure_scheduling(runs)),
         (chosen.metadata, lambda: measure_metadata(runs)),
         (chosen.topology, lambda: measure_topology(runs)),
+        (chosen.guard, lambda: measure_guard(runs)),
         (chosen.plan, lambda: measure_planning(runs)),
         (chosen.ledger, lambda: measure_ledger(runs)),
         (chosen.edits, lambda: asyncio.run(measure_only_edits(runs))),
@@ -306,6 +310,7 @@ def _parser() -> argparse.ArgumentParser:
         "--scheduling", action="store_true", help="measure decisions on pods' scheduling alone"
     )
     parser.add_argument("--topology", action="store_true", help="measure topologies alone")
+    parser.add_argument("--guard", action="store_true", help="measure the guard alone")
     parser.add_argument("--plan", action="store_true", help="measure plans alone")
     parser.add_argument("--ledger", action="store_true", help="measure the ledger alone")
     parser.add_argument(

@@ -24,6 +24,7 @@ from kube_sync.admission.failures import Evaluation, Failed, Passing, Why
 from kube_sync.admission.review import Review
 from kube_sync.admission.ruling import Operation
 from kube_sync.decisions.decision import Decision, parse_decision
+from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import SyncError, Undecided
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff
@@ -122,9 +123,9 @@ def _as_sent(review: Review) -> msgspec.Raw:
     return review.object
 
 
-def placement(answer: bytes) -> Admitted | Denied:
-    """Read a placement decision. Raises Undecided."""
-    decision = parse_decision(answer)
+def placement(answer: bytes, read: ReadDecision = parse_decision) -> Admitted | Denied:
+    """Read a placement decision, by `read`. Raises Undecided."""
+    decision = read(answer)
     if decision.errors:
         return Denied(decision.errors, warnings=decision.warnings)
     return Admitted(decision)

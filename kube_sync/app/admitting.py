@@ -11,7 +11,8 @@ from functools import partial
 from kube_sync.admission.asking import as_remediated, view
 from kube_sync.admission.engine import engine_client
 from kube_sync.admission.events import CONTROLLER, Denials
-from kube_sync.admission.judge import Judge, waits
+from kube_sync.admission.fleet import FleetJudge
+from kube_sync.admission.judge import Judge, placement, waits
 from kube_sync.admission.kept import Kept, kept_for_placement
 from kube_sync.admission.policygate import PolicyGate, canary_may_exist
 from kube_sync.admission.probe import probing
@@ -21,7 +22,9 @@ from kube_sync.admission.target import target_of
 from kube_sync.admission.way import PLACEMENT, nobody, placement_check
 from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.door import watch_door
+from kube_sync.app.fleet import watch_fleet
 from kube_sync.app.systems import serve_systems
+from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import KubeCollection
@@ -41,6 +44,7 @@ from kube_sync.opa.client import opa_client
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
+from kube_sync.safety import Placements
 from kube_sync.settings import parse_listen
 
 _Keeping = tuple[Kept, Callable[[], bool | None]]  # and whether any policy exists
@@ -64,8 +68,15 @@ async def admit(context: Context) -> list[Service]:
     )
     asking, seals = settings.admission.engine, Seals(settings.placement.key_file)
     seen = partial(view, remediator=settings.admission.remediator)
+    placements = Placements(settings.remediate.guard.placements)
+    read = partial(placement, read=DecisionReader(placements.unreadable, gate.modules))
     judge = Judge(
-        engine, gate, seen, backoff=waits(asking.backoff_seconds), attempts=asking.attempts
+        engine,
+        gate,
+        seen,
+        backoff=waits(asking.backoff_seconds),
+        attempts=asking.attempts,
+        read=read,
     )
     checking = Judge(  # the same engine: what one knows of it, both do
         engine,
@@ -73,6 +84,7 @@ async def admit(context: Context) -> list[Service]:
         lambda review: seen(as_remediated(review)),
         backoff=waits(asking.backoff_seconds),
         attempts=asking.attempts,
+        read=read,
         breaker=judge.breaker,
     )
     address = parse_listen("admission.listen", settings.admission.listen)
@@ -84,10 +96,13 @@ async def admit(context: Context) -> list[Service]:
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, news.tell)
     ways = [way for system in systems for way in system.ways]
+    fleet, watching = watch_fleet(context)
+    compares = FleetJudge(checking, placements, fleet)
     ways.append(
-        placement_check(checking, lambda: gate.policy_may_exist, settings.admission, denied, seals)
+        placement_check(compares, lambda: gate.policy_may_exist, settings.admission, denied, seals)
     )
-    app = webhook_app(judge, settings.admission, drain, denied, ways, seals)
+    decides = FleetJudge(judge, placements, fleet)
+    app = webhook_app(decides, settings.admission, drain, denied, ways, seals)
     exists = partial(policy_exists, gate, policies, static=settings.policies.static)
     kept: list[_Keeping] = [(found, exists) for found in kept_for_placement(settings)]
     kept += [(found, system.exists) for system in systems for found in system.kept]
@@ -98,7 +113,7 @@ async def admit(context: Context) -> list[Service]:
     )
     readiness.met("start")
     probe = partial(probing, judge, readiness.reporter("opa"))
-    services += [tls.follow, probe, recorder.run, *await _door(context)]
+    services += [tls.follow, probe, recorder.run, *await _door(context), *watching]
     for found in maps:
         source = KubeCollection(
             context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kube_sync.app.context import Context, tell_lease
+from kube_sync.app.fleet import clusters_of, counted, fleet_collection
 from kube_sync.app.publishing import placement_sink
 from kube_sync.decisions.decision import REQUESTED
 from kube_sync.decisions.placement import PLACEMENT
@@ -45,10 +46,9 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.safety import Guard, Placements, Stale, limits_of
-from kube_sync.settings import Resource, Settings, parse_listen
+from kube_sync.settings import Settings, parse_listen
 
 LEASE = "kube-sync-remediator"
-CLUSTERS = "clusters"  # the name in OPA of the collection that is counted
 _WORKERS = 4  # PATCHes in flight at most
 
 
@@ -93,13 +93,7 @@ async def remediate(context: Context) -> list[Service]:
         services.append(_reflected(context, f"{resource.gvr} to remediate", source, store))
     if parts.clusters is not None and parts.fleet is not None:
         found = parts.fleet
-        source = KubeCollection(
-            kube,
-            found.gvr,
-            metadata_only=True,
-            label_selector=found.label_selector,
-            field_selector=found.field_selector,
-        )
+        source = fleet_collection(kube, found)
         current = reconciler.decided.staleness.reporter(f"{found.gvr} to count")
         services.append(
             _reflected(context, f"{found.gvr} to count", source, parts.clusters, current)
@@ -139,16 +133,22 @@ class _Parts:
         self._kube = kube
         self._kinds: dict[GroupVersionResource, str] = {}
         host, guard = socket.gethostname(), settings.remediate.guard
-        self.fleet = next((r for r in settings.replicate.resources if r.name == CLUSTERS), None)
+        self.fleet = clusters_of(settings)
         self.sink: PlacementSink | None = None
         self.clusters: Clusters | None = None
         if self.fleet is not None:
-            self.clusters = Clusters(_counted(settings, self.fleet), self._weigh, self._clock)
+            self.clusters = Clusters(counted(settings, self.fleet), self._weigh, self._clock)
         self.approvals: list[ConfigMaps[Approval]] = approvals(
             settings.policies.namespaces, self._weigh
         )
         self._placements, limits = Placements(guard.placements), limits_of(guard)
-        facts = FleetFacts(self.clusters, self._named, self._seen_at, self._stale)
+        facts = FleetFacts(
+            self.clusters,
+            self._named,
+            self._seen_at,
+            self._stale,
+            compares=guard.known_clusters,
+        )
         brakes, rehearsal = (
             Brakes(
                 Guard(limits),
@@ -181,7 +181,9 @@ class _Parts:
             self._clock,
             told=self.telling.tell,
             held=memory.held,
+            warned=self.telling.warn,
             seals=self.seals,
+            unreadable=self._placements.unreadable,
         )
 
     async def _patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
@@ -244,9 +246,3 @@ class _Parts:
 
     def _stale(self, now: float) -> Stale | None:
         return self.reconciler.decided.staleness.longest(now)
-
-
-def _counted(settings: Settings, fleet: Resource) -> Callable[[ObjectKey], bool]:
-    """Return what tells whether a cluster is one that is replicated."""
-    chosen, ignored = settings.replicate.namespaces_of(fleet), settings.replicate.ignored_of(fleet)
-    return lambda key: (not chosen or key.namespace in chosen) and key.namespace not in ignored

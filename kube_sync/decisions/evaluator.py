@@ -24,6 +24,7 @@ from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
 from kube_sync.decisions.evidence import Asked, Evidence, Outdated, Witness
 from kube_sync.decisions.pace import Pace
+from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
@@ -95,8 +96,13 @@ class Evaluator:
         lane: Lane | None = None,
         clock: Callable[[], float] = time.monotonic,
         witness: Witness | None = None,
+        read: ReadDecision = parse_decision,
     ) -> None:
-        """Decide only on data that was loaded whole in `epoch`, by what is in force or a lane."""
+        """Decide only on data that was loaded whole in `epoch`, by what is in force or a lane.
+
+        `read` reads what was decided.
+        """
+        self._read = read
         self._witness = witness
         self._epoch = epoch
         self._package = "/".join(_package(lane))
@@ -144,7 +150,7 @@ class Evaluator:
             return outcomes
         alike: dict[bytes, Decision] = {}  # one value for all that are told as one
         return {
-            keys[index]: _outcome(answer, evidence.get(index), alike)
+            keys[index]: _outcome(answer, evidence.get(index), alike, self._read)
             for index, answer in answers.items()
         }
 
@@ -296,14 +302,16 @@ def _check(found: Iterable[int], number: int) -> None:
         raise Undecided(msg)
 
 
-def _outcome(answer: _Answer, evidence: Evidence | None, alike: dict[bytes, Decision]) -> Outcome:
+def _outcome(
+    answer: _Answer, evidence: Evidence | None, alike: dict[bytes, Decision], read: ReadDecision
+) -> Outcome:
     """Return what was decided; an answer that is in `alike`, or comes into it, is read once."""
     if not (body := bytes(answer.decision)):
         metrics.decision_evaluations.labels("undefined").inc()
         return Outcome(answer.uid, evidence=evidence)
     if (decision := alike.get(body)) is None:
         try:
-            found = parse_decision(body)
+            found = read(body)
         except Undecided as error:
             metrics.decision_evaluations.labels("failed").inc()
             return Outcome(answer.uid, failure=str(error), evidence=evidence)

@@ -16,7 +16,7 @@ from kube_sync.decisions.requested import requests
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.effects import Effect, effect
 from kube_sync.remediator.plan import OWN, Current
-from kube_sync.safety import HISTORY, Placements
+from kube_sync.safety import HISTORY, Inventory, Placements
 
 _NOBODY: Final = ObjectKey("", "")
 
@@ -34,8 +34,10 @@ class _Pair:
 class Effects:
     """Tells effects; outcomes that are to be told alike have to be the same objects."""
 
-    def __init__(self, placements: Placements) -> None:
+    def __init__(self, placements: Placements, inventory: Inventory | None = None) -> None:
+        """`inventory`: the clusters that placements are compared with, None: with none."""
         self._placements = placements
+        self._inventory = inventory
         self._always = OWN | placements.forms.keys()
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._known: dict[object, Effect | None] = {}
@@ -49,7 +51,8 @@ class Effects:
         maps = (tuple(view.annotations.items()), tuple(view.labels.items()))
         alike = (id(pair), *maps, view.ours, view.our_labels)
         if alike not in self._known:
-            self._known[alike] = effect("", _NOBODY, view, now, then, self._placements)
+            how = self._placements, self._inventory
+            self._known[alike] = effect("", _NOBODY, view, now, then, *how)
         if (found := self._known[alike]) is None:
             return None
         change = found.change and replace(found.change, namespace=key.namespace)

@@ -28,19 +28,20 @@ from kube_sync.planning.broken import Broken
 from kube_sync.planning.canaries import counted, in_effect
 from kube_sync.planning.causes import causes
 from kube_sync.planning.deciding import Decided, World, deciding
-from kube_sync.planning.effects import Effect
+from kube_sync.planning.effects import Effect, unknown_clusters
 from kube_sync.planning.forecast import Forecast, forecast, tightening, workload
 from kube_sync.planning.outcome import Plan, identity
 from kube_sync.planning.report import as_json, as_markdown, as_table
 from kube_sync.planning.sharing import Sharing
-from kube_sync.planning.snapshot import Snapshot, currents
+from kube_sync.planning.snapshot import Objects, Snapshot, currents
 from kube_sync.planning.together import both
 from kube_sync.planning.worlds import CLUSTERS, worlds
 from kube_sync.policykinds.printing import Answer
+from kube_sync.remediator.clusters import inventory, labels_of
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.plan import Current
 from kube_sync.replicator.extent import Need
-from kube_sync.safety import Change, Fleet, Placements, limits_of, read_history
+from kube_sync.safety import Change, Fleet, Inventory, Placements, limits_of, read_history
 from kube_sync.safety.history import History
 from kube_sync.settings import TOPOLOGY, Settings
 from kube_sync.survey.progress import Progress
@@ -112,8 +113,8 @@ async def _planned(
 
         is_now, then = await both(enter(found.now), enter(found.then))
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
-        effects = _effects(settings, has, is_now, then)
-        fleet = _fleet(settings, len(clusters), len(found.clusters))
+        fleet = _fleet(settings, len(clusters), found.clusters)
+        effects = _effects(settings, has, is_now, then, fleet.inventory)
         names = {file_of(i): name for i, name in found.names.items()}
         path = settings.placement.path
         # The one waits for OPA, the other calculates.
@@ -123,16 +124,20 @@ async def _planned(
         )
     number = sum(map(len, has.values()))
     notes = [*found.notes, *notes, *_cautions(settings, is_now, then)]
+    notes += unknown_clusters(effects, fleet.inventory)
     if (canary := await in_effect(snapshot.configmaps, settings.policies)) is not None:
         notes.append(counted(canary, (key for objects in has.values() for key in objects)))
     return Plan(number, then.classes, effects, why, going, tuple(notes), found.staged)
 
 
-def _fleet(settings: Settings, before: int, after: int) -> Fleet:
+def _fleet(settings: Settings, before: int, clusters: Objects) -> Fleet:
     """Return the fleet as the remediator would know it once the edit is made."""
     if all(resource.name != CLUSTERS for resource in settings.replicate.resources):
         return Fleet(0.0, 1, 1, epoch_matches=True)  # as it does: nobody counts clusters
-    return Fleet(0.0, after, max(before, after), epoch_matches=True)
+    after, known = len(clusters), None
+    if after and settings.remediate.guard.known_clusters:
+        known = inventory({key: labels_of(item) for key, item in clusters.items()})
+    return Fleet(0.0, after, max(before, after), epoch_matches=True, inventory=known)
 
 
 def _cautions(settings: Settings, now: Decided, then: Decided) -> Iterator[str]:
@@ -151,8 +156,10 @@ def _targets(settings: Settings) -> list[str]:
     return [resource.name for resource in settings.targets()]
 
 
-def _effects(settings: Settings, has: _Currents, now: Decided, then: Decided) -> list[Effect]:
-    effects = Effects(Placements(settings.remediate.guard.placements))
+def _effects(
+    settings: Settings, has: _Currents, now: Decided, then: Decided, known: Inventory | None
+) -> list[Effect]:
+    effects = Effects(Placements(settings.remediate.guard.placements), known)
     found = (
         effects.of(name, key, current, now.outcomes[name, key], then.outcomes[name, key])
         for name, objects in has.items()

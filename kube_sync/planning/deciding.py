@@ -16,6 +16,7 @@ import msgspec
 
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, Outcome, batch_module
+from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.requested import as_asked
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
@@ -24,6 +25,8 @@ from kube_sync.planning.broken import Broken
 from kube_sync.planning.sharing import Bodies, Group, needed
 from kube_sync.planning.snapshot import EPOCH, document
 from kube_sync.replicator.extent import Need
+from kube_sync.replicator.policies.builtin import built_in
+from kube_sync.safety import Placements
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
 
@@ -48,6 +51,7 @@ class World:
     modules: Modules
     bodies: Bodies
     beside: Mapping[ObjectKey, bytes] = field(default_factory=dict)  # other documents
+    names: Mapping[str, str] = field(default_factory=dict)  # of modules that people call otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,16 @@ def generated(settings: Settings) -> dict[str, str]:
     return {BATCH_MODULE: batch_module(settings.replicate.root, settings.placement.path)}
 
 
+def reader(
+    settings: Settings, modules: Modules, names: Mapping[str, str] | None = None
+) -> DecisionReader:
+    """Return what reads decisions by these modules, as the replicator does."""
+    check = Placements(settings.remediate.guard.placements).unreadable
+    always = generated(settings).keys() | built_in(settings).keys()
+    written = {i: source for i, source in modules.items() if i not in always}
+    return DecisionReader(check, lambda: written, names)
+
+
 @asynccontextmanager
 async def deciding(
     world: World,
@@ -95,7 +109,7 @@ async def deciding(
     held = needed(world.bodies, need, groups, chosen)
     data = document(replicate.root, held, world.beside)
     async with scratch.serving(world.modules, data) as opa:
-        evaluator = Evaluator(opa, EPOCH)
+        evaluator = Evaluator(opa, EPOCH, read=reader(settings, world.modules, world.names))
         outcomes = dict[Key, Outcome]()
         for name, shared in groups.items():
             outcomes |= await _decided(world, name, shared, evaluator, progress)

@@ -6,14 +6,15 @@ only tells whether it is the edit's doing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Amend, Apply, Current, Held, Step, Wanted, after, plan
-from kube_sync.safety import Change, Placements, compare
+from kube_sync.safety import Change, Inventory, Placements, compare
+from kube_sync.safety.nowhere import reason_of, unknown_in
 
 Kind = Literal[
     "failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"
@@ -68,8 +69,12 @@ def effect(
     now: Outcome,
     then: Outcome,
     placements: Placements,
+    inventory: Inventory | None = None,
 ) -> Effect | None:
-    """Return what becomes of a workload, None where it stays as it is."""
+    """Return what becomes of a workload, None where it stays as it is.
+
+    `inventory`: the clusters that placements are compared with, None: with none.
+    """
     step = _step(then, current)
     has = clusters(placements, current.annotations)
     if not isinstance(step, Apply | Amend):
@@ -82,16 +87,19 @@ def effect(
     evict = _evicts(then)
     change = compare(placements, key.namespace, current.annotations, annotations, evict=evict)
     same = (now.decision, now.failure) == (then.decision, then.failure)
+    lost = None if change is None else reason_of(inventory, change)
+    empties = change is not None and (change.empties or lost is not None)
     # What empties a workload waits for ever, unless the policy says that it is to go.
-    goes_alike = evict == _evicts(now) or change is None or not change.empties
+    goes_alike = evict == _evicts(now) or not empties
     pending = same or (step == _step(now, current) and goes_alike)
     then_has = clusters(placements, annotations)
-    reason = ", ".join(sorted({*step.annotations, *step.labels})) if change is None else ""
+    written = ", ".join(sorted({*step.annotations, *step.labels}))
+    reason = written if change is None else lost or ""
     return Effect(
         resource,
         key,
         current.uid,
-        _kind(change),
+        "nowhere" if empties else _kind(change),
         has,
         then_has,
         reason,
@@ -99,6 +107,21 @@ def effect(
         evict,
         change,
     )
+
+
+def unknown_clusters(effects: Iterable[Effect], inventory: Inventory | None) -> Iterator[str]:
+    """Yield what is to be said of placements of which some clusters are unknown."""
+    if inventory is None:
+        return
+    found = [
+        unknown
+        for one in effects
+        if one.change is not None and one.kind != "nowhere"
+        if (unknown := unknown_in(inventory, one.change))
+    ]
+    if found:
+        told = inventory.told(frozenset[str]().union(*found))
+        yield f"{len(found)} would be placed on clusters of which some are unknown: {told}"
 
 
 def clusters(placements: Placements, annotations: Mapping[str, str]) -> tuple[str, ...]:
@@ -147,8 +170,6 @@ def _said(outcome: Outcome) -> Kind | None:
 def _kind(change: Change | None) -> Kind:
     if change is None:
         return "changes"
-    if change.empties:
-        return "nowhere"
     if change.is_move:
         return "moves"
     return "adds" if change.joined else "changes"

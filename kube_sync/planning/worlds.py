@@ -89,7 +89,9 @@ async def worlds(
     then_bodies = {**bodies, **projected(settings, moved, only=CLUSTERS)} if facts else bodies
     always = {**generated(settings), **built_in(settings)}
     now = World("now", {**chosen.before.modules, **always}, bodies, data.documents)
-    then = World("then", {**chosen.after.modules, **always}, then_bodies, data.documents)
+    names = chosen.wanted.names if chosen.wanted else {}
+    modules = {**chosen.after.modules, **always}
+    then = World("then", modules, then_bodies, data.documents, names)
 
     async def places() -> Mapping[str, Collection]:
         return snapshot.places
@@ -98,8 +100,7 @@ async def worlds(
     reading = Reading(scratch, settings.placement.path, places)
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
-    wanted = chosen.wanted
-    names, staged = (wanted.names, wanted.staged) if wanted else ({}, ())
+    staged = chosen.wanted.staged if chosen.wanted else ()
     kept_out = [
         f"{module}: {text}"
         for module, texts in withheld(reads[then.name], settings).items()

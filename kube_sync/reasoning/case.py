@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from kube_sync.analysis.reads import Document, Reads
 from kube_sync.decisions.evaluator import Evaluator, Outcome
+from kube_sync.decisions.reading import ReadDecision
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules, file_of
 from kube_sync.planning.broken import Broken
-from kube_sync.planning.deciding import Scratch, World, generated
+from kube_sync.planning.deciding import Scratch, World, generated, reader
 from kube_sync.planning.snapshot import EPOCH, document, reducing
 from kube_sync.planning.worlds import CLUSTERS, Worlds
 from kube_sync.reasoning.subject import Subject
@@ -58,6 +59,11 @@ class Case:
                 return self.worlds.names.get(policy_id, policy_id)
         return name
 
+    @property
+    def read(self) -> ReadDecision:
+        """What reads decisions on it."""
+        return reader(self.settings, self.world.modules, self.world.names)
+
     def resource(self, name: str) -> Resource:
         """Return a replicated resource by its name in OPA."""
         return next(r for r in self.settings.replicate.resources if r.name == name)
@@ -75,7 +81,7 @@ class Case:
         place, before = self.place(name, item.key), self.world.bodies[name][item.key]
         await self.opa.put_data(place, reducing(self.resource(name))(item))
         try:
-            return await decided(self.opa, self.subject)
+            return await decided(self.opa, self.subject, self.read)
         finally:
             await self.opa.put_data(place, before)
 
@@ -89,7 +95,7 @@ async def opened(
     data = document(settings.replicate.root, world.bodies, world.beside)
     async with scratch.serving({**world.modules, **more}, data) as opa:
         modules = {file_of(policy_id): source for policy_id, source in world.modules.items()}
-        outcome = await decided(opa, subject)
+        outcome = await decided(opa, subject, reader(settings, world.modules, world.names))
         yield Case(settings, worlds, subject, opa, outcome, modules)
 
 
@@ -99,9 +105,10 @@ def authored(settings: Settings, modules: Modules) -> dict[str, str]:
     return {i: source for i, source in modules.items() if i not in always}
 
 
-async def decided(opa: OpaClient, subject: Subject) -> Outcome:
+async def decided(opa: OpaClient, subject: Subject, read: ReadDecision) -> Outcome:
     """Return what is decided of an object. Raises SyncError."""
-    answers = await Evaluator(opa, EPOCH).evaluate(subject.resource.name, [subject.key])
+    evaluator = Evaluator(opa, EPOCH, read=read)
+    answers = await evaluator.evaluate(subject.resource.name, [subject.key])
     if subject.key not in answers:
         why = "OPA does not hold it" if subject.item.uid else "it has no uid: nobody stored it"
         raise Broken([f"{subject}: {why}"])

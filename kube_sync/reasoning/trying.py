@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.reading import ReadDecision
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.kube.collection import Item
@@ -108,7 +108,7 @@ class Trying:
                 return [Outcome("", failure=str(error))]
             # One that fails fails all: find out which.
             return [outcome for one in tries for outcome in await self._asked([one])]
-        return [*_outcomes(answer or b"{}", len(tries))]
+        return [*_outcomes(answer or b"{}", len(tries), self._case.read)]
 
 
 def places(
@@ -123,7 +123,7 @@ def _place(root: str, name: str, key: ObjectKey) -> DataPath:
     return (root, name, *inside)
 
 
-def _outcomes(answer: bytes, number: int) -> Iterator[Outcome]:
+def _outcomes(answer: bytes, number: int, read: ReadDecision) -> Iterator[Outcome]:
     try:
         found = msgspec.json.decode(answer, type=dict[int, _Answer])
     except NO_JSON as error:
@@ -134,7 +134,7 @@ def _outcomes(answer: bytes, number: int) -> Iterator[Outcome]:
             yield Outcome("")
             continue
         try:
-            yield Outcome("", parse_decision(bytes(found[index].decision)))
+            yield Outcome("", read(bytes(found[index].decision)))
         except Undecided as error:
             yield Outcome("", failure=str(error))
 

@@ -83,6 +83,7 @@ class Brakes:
         self._now = now
         self._rehearsed = rehearsed
         self._pending: dict[str, tuple[Change, History]] = {}
+        self._warnings: dict[str, str] = {}  # of what was let go
         self._ids: dict[Key, str] = {}
         self._last: object = None
 
@@ -128,6 +129,7 @@ class Brakes:
         """Forget an object that is gone."""
         if (name := self._ids.pop(key, None)) is not None:
             self._pending.pop(name, None)
+            self._warnings.pop(name, None)
             self._not_before.pop(name, None)
             self._guard.forget(name)
 
@@ -162,7 +164,8 @@ class Brakes:
         found = self._guard.consider(self._pending, fleet, workloads, approved, now)
         if found.accepted and not self._rehearsed:
             self._facts.accept(fleet.clusters)
-        before, self._last = self._last, (tuple(_same(h) for h in found.holds), approved)
+        now_held = (tuple(_same(h) for h in found.holds), approved, found.nowhere)
+        before, self._last = self._last, now_held
         self.holds = found.holds
         return self._last != before
 
@@ -172,17 +175,26 @@ class Brakes:
         if change is None:
             return step
         now = self._now()
-        found = self._guard.take(_id(key, current), change, self._history(current, now), now)
-        return with_history(step, found.history) if isinstance(found, Go) else found
+        name = _id(key, current)
+        found = self._guard.take(name, change, self._history(current, now), now)
+        if not isinstance(found, Go):
+            return found
+        if found.warning:
+            self._warnings[name] = found.warning
+        return with_history(step, found.history)
 
-    def moved(self, key: Key, current: Current) -> None:
-        """Take down that what was let go was written."""
-        self._guard.moved(_id(key, current))
+    def moved(self, key: Key, current: Current) -> str:
+        """Take down that what was let go was written; return what to warn of, "": of nothing."""
+        name = _id(key, current)
+        self._guard.moved(name)
         self.drop(key)
+        return self._warnings.pop(name, "")
 
     def refund(self, key: Key, current: Current) -> None:
         """Take down that what was let go was surely not written."""
-        self._guard.refund(_id(key, current), self._now())
+        name = _id(key, current)
+        self._guard.refund(name, self._now())
+        self._warnings.pop(name, None)
 
     def seconds_until(self, held: Held) -> float | None:
         """Return when to ask again, None: when something else differs."""

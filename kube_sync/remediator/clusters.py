@@ -1,4 +1,4 @@
-"""How many clusters there are, and how many there were: what a fleet that shrinks is told by.
+"""Which clusters there are, and how many there were: what placements are compared with.
 
 A metadata-only watch of the collection that is called `clusters` in OPA. The most there were is not
 written anywhere: after a restart it is what the placements in force name that policies gave (owners
@@ -12,18 +12,34 @@ are still what is wanted. So the fleet counts as what it was at its smallest in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
+
+from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Event, Item
 from kube_sync.objects import ObjectKey
-from kube_sync.safety import Fleet, Stale
+from kube_sync.safety import Fleet, Inventory, Stale
 
 STEADY_SECONDS = 5.0
 
+Labels = dict[str, str]
+
+
+class _Metadata(msgspec.Struct):
+    labels: Labels | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+_objects = msgspec.json.Decoder(_Object)
+
 
 class Clusters:
-    """The Store of the clusters' keys."""
+    """The Store of the clusters' names and labels."""
 
     def __init__(
         self,
@@ -39,11 +55,19 @@ class Clusters:
         self._were: deque[tuple[float, int]] = deque()
         self._counts = counts
         self._changed = changed
-        self._keys: set[ObjectKey] = set()
-        self._listing: set[ObjectKey] = set()
+        self._found: dict[ObjectKey, Labels] = {}
+        self._listing: dict[ObjectKey, Labels] = {}
+        self._inventory: Inventory | None = None  # None: made anew when it is asked for
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._found)
+
+    @property
+    def inventory(self) -> Inventory:
+        """The clusters as placements name them, with their labels."""
+        if self._inventory is None:
+            self._inventory = inventory(self._found)
+        return self._inventory
 
     def lowest(self, since: float) -> int:
         """Return the fewest that there were at any time after `since`."""
@@ -53,37 +77,58 @@ class Clusters:
 
     async def page(self, items: Sequence[Item]) -> None:
         """Take a part of a LIST."""
-        self._listing.update(item.key for item in items if self._counts(item.key))
+        found = (item for item in items if self._counts(item.key))
+        self._listing.update({item.key: labels_of(item) for item in found})
 
     def finish(self, *, known: bool) -> None:  # noqa: ARG002 - an unknown kind has no clusters
         """Hold exactly the objects of the LIST."""
         before = len(self)
-        self._keys, self._listing = self._listing, set()
+        self._found, self._listing = self._listing, {}
+        self._inventory = None
         self._note(before)
         self.listed = True
         self._changed()
 
     def abandon(self) -> None:
         """Forget the LIST that broke off."""
-        self._listing = set()
+        self._listing = {}
 
     def apply(self, event: Event) -> None:
         """Take one watch event in."""
         if event.item is None or not self._counts(event.item.key):
             return
-        before = len(self)
-        if event.type == "DELETED":
-            self._keys.discard(event.item.key)
+        before, key = len(self), event.item.key
+        had, has = self._found.get(key), None if event.type == "DELETED" else labels_of(event.item)
+        if has == had:
+            return
+        if has is None:
+            del self._found[key]
         else:
-            self._keys.add(event.item.key)
+            self._found[key] = has
+        self._inventory = None
         if len(self) != before:
             self._note(before)
-            self._changed()
+        self._changed()
 
     def _note(self, before: int) -> None:
         if before < self._most:
             self._were.append((self._clock(), before))
         self._most = max(self._most, len(self))
+
+
+def inventory(clusters: Mapping[ObjectKey, Labels]) -> Inventory:
+    """Return what placements are compared with, of clusters with their labels."""
+    names = frozenset(key.name for key in clusters)
+    qualified = frozenset(str(key) for key in clusters if key.namespace)
+    return Inventory(names, tuple(clusters.values()), qualified)
+
+
+def labels_of(item: Item) -> Labels:
+    """Return the labels of a cluster, none where they cannot be read."""
+    try:
+        return _objects.decode(item.body).metadata.labels or {}
+    except NO_JSON:  # of an object that is there all the same
+        return {}
 
 
 class FleetFacts:
@@ -95,8 +140,12 @@ class FleetFacts:
         named: Callable[[], int],
         seen_at: Callable[[], float | None],
         stale: Callable[[float], Stale | None] = lambda _now: None,
+        *,
+        compares: bool = True,
     ) -> None:
         """Without `clusters` none are counted, and none are missed.
+
+        `compares`: placements name clusters as they are called here, and are compared with them.
 
         `named`: how many clusters the placements in force name; `seen_at`: when the decisions last
         gave a sign of life, in Unix seconds; `stale`: what they stand on that is not current now.
@@ -105,6 +154,7 @@ class FleetFacts:
         self._named = named
         self._seen_at = seen_at
         self._stale = stale
+        self._compares = compares
         self._best = 0
         self._begun = False
 
@@ -128,7 +178,8 @@ class FleetFacts:
             self._begun = True
             self._best = max(self._best, self._named())
         self._best = max(self._best, len(self._clusters))
-        return Fleet(age, count, self._best, epoch_matches=True)
+        known = self._clusters.inventory if self._compares else None
+        return Fleet(age, count, self._best, epoch_matches=True, inventory=known)
 
     def accept(self, clusters: int) -> None:
         """Take so few clusters for all that there are, until there are more."""

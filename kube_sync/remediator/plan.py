@@ -10,7 +10,7 @@ remediator owns is removed. Where no decision is usable nothing is touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -19,6 +19,7 @@ from kube_sync.decisions.requested import noted, put_back, requests
 from kube_sync.decisions.sealing import Place, Seals, beside
 from kube_sync.safety import HISTORY
 
+Check = Callable[[Mapping[str, str]], object | None]
 _UNSEALED = Seals()
 _NOWHERE = Place("", "", "", "")
 # What the remediator keeps on an object for itself.
@@ -101,13 +102,22 @@ Write = Apply | Amend
 Step = Write | Held | Nothing
 
 
+def _readable(_annotations: Mapping[str, str]) -> None:
+    """Find nothing wrong."""
+
+
 def plan(
     wanted: Wanted | None,
     current: Current | None,
     place: Place = _NOWHERE,
     seals: Seals = _UNSEALED,
+    unreadable: Check = _readable,
 ) -> Step:
-    """Return the one step that makes `current`, which is at `place`, what is `wanted`."""
+    """Return the one step that makes `current`, which is at `place`, what is `wanted`.
+
+    `unreadable` finds what is wrong with decided annotations: who decides may be an engine that
+    does not look.
+    """
     if wanted is None or current is None or wanted.uid not in ("", current.uid):
         return Nothing()
     if wanted.failure is not None:
@@ -116,11 +126,19 @@ def plan(
         # It never means that what an earlier decision wrote should go.
         placed = REQUESTED in current.annotations or current.ours or current.our_labels
         return Held("undefined", "the decision is undefined") if placed else Nothing()
-    if wanted.decision.errors:
-        return Held("errors", "the policy objects: " + "; ".join(wanted.decision.errors))
-    if HISTORY in wanted.decision.annotations:
+    refused = _refused(wanted.decision, unreadable)
+    return refused or _step(wanted.decision, current, place, seals)
+
+
+def _refused(decision: Decision, unreadable: Check) -> Held | None:
+    """Return why a decision is not carried out, None: it may be."""
+    if decision.errors:
+        return Held("errors", "the policy objects: " + "; ".join(decision.errors))
+    if HISTORY in decision.annotations:
         return Held("errors", f"the policy decides {HISTORY}, which is not its own")
-    return _step(wanted.decision, current, place, seals)
+    if (wrong := unreadable(decision.annotations)) is not None:
+        return Held("failed", f"no usable decision: the policy's {wrong}")
+    return None
 
 
 def after(step: Write, current: Current) -> dict[str, str]:

@@ -27,7 +27,7 @@ from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.decided import Decided, Key
 from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.overheard import Records
-from kube_sync.remediator.plan import Current, Held, Step, Wanted, Write, plan
+from kube_sync.remediator.plan import Check, Current, Held, Step, Wanted, Write, plan
 from kube_sync.remediator.targets import Targets
 from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait, Waiting
@@ -70,23 +70,29 @@ class Reconciler:
         *,
         told: Callable[[Key], None] = lambda _key: None,
         held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
+        warned: Callable[[Key, str, str], None] = lambda _key, _uid, _warning: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         seals: Seals | None = None,
+        unreadable: Check = lambda _annotations: None,
     ) -> None:
         """`rehearsal` is what brakes would be where nothing is written, in mode `dry-run`.
 
         `clock` is that of both; `told` hears of each object that has to wait, `held`
-        what for. `seals` are those of the notes that are written.
+        what for, and `warned` what is wrong with a placement that was written all the same, with
+        the uid of its object. `seals` are those of the notes that are written; `unreadable` finds
+        what is wrong with decided annotations.
         """
         self.decided = Decided(self._touch, clock, self._tighten)
         self.waiting = Waiting(told, clock)
         self._held = held
+        self._warned = warned
         self._writer = writer
         self._modes = modes
         self._brakes = brakes
         self._rehearsal = rehearsal
         self._clock = clock
         self._seals = seals or Seals()
+        self._unreadable = unreadable
         self._sleep = sleep
         self._targets: dict[GroupVersionResource, Targets] = {}
         self._begun = False
@@ -261,7 +267,7 @@ class Reconciler:
     def _plan(self, key: Key, wanted: Wanted | None, current: Current | None) -> Step:
         gvr, name = key
         place = Place(gvr.group, gvr.resource, name.namespace, name.name)
-        return plan(wanted, current, place, self._seals)
+        return plan(wanted, current, place, self._seals, self._unreadable)
 
     def _survey(self, key: Key) -> bool:
         """Take in what is wanted of an object; tell whether that has to be weighed."""
@@ -355,7 +361,9 @@ class Reconciler:
             self._brakes.refund(key, current)
         match outcome.word:
             case "applied":
-                self._brakes.moved(key, current)
+                if warning := self._brakes.moved(key, current):
+                    said.warning("placed_on_unknown_clusters", warning=warning)
+                    self._warned(key, current.uid, warning)
                 said.info("remediated")
             case "refused":
                 self._wait(key, refused(current, step, outcome.error))

@@ -10,6 +10,7 @@ beside them. Each is told once, until it can be read again, by whoever may write
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
 import structlog
@@ -18,7 +19,7 @@ from kube_sync.decisions.records import Record, StatusRecord, Unreadable
 from kube_sync.errors import SyncError
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Occurrence, Reference, cut
-from kube_sync.objects import GroupVersionResource
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.waiting import Wait, Waiting
 from kube_sync.runtime.workqueue import WorkQueue
@@ -28,6 +29,15 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 CONTROLLER = "kube-sync.io/remediator"
 _HOLDS = "; where decisions may depend on it, moves are held (until it can be read, or is gone)"
 _QUIET = frozenset(["unseen", "dry-run"])  # over in a moment, or what was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class _Warning:
+    """What is wrong with a placement that was written."""
+
+    key: Key
+    uid: str
+    text: str
 
 
 class Telling:
@@ -46,10 +56,14 @@ class Telling:
         self._recorder = recorder
         self._kind_of = kind_of
         self._fence = fence
-        self._queue: WorkQueue[Key | Unreadable] = WorkQueue()
+        self._queue: WorkQueue[Key | Unreadable | _Warning] = WorkQueue()
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._told: frozenset[Unreadable] = frozenset()
         self.tell: Callable[[Key], None] = self._queue.add
+
+    def warn(self, key: Key, uid: str, text: str) -> None:
+        """Tell what is wrong with a placement that was written."""
+        self._queue.add(_Warning(key, uid, text))
 
     def take(self, record: Record | None) -> None:
         """Take in what the stream says of objects that cannot be read."""
@@ -71,11 +85,13 @@ class Telling:
             try:
                 if isinstance(turn, Unreadable):
                     await self._tell_unreadable(turn)
+                elif isinstance(turn, _Warning):
+                    await self._occurred(turn.key, turn.uid, "unknown_clusters", turn.text)
                 elif (wait := waiting.get(turn)) is not None and wait.kind not in _QUIET:
                     await self._tell(turn, wait)
             except SyncError as error:
                 # What keeps kinds from being known keeps Events from being written, too.
-                key = turn.object.key if isinstance(turn, Unreadable) else turn[1]
+                key = _object_of(turn)
                 log.info("event_not_told", key=str(key), error=str(error))
             finally:
                 self._queue.done(turn)
@@ -98,3 +114,9 @@ class Telling:
         reason = "Remediation" + "".join(map(str.capitalize, kind.split("_")))
         what = Occurrence(regarding, None, reason, "Hold", cut(note))
         self._recorder.occurred(what, name.namespace)
+
+
+def _object_of(turn: Key | Unreadable | _Warning) -> ObjectKey:
+    if isinstance(turn, Unreadable):
+        return turn.object.key
+    return turn.key[1] if isinstance(turn, _Warning) else turn[1]

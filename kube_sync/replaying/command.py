@@ -18,6 +18,7 @@ from kube_sync.ledger.reading import reading
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.candidatefiles import read_candidates
 from kube_sync.planning.candidates import Candidates
+from kube_sync.planning.deciding import reader
 from kube_sync.policykinds.printing import Answer
 from kube_sync.replaying.arguments import Request
 from kube_sync.replaying.covering import lacking, places
@@ -51,15 +52,18 @@ async def run(request: Request, settings: Settings, complain: Callable[[str], No
         deciders = Deciders(recorded, scratch, built_in(settings), candidates)
         if candidates:
             await deciders.check(dict.fromkeys(row.entry.policy for row in reversed(rows)))
-        found = await _Replay(recorded, scratch, deciders).run(rows)
+        found = await _Replay(recorded, scratch, deciders, settings).run(rows)
     return Answer(as_json(found) if request.form == "json" else as_text(found), found.status)
 
 
 class _Replay:
     """One replay."""
 
-    def __init__(self, recorded: Recorded, scratch: ScratchOpa, deciders: Deciders) -> None:
+    def __init__(
+        self, recorded: Recorded, scratch: ScratchOpa, deciders: Deciders, settings: Settings
+    ) -> None:
         self._recorded = recorded
+        self._settings = settings
         self._scratch = scratch
         self._deciders = deciders
         self._collections: dict[str, Mapping[str, bytes]] = {}  # by the digest of the state
@@ -125,7 +129,8 @@ class _Replay:
             Question(self._collections[data], {case.row.entry.input: case.input for case in cases})
             for data, cases in states.items()
         ]
-        answers = await decided(self._scratch, modules, root, path, questions)
+        read = reader(self._settings, modules)
+        answers = await decided(self._scratch, modules, root, path, questions, read)
         return [
             (case, answer[case.row.entry.input])
             for answer, cases in zip(answers, states.values(), strict=True)

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.decisions.decision import parse_decision
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import Undecided
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import Modules, ScratchOpa
@@ -32,11 +32,16 @@ class Question:
 
 
 async def decided(
-    scratch: ScratchOpa, modules: Modules, root: str, path: str, questions: Sequence[Question]
+    scratch: ScratchOpa,
+    modules: Modules,
+    root: str,
+    path: str,
+    questions: Sequence[Question],
+    read: ReadDecision,
 ) -> list[dict[str, Outcome]]:
     """Return what policies say at `path` of each input of each question, over data below `root`.
 
-    They do compile. Raises SyncError.
+    They do compile; `read` reads what they say. Raises SyncError.
     """
     whole = {**modules, _MODULE: replay_module(path)}
     found = []
@@ -44,7 +49,7 @@ async def decided(
         for question in questions:
             data = {name: msgspec.Raw(body) for name, body in question.collections.items()}
             await opa.put_data((root,), msgspec.json.encode(data))
-            found.append(await _answers(opa, question.inputs))
+            found.append(await _answers(opa, question.inputs, read))
     return found
 
 
@@ -62,15 +67,20 @@ decisions[name] := decision if {{
 """
 
 
-async def _answers(opa: OpaClient, inputs: Mapping[str, bytes]) -> dict[str, Outcome]:
+async def _answers(
+    opa: OpaClient, inputs: Mapping[str, bytes], read: ReadDecision
+) -> dict[str, Outcome]:
     found: dict[str, Outcome] = {}
     names = [*inputs]
     for start in range(0, len(names), _SLICE):
-        found |= await _slice(opa, {name: inputs[name] for name in names[start : start + _SLICE]})
+        part = {name: inputs[name] for name in names[start : start + _SLICE]}
+        found |= await _slice(opa, part, read)
     return found
 
 
-async def _slice(opa: OpaClient, inputs: Mapping[str, bytes]) -> dict[str, Outcome]:
+async def _slice(
+    opa: OpaClient, inputs: Mapping[str, bytes], read: ReadDecision
+) -> dict[str, Outcome]:
     asked = {name: msgspec.Raw(body) for name, body in inputs.items()}
     try:
         answer = await opa.query(_DECISIONS, msgspec.json.encode({"input": {"inputs": asked}}))
@@ -80,17 +90,17 @@ async def _slice(opa: OpaClient, inputs: Mapping[str, bytes]) -> dict[str, Outco
         # One that fails fails the whole query: find out which.
         found: dict[str, Outcome] = {}
         for name, body in inputs.items():
-            found |= await _slice(opa, {name: body})
+            found |= await _slice(opa, {name: body}, read)
         return found
     answers = msgspec.json.decode(answer or b"{}", type=dict[str, msgspec.Raw])
-    return {name: _outcome(answers.get(name)) for name in inputs}
+    return {name: _outcome(answers.get(name), read) for name in inputs}
 
 
-def _outcome(answer: msgspec.Raw | None) -> Outcome:
+def _outcome(answer: msgspec.Raw | None, read: ReadDecision) -> Outcome:
     if answer is None:
         return Outcome("")
     try:
-        decision = parse_decision(bytes(answer))
+        decision = read(bytes(answer))
     except Undecided as error:
         return Outcome("", failure=str(error))
     # As it is recorded: they are for whoever writes an object.

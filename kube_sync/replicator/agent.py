@@ -34,6 +34,7 @@ from kube_sync.decisions.canary import Canary, SidedEvaluator
 from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
+from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, NotFound, first_of
@@ -60,8 +61,10 @@ from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
 from kube_sync.replicator.candidates.planner import Make, Planner, Told
 from kube_sync.replicator.datamaps import DataMaps
+from kube_sync.replicator.fleetnames import fleet_names
 from kube_sync.replicator.holdings import Holdings
 from kube_sync.replicator.mirror import Mirror
+from kube_sync.replicator.placementcheck import PlacementCheck
 from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.canary import Halt
@@ -86,7 +89,7 @@ from kube_sync.replicator.witnessing import witnessing
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.memory import give_back
-from kube_sync.safety import Placements, parse_tightening
+from kube_sync.safety import Inventory, Placements, parse_tightening
 from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings, with_builtin
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -243,6 +246,10 @@ class Replicator:
         self._statuses.wake()
         self._staged_news()
 
+    def _canary_modules(self) -> Mapping[str, str]:
+        canary = self._policies.canary
+        return {} if canary is None else canary.modules
+
     def _while_held(self, tell: Callable[P, None]) -> Callable[P, None]:
         def told(*args: P.args, **kwargs: P.kwargs) -> None:
             if self._lease.held:  # each replica finds out by itself
@@ -328,8 +335,25 @@ class Replicator:
         )
         mirrors = resources.mirrors
         witness = witnessing(self._in_use, mirrors)
-        in_force = Evaluator(self._opa, instance, witness=witness)
-        evaluator = SidedEvaluator(in_force, Evaluator(self._opa, instance, lane="canary"))
+        placements = Placements(settings.remediate.guard.placements)
+        read = DecisionReader(placements.unreadable, lambda: self._policies.in_force)
+        read_canary = DecisionReader(placements.unreadable, self._canary_modules)
+        in_force = Evaluator(self._opa, instance, witness=witness, read=read)
+
+        def inventory() -> Inventory | None:
+            compares = self._settings.remediate.guard.known_clusters
+            return fleet_names(resources.mirrors) if compares else None
+
+        placed = PlacementCheck(
+            self._hub,
+            placements,
+            inventory,
+            lambda: self._policies.in_force,
+            self._policies.warn,
+            read.blamed,
+        )
+        canary = Evaluator(self._opa, instance, lane="canary", read=read_canary)
+        evaluator = SidedEvaluator(in_force, canary)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         holdings = Holdings(self._opa, root, (mirror.name for mirror in mirrors))
         policies, objects = self._stores(settings.policies)
@@ -343,6 +367,7 @@ class Replicator:
             shadow.written(name, keys)
             counter.written(name, keys)
             check.written(name, keys)
+            placed.written(name)
 
         def policies_changed(digest: str, modules: int, reads: Reads) -> None:
             self._in_force(digest, self._policies.in_force)
@@ -386,22 +411,26 @@ class Replicator:
             limiting=limiting,
         )
         shadow = Shadow(
-            Evaluator(self._opa, instance, lane="shadow"),
+            Evaluator(
+                self._opa, instance, lane="shadow", read=DecisionReader(placements.unreadable)
+            ),
             self._hub,
             self._targets,
             lambda: resources.mirrors,
-            Placements(settings.remediate.guard.placements),
+            placements,
             self._policies.count,
+            inventory=inventory,
         )
         counter = Shadow(
-            Evaluator(self._opa, instance, lane="canary"),
+            Evaluator(self._opa, instance, lane="canary", read=read_canary),
             self._hub,
             self._targets,
             lambda: resources.mirrors,
-            Placements(settings.remediate.guard.placements),
+            placements,
             self._policies.count_canary,
-            in_force=Evaluator(self._opa, instance),
+            in_force=Evaluator(self._opa, instance, read=read),
             gauge=metrics.canary_differences,
+            inventory=inventory,
         )
         writer = Writer(
             self._opa,
@@ -426,6 +455,7 @@ class Replicator:
             for following in self._following(policies, objects, data):
                 group.create_task(following)
             group.create_task(check.run())
+            group.create_task(placed.run())
             group.create_task(
                 self._policies.run(
                     Epoch(

@@ -11,7 +11,8 @@ from typing import Final, Literal
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.safety import HISTORY, Change, Placements, compare
+from kube_sync.safety import HISTORY, Change, Inventory, Placements, compare
+from kube_sync.safety.nowhere import reason_of
 
 Kind = Literal["failed", "refused", "undecided", "nowhere", "moves", "adds", "changes"]
 KINDS: Final[tuple[Kind, ...]] = (
@@ -25,8 +26,17 @@ KINDS: Final[tuple[Kind, ...]] = (
 )
 
 
-def difference(namespace: str, now: Outcome, then: Outcome, placements: Placements) -> Kind | None:
-    """Return what would become of a workload, None where it stays as it is."""
+def difference(
+    namespace: str,
+    now: Outcome,
+    then: Outcome,
+    placements: Placements,
+    inventory: Inventory | None = None,
+) -> Kind | None:
+    """Return what would become of a workload, None where it stays as it is.
+
+    `inventory`: the clusters that placements are compared with, None: with none.
+    """
     said, would_say = _silence(now), _silence(then)
     if would_say is not None:
         return None if would_say == said else would_say
@@ -37,7 +47,7 @@ def difference(namespace: str, now: Outcome, then: Outcome, placements: Placemen
     change = compare(
         placements, namespace, before.annotations, after.annotations, evict=after.evict
     )
-    return "changes" if change is None else _kind(change)
+    return "changes" if change is None else _kind(change, inventory)
 
 
 def _silence(outcome: Outcome) -> Kind | None:
@@ -55,8 +65,8 @@ def _usable(outcome: Outcome) -> Decision:
     return outcome.decision or Decision()
 
 
-def _kind(change: Change) -> Kind:
-    if change.empties:
+def _kind(change: Change, inventory: Inventory | None) -> Kind:
+    if change.empties or reason_of(inventory, change) is not None:
         return "nowhere"
     if change.is_move:
         return "moves"

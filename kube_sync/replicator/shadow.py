@@ -33,7 +33,7 @@ from kube_sync.opa.sides import Side
 from kube_sync.replicator.differences import KINDS, Kind, difference
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.safety import Placements
+from kube_sync.safety import Inventory, Placements
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -103,6 +103,7 @@ class Shadow:
         *,
         in_force: Asked | None = None,
         gauge: Gauge = metrics.shadow_differences,
+        inventory: Callable[[], Inventory | None] = lambda: None,
         rest: float = _REST_SECONDS,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -112,11 +113,13 @@ class Shadow:
 
         Without that `hub` has what is decided by it, which it has not where the lane decides.
         `tell` is told what was counted when it is another, None: there is no lane. Turns are at
-        least `rest` seconds apart.
+        least `rest` seconds apart. `inventory` returns the clusters that placements are compared
+        with.
         """
         self._asked = asked
         self._also_asked = in_force
         self._gauge = gauge
+        self._inventory = inventory
         self._hub = hub
         self._targets = targets
         self._collections = collections
@@ -239,6 +242,7 @@ class Shadow:
     ) -> tuple[Counted, int]:
         """Return what differs, and of how many objects nothing is known yet."""
         counts, objects, unknown = Counter[Kind](), 0, 0
+        inventory = self._inventory()
         # By the decisions that are compared; they are kept, so that nothing else has their ids.
         alike: dict[tuple[int, bool, int], tuple[Outcome, Outcome, Kind | None]] = {}
         for held, gvr in places:
@@ -253,7 +257,7 @@ class Shadow:
                 then = known.then
                 pair = id(now.decision), now.failure is None, id(then)
                 if pair not in alike:
-                    kind = difference(key.namespace, now, then, self._placements)
+                    kind = difference(key.namespace, now, then, self._placements, inventory)
                     alike[pair] = now, then, kind
                 objects += 1
                 if (kind := alike[pair][2]) is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from kube_sync.safety.assessment import Assessment, Fleet, Stale
 from kube_sync.safety.guard import Guard
 from kube_sync.safety.history import HISTORY, read_history
+from kube_sync.safety.inventory import Inventory
 from kube_sync.safety.limits import Limits, Tightening, limits_of, parse_tightening, stricter
 from kube_sync.safety.moves import Change, compare
 from kube_sync.safety.placements import Placements
@@ -25,6 +26,7 @@ __all__ = [
     "Guard",
     "Held",
     "Holding",
+    "Inventory",
     "Limits",
     "Placements",
     "Stale",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kube_sync.safety.inventory import Inventory
 from kube_sync.safety.limits import Limits
 from kube_sync.safety.verdicts import Held
 
@@ -28,7 +29,7 @@ class Fleet:
     is not current, of all the one that is so for longest. `best`: the most clusters there were;
     whoever keeps it lowers it when an operator approves that some are gone
     (`Assessment.accepted`), and begins after a restart with the clusters that the placements in
-    force name.
+    force name. `inventory`: which clusters there are; None: placements cannot be compared with it.
     """
 
     age: float | None
@@ -36,6 +37,7 @@ class Fleet:
     best: int
     epoch_matches: bool
     stale: Stale | None = None
+    inventory: Inventory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,14 @@ class Assessment:
     """What holds all moves, or those of a namespace; how many there are, of how many workloads.
 
     `accepted`: an operator approved them on a fleet as small as it is now, which is its size then.
+    `nowhere`: the objects that would be placed on no cluster of the fleet.
     """
 
     holds: tuple[Held, ...]
     moves: int
     workloads: int
     accepted: bool = False
+    nowhere: frozenset[object] = frozenset()
 
 
 def judge_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Held | None:
@@ -72,6 +76,14 @@ def judge_fleet(fleet: Fleet, limits: Limits, offer: str = "") -> Held | None:
         approve = f", or approve {offer}" if offer else ""
         return _held(reason, f"the clusters are back{approve}", offer or None)
     return None
+
+
+def current_inventory(fleet: Fleet, limits: Limits) -> Inventory | None:
+    """Return what placements are compared with, None where the fleet is not current, or empty."""
+    if fleet.age is None or not fleet.epoch_matches or not fleet.clusters:
+        return None
+    late = max(fleet.age, 0.0 if fleet.stale is None else fleet.stale.age)
+    return None if limits.stale is not None and late > limits.stale else fleet.inventory
 
 
 def has_shrunk(fleet: Fleet, limits: Limits) -> bool:

@@ -25,6 +25,7 @@ from kube_sync.safety.assessment import (
     Fleet,
     Numbers,
     allowed,
+    current_inventory,
     has_shrunk,
     is_mass_of_several,
     judge_fleet,
@@ -46,6 +47,7 @@ from kube_sync.safety.history import (
 )
 from kube_sync.safety.limits import Limits, Tightening
 from kube_sync.safety.moves import Change
+from kube_sync.safety.nowhere import Nowhere
 from kube_sync.safety.turns import Turns
 from kube_sync.safety.verdicts import Go, Held, Holding, Kind
 
@@ -89,6 +91,7 @@ class Guard(Generic[K]):
         self._written: dict[K, History] = {}
         self._flights: dict[K, _Flight] = {}
         self._held: dict[K, Holding] = {}
+        self._nowhere: Nowhere[K] = Nowhere()
 
     @property
     def limits(self) -> Limits:
@@ -126,6 +129,7 @@ class Guard(Generic[K]):
         self._approvals = Approvals()
         self._approvals.recall((key, history) for key, (_, history) in histories.items())
         self._wanted, self._written, self._flights, self._held = {}, {}, {}, {}
+        self._nowhere = Nowhere()
 
     def consider(
         self,
@@ -148,7 +152,10 @@ class Guard(Generic[K]):
             if not self._is_early(key, now)
         }
         self._drop([key for key in self._held if key not in wanted])
-        asked = self._asked(wanted, now)
+        inventory = current_inventory(fleet, self._limits)
+        changes = ((key, change) for key, (change, _) in wanted.items())
+        nowhere = self._nowhere.compare(inventory, changes, now)
+        asked = self._asked(wanted, nowhere, now)
         spaces = {key: change.namespace for key, (change, _) in wanted.items() if not change.idle}
         parts = _by_namespace(asked, spaces)
         every = {key: step for key, step in asked.items() if key in spaces}
@@ -167,7 +174,7 @@ class Guard(Generic[K]):
         still = _by_namespace({key: asked[key] for key in waiting}, spaces)
         self._masses = self._judged(still, asked, workloads)
         holds = (*([self._fleet] if self._fleet else []), *self._masses.values())
-        return Assessment(holds, len(asked), number, accepted)
+        return Assessment(holds, len(asked), number, accepted, nowhere)
 
     def take(self, key: K, change: Change, history: History, now: float) -> Go | Held:
         """Let one change go, and charge it; or tell what it waits for.
@@ -193,7 +200,7 @@ class Guard(Generic[K]):
         history = extended(history, entry)
         spent = scopes_of(change) if change.is_move else ()
         self._flights[key] = _Flight(history, now, spent)
-        return Go(write_history(history))
+        return Go(write_history(history), self._nowhere.warning(change))
 
     def moved(self, key: K) -> None:
         """Take down that what was let go was written."""
@@ -210,6 +217,7 @@ class Guard(Generic[K]):
         self._drop([key])
         self._written.pop(key, None)
         self._flights.pop(key, None)
+        self._nowhere.forget(key)
 
     def _drop(self, keys: Collection[K]) -> None:
         for key in keys:
@@ -233,13 +241,16 @@ class Guard(Generic[K]):
         newest = written if _last(written) >= _last(history) else history
         return caught_up(newest, change.before)
 
-    def _asked(self, wanted: Mapping[K, tuple[Change, History]], now: float) -> dict[K, Step]:
+    def _asked(
+        self, wanted: Mapping[K, tuple[Change, History]], nowhere: Collection[K], now: float
+    ) -> dict[K, Step]:
         """Return the moves that would go if nothing but their number spoke against it."""
         asked = {}
         for key, (change, history) in wanted.items():
             newest = self._newest(key, change, history)
             stuck = (
                 change.is_forbidden
+                or key in nowhere
                 or self._is_early(key, now)
                 or self._is_stale(key, history, now)
                 or self._oscillation(key, change, newest, now)
@@ -249,8 +260,8 @@ class Guard(Generic[K]):
         return asked
 
     def _restrained(self, key: K, change: Change, history: History, now: float) -> Held | None:
-        if change.is_forbidden:
-            return Held("empty", "it would run on no cluster", "the policy says `evict: true`")
+        if (held := self._without_cluster(key, change, now)) is not None:
+            return held
         if (held := self._oscillation(key, change, history, now)) or not change.is_move:
             return held
         if self._unknown is not None:
@@ -262,6 +273,11 @@ class Guard(Generic[K]):
             return Held("unseen", reason, "the next look at all of them", until)
         step = _step(change, history)
         return self._held_with_others(key, change, step) or self._too_early(key, history, now)
+
+    def _without_cluster(self, key: K, change: Change, now: float) -> Held | None:
+        if change.is_forbidden:
+            return Held("empty", "it would run on no cluster", "the policy says `evict: true`")
+        return self._nowhere.held(key, change, now)
 
     def _is_early(self, key: K, now: float) -> bool:
         return self._not_before.get(key, 0) > now

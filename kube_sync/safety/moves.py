@@ -32,6 +32,7 @@ class Change:
     joined: frozenset[str] = frozenset()
     empties: bool = False
     evict: bool = False  # the policy says that it may be emptied
+    places: tuple[Clusters, ...] = ()  # what changes, as it is wanted; what is empty is not here
     idle: bool = False  # no replicas are wanted: it is no part of a mass
 
     @property
@@ -68,7 +69,9 @@ def compare(
         joined |= _joined(key, old, new)
     # Without its first placement a workload runs wherever it did: that too is taken away.
     empties = any(new.get(key, EVERYWHERE) == NOWHERE != old.get(key) for key in changed)
-    return Change(namespace, was, will_be, frozenset(left), frozenset(joined), empties, evict)
+    wanted = tuple([c for key in changed if (c := _placed(key, old, new)) is not None])
+    left_, joined_ = frozenset(left), frozenset(joined)
+    return Change(namespace, was, will_be, left_, joined_, empties, evict, wanted)
 
 
 def _left(key: str, old: _Read, new: _Read) -> frozenset[str]:
@@ -79,6 +82,14 @@ def _left(key: str, old: _Read, new: _Read) -> frozenset[str]:
 
 def _joined(key: str, old: _Read, new: _Read) -> frozenset[str]:
     return _without(new.get(key, NOWHERE), old.get(key, EVERYWHERE if old else NOWHERE))
+
+
+def _placed(key: str, old: _Read, new: _Read) -> Clusters | None:
+    """Return where a placement is wanted that is another one, None where that is empty."""
+    wanted = new.get(key)
+    if wanted is None or not (wanted.names or wanted.open) or wanted == old.get(key):
+        return None
+    return wanted
 
 
 def _without(some: Clusters | None, other: Clusters | None) -> frozenset[str]:

@@ -1,21 +1,29 @@
 """What the value of a placement annotation means: a set of clusters.
 
-Which clusters there are is not known here, so a set may be open: all but some. A cluster selector
-depends on the labels of clusters, which are not known either: each selector counts as one cluster
-of its own, so that any change of it is a move. Of a value that has no readable shape nothing is
-concluded (None). `is_empty_placement` and `empties` mean what those in decisions/placement.py do.
+Which clusters there are is not known here (`inventory` compares), so a set may be open: all but
+some. A cluster selector depends on the labels of clusters, which are not known either: each
+selector counts as one cluster of its own, so that any change of it is a move. Of a value that has
+no readable shape nothing is concluded (None), and no policy may decide it (`contracts`).
+`is_empty_placement` and `empties` mean what those in decisions/placement.py do.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from kube_sync.errors import NO_JSON
+from kube_sync.safety.contracts import (
+    Unreadable,
+    federation_preferences,
+    federation_selector,
+    malformed,
+)
+from kube_sync.safety.selectors import Requirement, parse_selector
 from kube_sync.settings import PlacementForm
 
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"
@@ -29,10 +37,14 @@ _sorted = msgspec.json.Encoder(order="sorted")
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The clusters `names` or, where it is open, all but these."""
+    """The clusters `names` or, where it is open, all but these.
+
+    `selector`: what the one name stands for, where a selector chooses them by their labels.
+    """
 
     names: frozenset[str] = frozenset()
     open: bool = False
+    selector: tuple[Requirement, ...] | None = field(default=None, compare=False)
 
     @property
     def is_empty(self) -> bool:
@@ -66,6 +78,7 @@ class Placements:
         self._forms = forms | dict(others or {})
         # Most workloads of a fleet share a few placements, and one may name a hundred clusters.
         self._known: dict[tuple[str, str], Clusters | None] = {}
+        self._judged: dict[tuple[str, str], Unreadable | None] = {}
 
     @property
     def forms(self) -> dict[str, str]:
@@ -79,6 +92,25 @@ class Placements:
             for key, form in sorted(self._forms.items())
             if key in annotations
         }
+
+    def unreadable(self, annotations: Mapping[str, str]) -> Unreadable | None:
+        """Return the first placement annotation that cannot be read by its contract, if any."""
+        for key, form in sorted(self._forms.items()):
+            if key in annotations and (found := self._wrong(key, form, annotations[key])):
+                return found
+        return None
+
+    def _wrong(self, key: str, form: PlacementForm, value: str) -> Unreadable | None:
+        if (key, value) not in self._judged:
+            if len(self._judged) >= _REMEMBERED:
+                self._judged.clear()
+            self._judged[key, value] = self._judge(key, form, value)
+        return self._judged[key, value]
+
+    def _judge(self, key: str, form: PlacementForm, value: str) -> Unreadable | None:
+        if (contract := _CONTRACTS.get(key)) is not None:
+            return contract(key, value)
+        return malformed(key, form, value) if self._clusters(form, value) is None else None
 
     def _clusters(self, form: PlacementForm, value: str) -> Clusters | None:
         if (form, value) not in self._known:
@@ -158,7 +190,11 @@ def _selector(value: str) -> Clusters | None:
         return EVERYWHERE
     # All have to be met, so their order means nothing.
     text = b"\n".join(sorted(_sorted.encode(r) for r in requirements))
-    return Clusters(frozenset([f"selector:{hashlib.sha256(text).hexdigest()[:12]}"]))
+    name = f"selector:{hashlib.sha256(text).hexdigest()[:12]}"
+    try:
+        return Clusters(frozenset([name]), selector=parse_selector(value))
+    except ValueError:  # of whoever wrote it: what it selects is not known
+        return Clusters(frozenset([name]), selector=())
 
 
 def _decode(value: str) -> Any:  # noqa: ANN401 - JSON of whoever wrote the annotation
@@ -172,4 +208,9 @@ _READERS: Mapping[PlacementForm, Callable[[str], Clusters | None]] = {
     "preferences": read_preferences,
     "names": _names,
     "selector": _selector,
+}
+# By the key: whatever form the configuration gives these two, others read them by these types.
+_CONTRACTS: Mapping[str, Callable[[str, str], Unreadable | None]] = {
+    PREFERENCES: federation_preferences,
+    SELECTOR: federation_selector,
 }

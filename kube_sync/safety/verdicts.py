@@ -7,6 +7,7 @@ from typing import Literal
 
 Kind = Literal[
     "empty",  # it would empty the workload
+    "nowhere",  # its placement has no cluster that the fleet has
     "oscillation",
     "unseen",  # not yet weighed together with all others
     "fleet",  # stale, or shrunk
@@ -21,9 +22,13 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Carry it out, with `history` as the value of the annotation `kube-sync.io/moves`."""
+    """Carry it out, with `history` as the value of the annotation `kube-sync.io/moves`.
+
+    `warning`: what is wrong with the placement although it is carried out, "": nothing.
+    """
 
     history: str
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

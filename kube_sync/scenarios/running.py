@@ -23,7 +23,8 @@ from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
-from kube_sync.planning.deciding import Scratch
+from kube_sync.opa.scratch import file_of
+from kube_sync.planning.deciding import Scratch, reader
 from kube_sync.planning.snapshot import EPOCH, Snapshot, document, projected
 from kube_sync.safety import Placements
 from kube_sync.scenarios.comparing import differences
@@ -71,7 +72,10 @@ class Runner:
         self._places = places
         self._settings = settings
         self._pace = pace
-        self._evaluator = Evaluator(opa, EPOCH)
+        called = {i: policies.told(file_of(i)) for i in policies.modules}
+        names = {i: name for i, name in called.items() if name != file_of(i)}
+        read = reader(settings, policies.modules, names)
+        self._evaluator = Evaluator(opa, EPOCH, read=read)
         self._explaining = Explaining(opa, settings.placement.path)
         self._placements = Placements(settings.remediate.guard.placements)
         self._held: dict[str, Mapping[ObjectKey, bytes]] = {}

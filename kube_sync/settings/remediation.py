@@ -60,6 +60,9 @@ class Guard(Section, frozen=True):
     """So many moves at once need no approval in any namespace, whatever `mass_share` says."""
     placements: Mapping[str, PlacementForm] = {}
     """Further annotations that place a workload, by the form of their values."""
+    known_clusters: bool = True
+    """Holds placements of which no cluster is replicated under that name (metadata.name); false
+    where placements name clusters in another way."""
 
 
 Mode = Literal["off", "dry-run", "manual", "enforce"]

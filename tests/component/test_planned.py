@@ -106,6 +106,40 @@ async def test_cluster_that_joins_is_in_a_file(fleet: str, tmp_path: Path) -> No
     assert (answer.status, ways(document)) == (2, {"ads": ("adds", ["c3", "c4"])})
 
 
+@pytest.mark.parametrize(
+    ("preferences", "effect", "reason"),
+    [
+        (
+            '"clusters": {"c0001": {"weight": 1}}',
+            "nowhere",
+            "the fleet has no cluster 'c0001' (nearest: c1, c2, c3)",
+        ),
+        (
+            '"clustrs": {name: {"weight": 1} | some name in _fit}',
+            "failed",
+            "found the key `clustrs` instead of `clusters`",
+        ),
+        ('"clusters": [name | some name in _fit]', "failed", "found `clusters` as a list"),
+    ],
+)
+async def test_placement_on_no_cluster_or_in_no_readable_form_breaks_the_plan(
+    fleet: str, tmp_path: Path, preferences: str, effect: str, reason: str
+) -> None:
+    candidate = tmp_path / "policy.rego"
+    right = '"clusters": {name: {"weight": 1} | some name in _fit}'
+    candidate.write_text(POLICY.replace(right, preferences), encoding="utf-8")
+    answer, document = await planned(asking(fleet, files=(str(candidate),)))
+    assert answer.status == 3
+    assert document["summary"][effect] == len(document["workloads"]) == 3
+    for workload in document["workloads"]:
+        assert reason in workload["reason"]
+        if effect == "failed":
+            assert workload["reason"].startswith(f"no usable decision: {candidate} row ")
+            assert '{"clusters": {NAME: {"weight": 1}}}' in workload["reason"]
+        else:
+            assert workload["held"]["kind"] == "nowhere"
+
+
 async def test_canary_is_noted_with_the_objects_of_its_side(tmp_path: Path) -> None:
     canaried = canary(POLICY.replace("in _fit}", 'in _fit | {"c1"}}'), "0.5")
     fleet = write(tmp_path / "fleet.jsonl", policy(), canaried, *FLEET, *WORKLOADS)

@@ -93,7 +93,7 @@ def test_story_on_compose_is_told_as_expected_and_removed_whole(
     finally:
         down = run("tools.servers", "compose", "down")
     assert told.returncode == 0, told.stdout + told.stderr
-    assert "All 18 steps were as expected" in told.stderr
+    assert "All 19 steps were as expected" in told.stderr
     assert scraped == SCRAPED
     assert moved
     assert kept.returncode == 0, kept.stderr

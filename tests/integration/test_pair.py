@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
+import subprocess
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -180,6 +182,15 @@ def no_policies(pair: Pair) -> Iterator[None]:
 
 def fresh() -> str:
     return f"app-{secrets.token_hex(4)}"
+
+
+def answering(preferences: str) -> str:
+    """Return a policy whose answer is the same for every workload."""
+    return f"""
+package io.k8s.federation.admission
+
+annotations["{PREFERENCES}"] := {preferences}
+"""
 
 
 async def test_opa_holds_what_the_api_server_holds(pair: Pair) -> None:
@@ -485,3 +496,83 @@ async def test_limits_that_cannot_be_used_are_told_and_hold_nothing_else(pair: P
     await eventually(lambda: pair.placement(name), ["east", "west"])
     pair.stack.api.delete("configmaps", "limits", POLICIES)
     await eventually(lambda: pair.sample("remediate", "kube_sync_budget_unusable"), 0.0)
+
+
+async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why(
+    pair: Pair,
+) -> None:
+    names = [fresh(), fresh()]
+    for name in names:
+        pair.apply(replica_set(name))
+    pair.policy("placement", main=PLACED)
+    for name in names:
+        await eventually(partial(pair.placement, name), ["east", "west"])
+    pair.policy("placement", main=answering('{"clusters": {"eats": {"weight": 1}}}'))
+    await eventually(lambda: (pair.waiting("nowhere") or 0) >= len(names), expected=True)
+    near = "the fleet has no cluster 'eats' (nearest: east, west)"
+    warning = f"main.rego row 4: {near}; workloads that get no other cluster are not moved there"
+    await eventually(lambda: (pair.status("placement") or {}).get("warnings"), [warning])
+    # Other tests have left workloads, too.
+    note = (
+        rf"placements name clusters that are unknown, \d+ of them no other ones: {re.escape(near)}"
+    )
+    assert re.search(note, pair.decisions())
+    found = pair.kube("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
+    told = {e["regarding"]["name"]: e["note"] for e in found if e["reason"] == "RemediationNowhere"}
+    assert {name: told[name].partition(" (the policy")[0] for name in names} == dict.fromkeys(
+        names, f"it would run on no cluster: {near}"
+    )
+    said = create(pair, new := fresh())
+    assert f"Warning: the policy places this on no cluster: {near}" in said
+    assert pair.placement(new) == ["eats"], "nothing ran there before"
+    pair.stack.kubectl("label", "replicaset", names[0], "--namespace=shop", "touched=yes")
+    assert [pair.placement(name) for name in names] == [["east", "west"]] * 2
+    pair.policy("placement", main=answering('{"clusters": {"eats": {}, "east": {}}}'))
+    for name in (*names, new):
+        await eventually(partial(pair.placement, name), ["east", "eats"])
+    await eventually(lambda: pair.waiting("nowhere"), 0.0)
+    found = pair.kube("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
+    warned = {e["regarding"]["name"] for e in found if e["reason"] == "RemediationUnknownClusters"}
+    assert warned & set(names)
+
+
+@pytest.mark.parametrize(
+    ("preferences", "found"),
+    [
+        ('{"clustrs": {"east": {}}}', "found the key `clustrs` instead of `clusters`"),
+        ('["east"]', "found a list"),
+    ],
+)
+async def test_placement_that_nobody_can_read_is_no_decision_anywhere(
+    pair: Pair, preferences: str, found: str
+) -> None:
+    name = fresh()
+    pair.apply(replica_set(name))
+    pair.policy("placement", main=PLACED)
+    await eventually(lambda: pair.placement(name), ["east", "west"])
+    pair.policy("placement", main=answering(preferences))
+    where = "main.rego row 4 of ConfigMap " + f"{POLICIES}/placement: annotation {PREFERENCES}"
+
+    def warnings() -> str:
+        return "".join((pair.status("placement") or {}).get("warnings", ()))
+
+    await eventually(lambda: f"{where}: expected" in warnings() and found in warnings(), True)  # noqa: FBT003
+    await eventually(lambda: (pair.waiting("failed") or 0) >= 1, True)  # noqa: FBT003
+    with pytest.raises(ToolError) as refused:
+        pair.apply(replica_set(fresh()))
+    assert f"{where}: expected" in str(refused.value)
+    assert found in str(refused.value)
+    assert pair.placement(name) == ["east", "west"]
+
+
+def create(pair: Pair, name: str) -> str:
+    """Create a workload, and return what kubectl prints, warnings among it."""
+    kubeconfig = f"--kubeconfig={pair.stack.kubeconfigs['admin']}"
+    done = subprocess.run(
+        [str(ensure_binary("kubectl")), kubeconfig, "create", "-f", "-"],
+        input=json.dumps(replica_set(name)),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return f"{done.stdout}{done.stderr}"

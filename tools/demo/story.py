@@ -25,6 +25,7 @@ from tools.demo.fleet import (
     replica_set,
 )
 from tools.demo.foresight import a_dangerous_edit_is_planned, a_workload_is_explained
+from tools.demo.mistakes import a_cluster_is_misspelt
 from tools.demo.narrator import Narrator
 from tools.demo.staging import (
     an_edit_is_a_candidate,
@@ -64,6 +65,7 @@ def tell(world: World, narrator: Narrator) -> None:
     the_edit_is_promoted(world, narrator)
     a_workload_is_explained(world, narrator)
     a_dangerous_edit_is_planned(world, narrator, _EDITED)
+    a_cluster_is_misspelt(world, narrator, _EDITED)
     a_broken_policy_is_stored(world, narrator)
     a_policy_would_send_data_out(world, narrator)
     opa_is_killed(world, narrator)

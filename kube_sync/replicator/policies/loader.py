@@ -218,6 +218,7 @@ class PolicyLoader:
         self._told_counting: Counting | None = None
         self._canary_changing = False
         self._counted: Counted | None = None
+        self._decided: Warnings = {}  # warnings of what is decided
         self._again: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
         self._told_lane: tuple[str, Reads] | None = None
@@ -291,6 +292,12 @@ class PolicyLoader:
             )
 
         return claims
+
+    def warn(self, warnings: Warnings) -> None:
+        """Say on policies what is to be said of their decisions, by the ids of modules."""
+        if warnings != self._decided:
+            self._decided = warnings
+            self._news.set()
 
     def count(self, counted: Counted | None) -> None:
         """Say what a lane would change, for whoever staged it; None: there is none."""
@@ -788,7 +795,12 @@ class PolicyLoader:
 
     def _warnings(self, policy: Policy, withheld: Warnings) -> tuple[str, ...]:
         doubts = (cause["message"] for cause in self._quarantine.doubts(policy.modules))
-        return (*(text for i in sorted(policy.modules) for text in withheld.get(i, ())), *doubts)
+        found = (
+            text
+            for i in sorted(policy.modules)
+            for text in (*withheld.get(i, ()), *self._decided.get(i, ()))
+        )
+        return (*found, *doubts)
 
 
 def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.decision import Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator, Outcome, batch_module
+from kube_sync.decisions.reading import DecisionReader, ReadDecision
 from kube_sync.errors import Refused, Retriable
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import opa_client
 from kube_sync.runtime.httpserver import serving
+from kube_sync.safety import Placements
+from kube_sync.safety.placements import PREFERENCES
 from kube_sync.settings import Opa
 
 PATH = "io/k8s/federation/admission"
@@ -70,13 +73,16 @@ class StandIn:
 
 @asynccontextmanager
 async def _evaluator(
-    opa: StandIn, epoch: str = EPOCH, clock: Callable[[], float] = lambda: 0.0
+    opa: StandIn,
+    epoch: str = EPOCH,
+    clock: Callable[[], float] = lambda: 0.0,
+    read: ReadDecision = parse_decision,
 ) -> AsyncGenerator[Evaluator]:
     async with (
         serving(opa.app(), ("127.0.0.1", 0)) as port,
         opa_client(Opa(f"http://127.0.0.1:{port}")) as client,
     ):
-        yield Evaluator(client, epoch, clock=clock)
+        yield Evaluator(client, epoch, clock=clock, read=read)
 
 
 def _keys(*names: str) -> list[ObjectKey]:
@@ -217,3 +223,14 @@ def test_the_module_asks_for_the_configured_decision_over_the_configured_root() 
     assert 'data["team-a"]["x\\"y"] with input as _asked(object)' in module
     assert 'data["my-root"][input.collection][namespace][name]' in module
     assert json.dumps("kubernetes") not in module
+
+
+async def test_placement_that_cannot_be_read_is_a_failure_of_its_object_alone() -> None:
+    good: dict[str, Any] = {"annotations": {PREFERENCES: {"clusters": {"c1": {}}}}}
+    opa = StandIn({"a": {"annotations": {PREFERENCES: ["c1"]}}, "b": good})
+    async with _evaluator(opa, read=DecisionReader(Placements().unreadable)) as evaluator:
+        outcomes = await evaluator.evaluate("replicasets", _keys("a", "b"))
+    failure = outcomes[ObjectKey("ns", "a")].failure
+    assert failure is not None
+    assert failure.startswith(f"the policy's annotation {PREFERENCES}: expected ")
+    assert outcomes[ObjectKey("ns", "b")].failure is None

@@ -7,9 +7,9 @@ import pytest
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.effects import Effect, effect
+from kube_sync.planning.effects import Effect, effect, unknown_clusters
 from kube_sync.remediator.plan import Current
-from kube_sync.safety import Placements
+from kube_sync.safety import Inventory, Placements
 from tests.unit.planning.fleets import PLACEMENT, preferences
 
 KEY = ObjectKey("shop", "web")
@@ -104,3 +104,32 @@ def test_every_cluster_but_some_is_spelt() -> None:
     effect = found(NOW, on("c1"), {PLACEMENT: everywhere})
     assert effect is not None
     assert effect.before == ("*", "!c2")
+
+
+FLEET = Inventory(frozenset(["c1", "c2", "c3"]), ({}, {}, {}))
+
+
+def compared(now: Outcome, then: Outcome) -> Effect:
+    current = Current("u", HAS)
+    found = effect("replicasets", KEY, current, now, then, Placements(), FLEET)
+    assert found is not None
+    return found
+
+
+def test_placement_on_unknown_clusters_alone_breaks_like_an_empty_one() -> None:
+    found = compared(NOW, on("atlantis"))
+    assert (found.kind, found.after, found.breaks) == ("nowhere", ("atlantis",), True)
+    assert found.reason == "the fleet has no cluster 'atlantis' (nearest: c1, c2, c3)"
+    assert not compared(on("atlantis"), on("atlantis")).breaks, "that is not the edit's doing"
+    assert compared(on("atlantis"), on("atlantis", evict=True)).breaks
+
+
+def test_placement_on_some_unknown_clusters_is_noted_once_for_all() -> None:
+    found = [compared(NOW, on("c1", "c4")), compared(NOW, on("c3", "c5"))]
+    assert [one.kind for one in found] == ["moves", "moves"]
+    (note,) = unknown_clusters([*found, compared(NOW, on("c3"))], FLEET)
+    assert note == (
+        "2 would be placed on clusters of which some are unknown: the fleet has no cluster"
+        " 'c4' (nearest: c1, c2, c3), 'c5' (nearest: c1, c2, c3)"
+    )
+    assert [*unknown_clusters(found, None)] == []

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.clusters import STEADY_SECONDS, Clusters, FleetFacts
-from kube_sync.safety import Limits, Stale
+from kube_sync.safety import Fleet, Inventory, Limits, Stale
 from kube_sync.safety.assessment import judge_fleet
 from tests.fakes.listing import Listing, at_once, listed
 
@@ -13,8 +14,9 @@ VERSION = ResourceVersion("1")
 LIMITS = Limits(shrink=0.3)
 
 
-def _item(name: str, namespace: str = "fleet") -> Item:
-    return Item(ObjectKey(namespace, name), "u", VERSION, b"{}")
+def _item(name: str, namespace: str = "fleet", **labels: str) -> Item:
+    body = json.dumps({"metadata": {"labels": labels}} if labels else {}).encode()
+    return Item(ObjectKey(namespace, name), "u", VERSION, body)
 
 
 class World:
@@ -36,8 +38,8 @@ class World:
     def list(self, *names: str, known: bool = True) -> None:
         listed(self.clusters, Listing([_item(name) for name in names], VERSION), known=known)
 
-    def event(self, kind: str, name: str, namespace: str = "fleet") -> None:
-        self.clusters.apply(Event(kind, VERSION, _item(name, namespace)))
+    def event(self, kind: str, name: str, namespace: str = "fleet", **labels: str) -> None:
+        self.clusters.apply(Event(kind, VERSION, _item(name, namespace, **labels)))
 
     def counts(self) -> tuple[int, int]:
         self.now += 2 * STEADY_SECONDS  # whatever was is over
@@ -148,3 +150,44 @@ def test_what_is_not_current_is_told_with_every_fleet() -> None:
 def test_without_a_collection_of_clusters_none_are_missed() -> None:
     facts = FleetFacts(None, lambda: 9, lambda: 1.0)
     assert judge_fleet(facts.fleet(1.0), LIMITS) is None
+    assert facts.fleet(1.0).inventory is None
+
+
+def _inventory(world: World) -> Inventory | None:
+    fleet: Fleet = world.facts.fleet(world.now)
+    return fleet.inventory
+
+
+def test_placements_are_compared_with_names_and_labels_as_they_are_now() -> None:
+    world = World("a", "b")
+    world.event("MODIFIED", "b", region="eu")
+    world.event("ADDED", "c", pci="true")
+    world.event("DELETED", "a")
+    names, qualified = frozenset("bc"), frozenset(["fleet/b", "fleet/c"])
+    found = _inventory(world)
+    assert found == Inventory(names, ({"region": "eu"}, {"pci": "true"}), qualified)
+    world.event("MODIFIED", "b", region="eu")
+    assert _inventory(world) is found, "nothing differs"
+    world.list("d")
+    assert _inventory(world) == Inventory(frozenset("d"), ({},), frozenset(["fleet/d"]))
+
+
+def test_change_of_labels_is_told_since_selectors_look_at_them() -> None:
+    world = World("a")
+    before = world.changes
+    world.event("MODIFIED", "a", region="eu")
+    world.event("MODIFIED", "a", region="eu")
+    assert world.changes == before + 1
+
+
+def test_cluster_whose_labels_cannot_be_read_is_a_cluster() -> None:
+    world = World()
+    world.clusters.apply(Event("ADDED", VERSION, replace(_item("a"), body=b'{"metadata":1}')))
+    world.clusters.listed = True
+    assert _inventory(world) == Inventory(frozenset("a"), ({},), frozenset(["fleet/a"]))
+
+
+def test_placements_that_name_clusters_otherwise_are_compared_with_none() -> None:
+    world = World("a")
+    facts = FleetFacts(world.clusters, lambda: 0, lambda: 1.0, compares=False)
+    assert facts.fleet(1.0).inventory is None

@@ -24,7 +24,7 @@ from kube_sync.remediator.plan import (
     plan,
     with_history,
 )
-from kube_sync.safety import HISTORY
+from kube_sync.safety import HISTORY, Placements
 
 
 def _wanted(**annotations: str) -> Wanted:
@@ -194,6 +194,17 @@ def test_an_amendment_takes_the_history_too() -> None:
 
 def test_where_nothing_is_decided_not_even_a_note_is_touched() -> None:
     assert plan(Wanted("other", Decision()), Current("u", {REQUESTED: "?"})) == Nothing()
+
+
+def test_a_placement_that_cannot_be_read_is_not_written_whoever_decided_it() -> None:
+    """The stream may be another engine's, or that of an older replicator."""
+    wanted = Wanted("u", Decision({PLACEMENT: '{"clustrs":{}}'}))
+    current = Current("u", {"a": "1"})
+    assert isinstance(plan(wanted, current), Apply)
+    step = plan(wanted, current, unreadable=Placements().unreadable)
+    assert isinstance(step, Held)
+    assert step.kind == "failed"
+    assert step.reason.startswith(f"no usable decision: the policy's annotation {PLACEMENT}: expe")
 
 
 def test_a_decision_without_annotations_needs_nothing() -> None:

@@ -34,7 +34,7 @@ from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.remediator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.turns import TURN
-from kube_sync.safety import HISTORY, Fleet, Guard, Limits, Placements, Stale
+from kube_sync.safety import HISTORY, Fleet, Guard, Inventory, Limits, Placements, Stale
 from kube_sync.safety.history import read_history
 from kube_sync.safety.limits import Rate
 from kube_sync.settings import Remediate
@@ -103,6 +103,7 @@ class Facts:
     def __init__(self) -> None:
         self.clusters = self.best = 10
         self.stale: Stale | None = None
+        self.inventory: Inventory | None = None
         self.begun = 0
 
     def begin(self) -> None:
@@ -110,7 +111,14 @@ class Facts:
 
     def fleet(self, now: float) -> Fleet:
         assert now
-        return Fleet(0.0, self.clusters, self.best, epoch_matches=True, stale=self.stale)
+        return Fleet(
+            0.0,
+            self.clusters,
+            self.best,
+            epoch_matches=True,
+            stale=self.stale,
+            inventory=self.inventory,
+        )
 
     def accept(self, clusters: int) -> None:
         self.best = clusters
@@ -128,6 +136,7 @@ class World:
         self.now, self.left = 1_000_000.0, math.inf
         self.facts, self.approved = Facts(), frozenset[str]()
         self.told: list[str] = []
+        self.warned: dict[str, str] = {}
         self.sleeps: list[float] = []
         self.brakes = self._brakes(limits, rehearsed=False)
         self.reconciler = Reconciler(
@@ -137,6 +146,7 @@ class World:
             self._brakes(limits, rehearsed=True),
             lambda: self.now,
             told=lambda key: self.told.append(key[1].name),
+            warned=lambda key, uid, text: self.warned.update({f"{key[1].name}/{uid}": text}),
             sleep=self.sleep,
         )
         self.take = self.reconciler.take
@@ -1000,6 +1010,42 @@ async def test_a_workload_is_only_emptied_where_the_policy_says_so() -> None:
     async with world.running():
         world.stream(_decision("a", ""), DecisionRecord(_target("b"), "u", evicts, 1, "data", ""))
     assert (world.server.patched, world.waits()) == (["b"], {"a": "empty"})
+
+
+async def test_a_workload_is_not_placed_where_there_is_no_cluster_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = Timers(monkeypatch)
+    world = World(ApiServer(a="us", b="us", c="us"))
+    world.facts.inventory = Inventory(frozenset(["us", "eu-1"]))
+    evicts = Decision({"place": "eu"}, evict=True)
+    async with world.running():
+        world.stream(_decision("a", "eu"), DecisionRecord(_target("b"), "u", evicts, 1, "data", ""))
+        await world.idle()
+        assert (world.server.patched, world.waits()) == (["b"], {"a": "unseen"})
+        world.now += 2.0
+        timers.fire()
+        await world.idle()
+        (wait,) = [wait for _, wait in world.reconciler.waiting]
+        assert wait.kind == "nowhere"
+        assert wait.reason == (
+            "it would run on no cluster: the fleet has no cluster 'eu' (nearest: eu-1, us)"
+        )
+        assert world.warned == {"b/u": "the fleet has no cluster 'eu' (nearest: eu-1, us)"}
+        world.facts.inventory = Inventory(frozenset(["us", "eu"]))
+        world.reconciler.weigh()
+        await world.idle()
+        assert (world.server.patched, world.waits()) == (["b", "a"], {})
+    assert world.warned.keys() == {"b/u"}
+
+
+async def test_a_placement_on_some_unknown_clusters_is_written_and_warned_of() -> None:
+    world = World(ApiServer(a="us"))
+    world.facts.inventory = Inventory(frozenset(["us", "eu"]))
+    async with world.running():
+        world.stream(_decision("a", "eu,atlantis"))
+    assert world.server.places() == {"a": "eu,atlantis"}
+    assert world.warned == {"a/u": "the fleet has no cluster 'atlantis' (nearest: us, eu)"}
 
 
 async def test_who_keeps_changing_an_object_back_gets_it_until_another_decision(

@@ -221,3 +221,16 @@ async def test_without_its_kind_what_cannot_be_read_is_told_with_the_next_status
     assert await world.told() == []
     world.unread(EAST)
     assert await world.told() == [("east", "u1", 1)]
+
+
+async def test_a_placement_that_was_written_on_unknown_clusters_is_told_beside_it(
+    world: World,
+) -> None:
+    world.telling.warn((REPLICASETS, key("web", "shop")), "u", "the fleet has no cluster 'x'")
+    await until(lambda: world.events)
+    (event,) = world.events
+    assert (event["reason"], event["note"], event["type"]) == (
+        "RemediationUnknownClusters",
+        "the fleet has no cluster 'x'",
+        "Warning",
+    )

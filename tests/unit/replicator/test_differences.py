@@ -7,7 +7,7 @@ import pytest
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.replicator.differences import difference
-from kube_sync.safety import HISTORY, Placements
+from kube_sync.safety import HISTORY, Inventory, Placements
 from kube_sync.safety.placements import PREFERENCES
 
 
@@ -54,3 +54,12 @@ def test_difference_is_what_would_become_of_the_workload(
     now: Outcome, then: Outcome, kind: str | None
 ) -> None:
     assert difference("shop", now, then, Placements()) == kind
+
+
+def test_placement_on_unknown_clusters_alone_is_nowhere_as_in_a_plan() -> None:
+    known = Inventory(frozenset("ab"))
+    kinds = [
+        difference("shop", placed("a"), then, Placements(), known)
+        for then in (placed("c"), placed("b", "c"), placed("c", evict=True))
+    ]
+    assert kinds == ["nowhere", "moves", "nowhere"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from kube_sync.safety import (
     Fleet,
     Go,
     Guard,
+    Inventory,
     Limits,
     Placements,
     Tightening,
@@ -63,10 +64,16 @@ class Fleetwide(RuleBasedStateMachine):
         self.wanted: dict[str, tuple[Change, dict[str, str]]] = {}
         self.spent: dict[tuple[str, str], list[float]] = {}
         self.guards: list[Guard[str]] = [Guard(limits), Guard(limits)]
+        self.known: frozenset[str] | None = None  # the clusters that there are, if that is current
+        self.nowhere: dict[str, Change] = {}  # that was found while it was
 
     @rule(seconds=st.floats(0, 40))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
+
+    @rule(known=st.none() | st.frozensets(st.sampled_from("xyz"), min_size=1))
+    def the_fleet_differs(self, known: frozenset[str] | None) -> None:
+        self.known = known
 
     @rule(by=st.builds(Tightening, moves_burst=st.none() | st.just(1)))
     def a_policy_tightens(self, by: Tightening) -> None:
@@ -100,6 +107,7 @@ class Fleetwide(RuleBasedStateMachine):
         self.guards = [Guard(self.limits), Guard(self.limits)]
         for guard in self.guards:
             guard.recall(histories, self.now)
+        self.nowhere = {}
 
     @rule(order=st.permutations(["n/a", "n/b", "n/c", "m/a", "m/b"]), written=st.booleans())
     def all_are_tried(self, order: list[str], written: bool) -> None:  # noqa: FBT001 - drawn
@@ -107,11 +115,29 @@ class Fleetwide(RuleBasedStateMachine):
             name: (change, read_history(self.objects[name].annotations, self.now))
             for name, (change, _) in self.wanted.items()
         }
-        seen = [guard.consider(both, WELL, {"n": 3, "m": 2}, (), self.now) for guard in self.guards]
+        fleet = replace(WELL, inventory=None if self.known is None else Inventory(self.known))
+        numbers = {"n": 3, "m": 2}
+        seen = [guard.consider(both, fleet, numbers, (), self.now) for guard in self.guards]
         assert seen[0] == seen[1]
+        self._compare(seen[0].nowhere)
         for name in order:
             if name in self.wanted:
                 self._try(name, *self.wanted[name], written=written)
+
+    def _compare(self, nowhere: frozenset[object]) -> None:
+        """Without a fleet that is current, what was found to be nowhere stays so, and no more."""
+        for name, (change, want) in self.wanted.items():
+            if self.known is not None:
+                self.nowhere.pop(name, None)
+                on = PLACEMENTS.read(want)[PREFERENCES]
+                if on and on.names and not on.names & self.known and not change.evict:
+                    self.nowhere[name] = change
+            elif name in self.nowhere and (
+                change.evict or self.nowhere[name].after != change.after
+            ):
+                del self.nowhere[name]
+        self.nowhere = {n: c for n, c in self.nowhere.items() if n in self.wanted}
+        assert nowhere == self.nowhere.keys()
 
     def _try(self, name: str, change: Change, want: dict[str, str], *, written: bool) -> None:
         known = self.objects[name]
@@ -128,7 +154,7 @@ class Fleetwide(RuleBasedStateMachine):
         for guard in self.guards:
             guard.moved(name)
         del self.wanted[name]
-        assert change.evict or not change.empties
+        assert change.evict or not (change.empties or name in self.nowhere)
         if change.is_move:
             self._check_pause(known)
             known.moved.append(self.now)

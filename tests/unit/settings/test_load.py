@@ -59,7 +59,8 @@ remediate:
     {moves_per_minute: 60, moves_burst: 20, namespace_moves_per_minute: 30,
      namespace_moves_burst: 10, cluster_moves_per_minute: 30, cluster_moves_burst: 10,
      dwell_seconds: 30, cooldown_seconds: 120, oscillation_seconds: 3600, stale_seconds: 60,
-     shrink_share: 0.3, mass_share: 0.2, mass_floor: 10, placements: {}}
+     shrink_share: 0.3, mass_share: 0.2, mass_floor: 10, placements: {},
+     known_clusters: true}
 admission:
   listen: "0.0.0.0:8443"
   cert_file: null
@@ -533,6 +534,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "remediate.guard.shrink_share": ("0.5", 0.5),
     "remediate.guard.mass_share": ("0.5", 0.5),
     "remediate.guard.placements": ("{a/b: names}", {"a/b": "names"}),
+    "remediate.guard.known_clusters": ("false", False),
     "admission.listen": (":1", ":1"),
     "admission.cert_file": ("/a", "/a"),
     "admission.key_file": ("/a", "/a"),

@@ -1,0 +1,92 @@
+"""What a placement decision means on the fleet as it is: who is warned, and what is kept. Pure.
+
+A name that the fleet does not have is a warning to whoever sends the object. A workload that is
+there keeps the placement that it has where the new one fits no cluster, as it does where that is
+empty: unless the policy says `evict: true`, an update must not empty what the remediator leaves
+alone. Where it is not known which clusters there are, nothing is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import msgspec
+
+from kube_sync.admission.judge import Admitted, Verdict
+from kube_sync.admission.review import Review
+from kube_sync.decisions.decision import Decision
+from kube_sync.safety import Inventory, Placements
+from kube_sync.safety.placements import Clusters
+
+Fleet = Callable[[], Inventory | None]
+
+
+class Judge(Protocol):
+    """Whoever decides on reviews."""
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        """Decide within so many seconds; never raises."""
+        ...
+
+
+class FleetJudge:
+    """Decides as another judge does, and compares what that places with the fleet."""
+
+    def __init__(self, judge: Judge, placements: Placements, fleet: Fleet) -> None:
+        """`fleet` returns the clusters that there are, None where that is not known."""
+        self._judge = judge
+        self._placements = placements
+        self._fleet = fleet
+
+    async def verdict(self, review: Review, seconds: float) -> Verdict:
+        """Decide within so many seconds; never raises."""
+        verdict = await self._judge.verdict(review, seconds)
+        if not isinstance(verdict, Admitted) or verdict.ruled or review.subresource:
+            return verdict
+        if (inventory := self._fleet()) is None:
+            return verdict
+        decision = compared(review, verdict.decision, self._placements, inventory)
+        return replace(verdict, decision=decision)
+
+
+def compared(
+    review: Review, decision: Decision, placements: Placements, inventory: Inventory
+) -> Decision:
+    """Return a decision with what the fleet says of it: warnings, and placements that are kept."""
+    old = review.old_annotations or {}
+    changed = _changed(placements, old, decision.annotations)
+    keeps = review.operation == "UPDATE" and not decision.evict
+    kept = {k: why for k, c in changed.items() if keeps and (why := inventory.nowhere(c))}
+    said = (*_warnings(changed, kept, inventory),)
+    if not said:
+        return decision
+    annotations = {k: v for k, v in decision.annotations.items() if k not in kept}
+    annotations |= {key: old[key] for key in kept if key in old}
+    warnings = (*said, *decision.warnings)
+    return msgspec.structs.replace(decision, annotations=annotations, warnings=warnings)
+
+
+def _changed(
+    placements: Placements, old: Mapping[str, str], decided: Mapping[str, str]
+) -> dict[str, Clusters]:
+    """Return the placements that are decided to be others than they are."""
+    before = placements.read(old)
+    return {
+        key: clusters
+        for key, clusters in placements.read(decided).items()
+        if clusters is not None and clusters != before.get(key)
+    }
+
+
+def _warnings(
+    changed: Mapping[str, Clusters], kept: Mapping[str, str], inventory: Inventory
+) -> Iterator[str]:
+    for key, clusters in changed.items():
+        if key in kept:
+            yield f"the policy places this on no cluster, its placement is kept: {kept[key]}"
+        elif (why := inventory.nowhere(clusters)) is not None:
+            yield f"the policy places this on no cluster: {why}"
+        elif unknown := inventory.unknown(clusters):
+            yield f"the policy places this on clusters that do not exist: {inventory.told(unknown)}"

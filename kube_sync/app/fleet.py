@@ -1,0 +1,90 @@
+"""Which clusters there are, for the processes that compare placements with them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from kube_sync.app.context import Context
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.reflector import Reflector
+from kube_sync.objects import ObjectKey
+from kube_sync.remediator.clusters import Clusters
+from kube_sync.runtime.services import Service
+from kube_sync.safety import Inventory
+from kube_sync.settings import Resource, Settings
+
+CLUSTERS = "clusters"  # the name in OPA of the collection
+
+
+def clusters_of(settings: Settings) -> Resource | None:
+    """Return the resource that clusters are, None where none are replicated."""
+    return next((r for r in settings.replicate.resources if r.name == CLUSTERS), None)
+
+
+def counted(settings: Settings, fleet: Resource) -> Callable[[ObjectKey], bool]:
+    """Return what tells whether a cluster is one that is replicated."""
+    chosen, ignored = settings.replicate.namespaces_of(fleet), settings.replicate.ignored_of(fleet)
+    return lambda key: (not chosen or key.namespace in chosen) and key.namespace not in ignored
+
+
+def fleet_collection(kube: KubeClient, fleet: Resource) -> KubeCollection:
+    """Return the clusters with their metadata alone."""
+    return KubeCollection(
+        kube,
+        fleet.gvr,
+        metadata_only=True,
+        label_selector=fleet.label_selector,
+        field_selector=fleet.field_selector,
+    )
+
+
+class FleetWatch:
+    """The clusters of a process that needs none to be ready, and what it cannot know of them."""
+
+    def __init__(
+        self, clusters: Clusters, seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """For `seconds` (0: for ever) they count although they may not be current."""
+        self._clusters = clusters
+        self._seconds = seconds
+        self._clock = clock
+        self._late: float | None = None  # since when
+
+    def report(self, reason: str | None) -> None:
+        """Take note why the clusters are not current, None: they are."""
+        if reason is None:
+            self._late = None
+        elif self._late is None:
+            self._late = self._clock()
+
+    def inventory(self) -> Inventory | None:
+        """Return the clusters that there are, None where that is not known."""
+        if not self._clusters.listed or not len(self._clusters):
+            return None
+        late = 0.0 if self._late is None else self._clock() - self._late
+        return None if self._seconds and late > self._seconds else self._clusters.inventory
+
+
+def watch_fleet(context: Context) -> tuple[Callable[[], Inventory | None], list[Service]]:
+    """Return what tells the clusters that placements are compared with, and what follows them.
+
+    Nobody waits for it: without the right to list them, nothing is compared.
+    """
+    settings = context.settings
+    fleet, guard = clusters_of(settings), settings.remediate.guard
+    if fleet is None or not guard.known_clusters:
+        return lambda: None, []
+    clusters = Clusters(counted(settings, fleet), lambda: None, time.monotonic)
+    watch = FleetWatch(clusters, guard.stale_seconds)
+    name = f"{fleet.gvr} to compare placements with"
+    noted = partial(context.readiness.noted, name)
+
+    def report(reason: str | None) -> None:
+        watch.report(reason)
+        noted("ok" if reason is None else f"placements are not compared: {reason}")
+
+    source = fleet_collection(context.kube, fleet)
+    return watch.inventory, [Reflector(name, source, clusters, report, behind=watch.report).run]

@@ -1,0 +1,156 @@
+"""Says which decided placements name clusters that the fleet does not have, and which are unusable.
+
+Readers of the decision stream read it as a note, and whoever wrote a policy as a warning on it: the
+remediator holds such placements, and only says so beside the workloads.
+
+Level-based: each look compares all decisions with the names of all clusters, and looks rest for
+twenty times as long as the last one took. Keeps true: while the clusters are not current, or the
+decisions are held, what was said stands. It asks OPA nothing, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, NoReturn
+
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.entries import Told
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.reading import Modules, Row, mentions, rows
+from kube_sync.replicator.fleetnames import CLUSTERS
+from kube_sync.safety import Inventory, Placements
+from kube_sync.safety.placements import Clusters
+
+_REST_SECONDS: Final = 2.0  # at least, between two looks
+_SHARE: Final = 20
+_SLICE: Final = 1_000  # objects between two looks at what else there is to do
+_NAMES: Final = 10  # unknown names that are looked for in policies
+
+Warnings = Mapping[str, Sequence[str]]  # by the id of a module
+
+
+class PlacementCheck:
+    """Compares what is decided with the fleet."""
+
+    def __init__(
+        self,
+        hub: DecisionHub,
+        placements: Placements,
+        inventory: Callable[[], Inventory | None],
+        modules: Callable[[], Modules],
+        warn: Callable[[Warnings], None],
+        blamed: Callable[[str], Collection[Row]],
+        *,
+        rest: float = _REST_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """`inventory` returns the clusters that there are, `modules` what is in force.
+
+        `warn` is told at each look what is to be said on policies, by module; `blamed` returns the
+        rows that a failure of decisions comes from.
+        """
+        self._hub = hub
+        self._placements = placements
+        self._inventory = inventory
+        self._modules = modules
+        self._warn = warn
+        self._blamed = blamed
+        self._rest = rest
+        self._clock = clock
+        self._sleep = sleep
+        self._news = asyncio.Event()
+
+    def written(self, name: str) -> None:
+        """Take note that OPA holds another state of a collection."""
+        if name == CLUSTERS:
+            self._news.set()
+
+    async def run(self) -> NoReturn:
+        """Look whenever something may differ, until cancelled."""
+        while True:
+            self._news.clear()
+            # Before the look: what changes from now on, also while this rests, is looked at again.
+            self._hub.waiting.add(self._news)
+            begun = self._clock()
+            await self._look()
+            await self._sleep(max(self._rest, _SHARE * (self._clock() - begun)))
+            await self._news.wait()
+
+    async def _look(self) -> None:
+        late = {one.source for one in self._hub.currency.late}
+        if self._hub.held or CLUSTERS in late:
+            return
+        told = await self._told()
+        failures = {t.verdict.failure for t in told if t.verdict.failure is not None}
+        said, note = [*self._of_failures(failures)], None
+        if (inventory := self._inventory()) is not None:
+            unknown, note = self._compared(inventory, told)
+            said += self._of_names(inventory, unknown)
+        self._hub.note("placements", note)
+        self._warn(_by_module(said))
+
+    async def _told(self) -> Counter[Told]:
+        """Return what is decided, with the number of objects that it is decided of."""
+        found: dict[int, tuple[Told, int]] = {}
+        for number, entry in enumerate([*self._hub.log.current.values()], 1):
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+            if (told := entry.told) is not None:
+                found[id(told)] = told, found.get(id(told), (told, 0))[1] + 1
+        return Counter(dict(found.values()))
+
+    def _compared(
+        self, inventory: Inventory, told: Mapping[Told, int]
+    ) -> tuple[frozenset[str], str | None]:
+        """Return the names that no cluster has, and what readers are told of them."""
+        names, some, lost = set[str](), 0, 0
+        for one, number in told.items():
+            decision = one.verdict.decision
+            if decision is None or decision.errors or one.verdict.failure is not None:
+                continue
+            places = [*self._places(decision)]
+            unknown = frozenset[str]().union(*map(inventory.unknown, places))
+            names |= unknown
+            some += number if unknown else 0
+            is_lost = not decision.evict and any(map(inventory.nowhere, places))
+            lost += number if is_lost and unknown else 0
+        if not names:
+            return frozenset(), None
+        note = f"{some} placements name clusters that are unknown, {lost} of them no other ones"
+        return frozenset(names), f"{note}: {inventory.told(frozenset(names))}"
+
+    def _places(self, decision: Decision) -> Iterable[Clusters]:
+        read = self._placements.read(decision.annotations)
+        return (clusters for clusters in read.values() if clusters is not None)
+
+    def _of_names(
+        self, inventory: Inventory, unknown: Collection[str]
+    ) -> Iterable[tuple[str, str]]:
+        """Yield what is said of each unknown name, where a policy has it or else decides."""
+        modules = self._modules() if unknown else {}
+        for name in sorted(unknown)[:_NAMES]:
+            for module, row in mentions(modules, name) or rows(modules, PLACEMENT):
+                text = f"{_key(module)} row {row}: {inventory.told(frozenset([name]))}"
+                yield module, f"{text}; workloads that get no other cluster are not moved there"
+
+    def _of_failures(self, failures: Iterable[str]) -> Iterable[tuple[str, str]]:
+        for failure in sorted(failures):
+            for module, _ in self._blamed(failure):
+                yield module, f"decisions cannot be used: {failure}"
+
+
+def _by_module(said: Iterable[tuple[str, str]]) -> dict[str, Sequence[str]]:
+    warnings: dict[str, list[str]] = {}
+    for module, text in said:
+        warnings.setdefault(module, []).append(text)
+    return {**warnings}
+
+
+def _key(module: str) -> str:
+    """Return the key of its policy under which a module lies, which its author knows it by."""
+    return module.split("/", 2)[-1]

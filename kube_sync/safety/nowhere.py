@@ -1,0 +1,109 @@
+"""Which wanted placements have no cluster that the fleet has.
+
+Such a placement empties a workload just as well as one that names no cluster. It is held unless the
+policy says `evict: true`. Keeps true: what was found to be nowhere stays held while the fleet is
+not current, so that a fleet which comes and goes lets nothing through that it holds otherwise; and
+a name is unknown only once it has been so for a moment, since a new cluster may be decided on
+before it is seen here. Does not know: whether a placement that an object already has is nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kube_sync.safety.inventory import Inventory
+from kube_sync.safety.moves import Change
+from kube_sync.safety.verdicts import Held
+
+K = TypeVar("K", bound=Hashable)
+
+GRACE_SECONDS = 2.0
+_RELEASE = "the policy places it on a cluster of the fleet, or says `evict: true`"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A change that was nowhere when it was compared last."""
+
+    after: str
+    since: float
+    reason: str
+
+
+class Nowhere(Generic[K]):
+    """Compares changes with the clusters of the fleet."""
+
+    def __init__(self) -> None:
+        self._inventory: Inventory | None = None
+        self._found: dict[K, _Found] = {}
+
+    def compare(
+        self, inventory: Inventory | None, wanted: Iterable[tuple[K, Change]], now: float
+    ) -> frozenset[K]:
+        """Compare with these clusters from now on; return which of all changes are nowhere.
+
+        None: the fleet is not current, or not known.
+        """
+        self._inventory = inventory
+        before, self._found = self._found, {}
+        for key, change in wanted:
+            if key in before:
+                self._found[key] = before[key]
+            # Most are somewhere, and are looked at by the thousand.
+            elif inventory is None or change.evict or reason_of(inventory, change) is None:
+                continue
+            self._look(key, change, now)
+        return frozenset(self._found)
+
+    def held(self, key: K, change: Change, now: float) -> Held | None:
+        """Return what holds a change that is nowhere, None: it is not."""
+        if (found := self._look(key, change, now)) is None:
+            return None
+        reason = f"it would run on no cluster: {found.reason}"
+        if now < (until := found.since + GRACE_SECONDS):
+            return Held("unseen", reason, "a cluster of that name is seen", until)
+        return Held("nowhere", reason, _RELEASE)
+
+    def warning(self, change: Change) -> str:
+        """Say which clusters of a placement the fleet does not have, "": it has all of them."""
+        unknown = None if self._inventory is None else unknown_in(self._inventory, change)
+        return self._inventory.told(unknown) if self._inventory and unknown else ""
+
+    def forget(self, key: K) -> None:
+        """Forget an object that is gone."""
+        self._found.pop(key, None)
+
+    def _look(self, key: K, change: Change, now: float) -> _Found | None:
+        known = self._found.get(key)
+        if known is not None and (change.evict or known.after != change.after):
+            known = None
+            del self._found[key]
+        if change.evict or self._inventory is None:
+            return known
+        if (reason := reason_of(self._inventory, change)) is None:
+            if known is not None:
+                del self._found[key]
+            return None
+        since = now if known is None else known.since
+        found = self._found[key] = _Found(change.after, since, reason)
+        return found
+
+
+def reason_of(inventory: Inventory | None, change: Change) -> str | None:
+    """Return why a change places a workload on no cluster of the fleet, None: it does not."""
+    if inventory is not None:
+        for clusters in change.places:
+            if (reason := inventory.nowhere(clusters)) is not None:
+                return reason
+    return None
+
+
+def unknown_in(inventory: Inventory, change: Change) -> frozenset[str]:
+    """Return the clusters of a wanted placement that the fleet does not have."""
+    found: frozenset[str] = frozenset()
+    for clusters in change.places:
+        if unknown := inventory.unknown(clusters):
+            found |= unknown
+    return found
