@@ -6,11 +6,11 @@ from tools.demo.fleet import PREFERENCES, policy_map
 from tools.demo.narrator import Narrator
 from tools.demo.world import World
 
-_MISSPELT = "gce-europe-wset1"
+MISSPELT = "gce-europe-wset1"
 _POLICY = f"""package io.k8s.federation.admission
 
 annotations["{PREFERENCES}"] := {{
-	"clusters": {{"{_MISSPELT}": {{"weight": 1}}}},
+	"clusters": {{"{MISSPELT}": {{"weight": 1}}}},
 	"rebalance": false,
 }} if {{
 	input.kind == "ReplicaSet"
@@ -25,7 +25,7 @@ def a_cluster_is_misspelt(world: World, narrator: Narrator, mended: str) -> None
     with narrator.step("A policy misspells a cluster: nobody moves, and its author reads why"):
         before, versions = world.placements(), world.versions()
         world.store(policy_map(_POLICY))
-        said = f"placement.rego row {_ROW}: the fleet has no cluster '{_MISSPELT}' "
+        said = f"placement.rego row {_ROW}: the fleet has no cluster '{MISSPELT}' "
         said += "(nearest: gce-europe-west1"
         narrator.see("what its author reads on it", said, lambda: _warning(world, said))
         narrator.quote(_warning(world))

@@ -56,7 +56,7 @@ def test_misspelt_cluster_is_told_with_the_row_in_which_it_stands() -> None:
     told = _told(world)
     assert f"> {WARNING}" in told
     policy, mended = world.stored
-    assert mistakes._MISSPELT in policy.splitlines()[3]
+    assert mistakes.MISSPELT in policy.splitlines()[3]
     assert mended == "mended"
 
 
