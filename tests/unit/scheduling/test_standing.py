@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -40,9 +40,11 @@ class Engine:
     def __init__(self, *answers: bytes | Exception | None) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[str, Any]] = []
+        self.takes: Callable[[], None] = lambda: None
 
     async def query(self, path: str, body: bytes) -> bytes | None:
         self.asked.append((path, json.loads(body)))
+        self.takes()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -91,6 +93,16 @@ async def test_daemonsets_are_judged_once_for_all_policies_of_a_moment(clock: Cl
     clock.now += 5.0
     assert await found.judged(policy("restricted")) == Report((), ("odd",))
     assert len(engine.asked) == 2
+
+
+async def test_many_daemonsets_are_judged_less_often(clock: Clock) -> None:
+    engine = Engine(answer(restricted=[LINE]))
+    engine.takes = lambda: setattr(clock, "now", clock.now + 3.0)
+    found = judge(engine, clock)
+    for asked in (1, 1, 2):
+        await found.judged(policy("restricted"))
+        assert len(engine.asked) == asked
+        clock.now += 30.0
 
 
 async def test_a_policy_that_is_refused_denies_nothing(clock: Clock) -> None:
