@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -55,8 +56,12 @@ async def _settled(world: World) -> None:
     """OPA has all of it: each namespace refuses what its policies do."""
     await eventually(world.failure_policies, {"Fail"})
     for namespace in ("plain", *POLICY_OF):
-        wanted = POLICY_OF.get(namespace, "restricted")
-        await eventually(lambda n=namespace, w=wanted: w in _refusal(world, pod("x", n, **GPU)))
+        refused = partial(_refusal, world, pod("x", namespace, **GPU))
+        await eventually(refused, partial(_names, POLICY_OF.get(namespace, "restricted")))
+
+
+def _names(policy: str, refusal: str) -> bool:
+    return policy in refusal
 
 
 def _sent(world: World, manifest: Any, user: str = "", *, kept: bool = False) -> tuple[int, Any]:

@@ -28,7 +28,7 @@ _CONTROLLERS = {
 def workload(kind: str, name: str, namespace: str, /, **spec: Any) -> Json:
     """Return a workload whose template has a pod of one container with `spec`."""
     container = {"name": "main", "image": "registry.example/main"}
-    template = _TEMPLATE | {"spec": {"containers": [container]} | spec}
+    template: Json = {**_TEMPLATE, "spec": {"containers": [container]} | spec}
     found: Json = {"template": template}
     if kind == "Job":
         template["spec"] = {"restartPolicy": "Never"} | template["spec"]
