@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -190,6 +191,7 @@ async def test_a_daemonset_from_before_the_policy_is_named_and_its_template_can_
 ) -> None:
     stored = json.loads(ready.stack.kubectl("get", "ds", "early", "-n=plain", "--output=json"))
     assert "spec.nodeSelector[gpu]" in _refusal(ready, *made_by(stored, "node-1"))
+    _touch(ready)
     await eventually(lambda: _findings(ready), lambda found: "DaemonSet plain/early" in found)
     ready.stack.kubectl("annotate", "ds", "early", "-n=plain", "note=seen")
     gone = json.dumps([{"op": "remove", "path": "/spec/template/spec/nodeSelector"}])
@@ -199,6 +201,12 @@ async def test_a_daemonset_from_before_the_policy_is_named_and_its_template_can_
     bad = json.dumps({"spec": {"template": {"spec": GPU}}})
     with pytest.raises(ToolError, match=r"spec\.template\.spec\.nodeSelector"):
         ready.stack.kubectl("patch", "ds", "early", "-n=plain", f"--patch={bad}")
+
+
+def _touch(world: World) -> None:
+    """Have `restricted` judged now, and not only when all policies are looked at again."""
+    value = secrets.token_hex(4)
+    world.stack.kubectl("annotate", POLICIES, "restricted", f"touched={value}", "--overwrite")
 
 
 def _findings(world: World, name: str = "restricted") -> str:
@@ -249,6 +257,7 @@ async def test_a_global_default_priority_class_is_noticed_and_named(ready: World
 
     try:
         await eventually(chosen, "usual")
+        _touch(ready)
         await eventually(lambda: _findings(ready), lambda found: "PriorityClass usual" in found)
     finally:
         ready.stack.kubectl("delete", "priorityclass", "usual")

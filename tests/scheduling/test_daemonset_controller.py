@@ -1,4 +1,4 @@
-"""What the DaemonSet controller of the pinned Kubernetes writes, by its own source.
+"""DaemonSets: their templates by the proposal's cases, their controller by its own source.
 
 The source is where Go has it: it is what kube-apiserver is built of where no image can be pulled.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.scheduling.engine import SchedulingOpa, kubernetes_of, request_for
+from tests.scheduling.test_scheduling_cases import CASES
 from tests.scheduling.test_scheduling_fuzz import RBAC, pod, policy
 
 _CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
@@ -48,3 +49,35 @@ def test_tolerations_that_the_controller_adds_need_no_permission_on_its_pods(
     scheduling_opa.load(kubernetes_of([restricted], RBAC), {})
     request = request_for(pod({"tolerations": tolerations}), "CREATE", {"username": user})
     assert scheduling_opa.decision(request)["allowed"] == allowed
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case["id"])
+        for case in CASES
+        if case["operation"] == "CREATE" and case["object"]["kind"] == "Pod"
+    ],
+)
+def test_template_of_a_daemonset_is_decided_as_the_pod_would_be(
+    scheduling_opa: SchedulingOpa, case: Any
+) -> None:
+    scheduling_opa.load(
+        kubernetes_of(case["policies"] or (), case["rbac"] or {}),
+        {"merge_option": case["merge_option"]},
+    )
+    made = case["object"]
+    metadata = {"name": "agent", "namespace": made["metadata"]["namespace"]}
+    template = {"metadata": {"labels": made["metadata"].get("labels")}, "spec": made["spec"]}
+    daemonset = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata}
+    written = request_for(daemonset | {"spec": {"template": template}}, "CREATE", case["user"])
+    expected = scheduling_opa.decision(request_for(made, "CREATE", case["user"]))
+    answer = scheduling_opa.decision(written)
+    assert answer["allowed"] == expected["allowed"] == case["expected"]["allowed"]
+    assert answer["patch"] == [
+        operation | {"path": f"/spec/template{operation['path']}"}
+        for operation in expected["patch"]
+    ]
+    assert scheduling_opa.merged(written) == scheduling_opa.merged(
+        request_for(made, "CREATE", case["user"])
+    )
