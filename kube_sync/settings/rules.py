@@ -21,8 +21,8 @@ class Toleration(Section, frozen=True):
     """How the taint's value is compared."""
     value: str = ""
     """Value of the taint, where the operator is Equal."""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    """Effect of the taint; empty: every effect."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint; null: every effect."""
 
 
 # What these plugins of kube-apiserver 1.36 write (plugin/pkg/admission).

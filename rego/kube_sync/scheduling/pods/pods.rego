@@ -87,7 +87,7 @@ unasked_tolerations contains {
 
 unasked_tolerations contains toleration if {
 	some given in settings.plugin_tolerations
-	toleration := {name: value | some name, value in given; value != ""}
+	toleration := {name: value | some name, value in given; not value in {"", null}}
 	_is_added_here(toleration)
 }
 

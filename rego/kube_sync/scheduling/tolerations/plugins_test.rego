@@ -28,7 +28,7 @@ test_tolerations_that_plugins_add_are_what_is_configured if {
 	specs := {"p": {"allowed": {"schedulerNames": []}}}
 	fpga := {"key": "example.com/fpga", "operator": "Exists", "effect": "NoSchedule"}
 	request := world.request("CREATE", {"tolerations": [fpga], "containers": [{"resources": {"requests": {"example.com/fpga": "1"}}}]})
-	config := {"plugin_tolerations": [object.union(fpga, {"value": ""}), {"operator": "Exists", "effect": "PreferNoSchedule"}]}
+	config := {"plugin_tolerations": [object.union(fpga, {"value": "", "tolerationSeconds": null}), {"operator": "Exists", "effect": "PreferNoSchedule"}]}
 	not world.decided(specs, request, {}).allowed
 	world.decided(specs, request, config).allowed
 	world.decided(specs, world.request("CREATE", {"tolerations": [{"operator": "Exists", "effect": "PreferNoSchedule"}]}), config).allowed
