@@ -63,10 +63,12 @@ _NOT_SAME_METADATA = (
     f" && oldObject != null && object != null && {_SAME_LABELS_AND_ANNOTATIONS})"
 )
 # Labels, finalizers: nothing that is about where a pod runs. A finalizer that could not be removed
-# while nobody answers would keep its pod for ever.
+# while nobody answers would keep its pod for ever. Of a DaemonSet, the template is looked at.
 _NOT_SAME_SPEC = (
     "!(request.resource.group == '' && request.resource.resource == 'pods'"
     " && request.operation == 'UPDATE' && object.spec == oldObject.spec)"
+    " && !(request.resource.group == 'apps' && request.resource.resource == 'daemonsets'"
+    " && request.operation == 'UPDATE' && object.spec.template == oldObject.spec.template)"
 )
 
 

@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 POLICIES = "schedulingpolicies.policy.kube-sync.io"
 _DRY, _LAX = "--dry-run=server", "--validate=ignore"
+# Off by default, and add tolerations to pods.
+PLUGINS = "ExtendedResourceToleration,PodTolerationRestriction"
 GLOBAL_DEFAULT = "common"  # the PriorityClass of pods that name none, once there is one
 
 
@@ -172,7 +174,7 @@ def system_world(
     launcher: Launcher, folder: Path, system: str, section: dict[str, object]
 ) -> Iterator[World]:
     """Run a system with its section of the configuration, without any policy."""
-    arguments = ("--disable-admission-plugins=",)
+    arguments = ("--disable-admission-plugins=", f"--enable-admission-plugins={PLUGINS}")
     stack = start_stack(launcher, folder / "stack", apiserver_arguments=arguments)
     with ExitStack() as ending:
         ending.callback(shutil.rmtree, stack.etcd.spec.folder / "data")

@@ -28,6 +28,7 @@ TAKEN: list[dict[str, Any]] = [
     {"allowed": {"nodeSelectors": {"disk": ["ssd"], "region": []}, "affinities": {}}},
     {"required": {"schedulerNames": ["a"], "nodeSelectors": {"arch": ["amd64"]}}},
     {"required": {"priorityClassNames": ["a"]}, "default": {"priorityClassName": "a"}},
+    {"allowed": {"nodeNames": ["node-1"]}},
     {"allowed": {"SchedulerNames": ["a"]}, "default": {"SchedulerName": "a"}},
     {"allowed": {"tolerations": [{"keys": [], "effects": ["NoSchedule"]}]}},
     {"default": {"tolerations": [{"key": "k", "operator": "Equal", "values": ["a", "b"]}]}},
@@ -69,6 +70,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"required": {"schedulerNames": "a"}}, "spec.required.schedulerNames"),
     ({"allowed": {"nodeSelectors": ["disk"]}}, "spec.allowed.nodeSelectors"),
     ({"allowed": {"tolerations": {}}}, "spec.allowed.tolerations"),
+    ({"allowed": {"nodeNames": "node-1"}}, "spec.allowed.nodeNames"),
     ({"allowed": {"schedulerNames": [1]}}, r"spec.allowed.schedulerNames\[0\]"),
     ({"default": {"nodeSelector": {"disk": ["ssd"]}}}, "spec.default.nodeSelector.disk"),
 ]

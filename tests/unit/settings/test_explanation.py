@@ -37,6 +37,8 @@ def test_keys_are_the_fields_of_the_settings_with_those_of_items() -> None:
             "fields",
             "secrets",
         )
+    } | {
+        f"scheduling.plugin_tolerations[].{name}" for name in ("key", "operator", "value", "effect")
     }
 
 

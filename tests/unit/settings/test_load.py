@@ -19,6 +19,7 @@ from kube_sync.settings import (
     fields,
     load_settings,
 )
+from kube_sync.settings.rules import Toleration
 
 DOCUMENTED = """\
 kubernetes: {kubeconfig: null, context: null}          # default: in-cluster, then KUBECONFIG
@@ -87,6 +88,9 @@ scheduling:
   trust_daemonset_controller: true
   injected_toleration_seconds: 300
   global_default_priority_class: ""
+  plugin_tolerations:                    # of plugins of the API server, which need no permission
+    - {key: nvidia.com/gpu, operator: Exists, value: "", effect: NoSchedule}
+    - {key: node.kubernetes.io/memory-pressure, operator: Exists, value: "", effect: NoSchedule}
 metadata: {qos: true}                    # pods are annotated with their quality of service
 policy_sync:
   placers: [ocm]                         # ocm, direct
@@ -567,6 +571,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "scheduling.trust_daemonset_controller": ("false", False),
     "scheduling.injected_toleration_seconds": ("60", 60),
     "scheduling.global_default_priority_class": ("0123", "0123"),
+    "scheduling.plugin_tolerations": ("[{key: a.b/c}]", (Toleration("a.b/c"),)),
     "metadata.qos": ("false", False),
     "policy_sync.placers": ("[direct, ocm]", ("direct", "ocm")),
     "policy_sync.namespace_prefix": ("0123", "0123"),
