@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.arguments import Words, declare_check
+from kube_sync.policykinds.arguments import Words, check_sources, declare_check
 
 WHAT: Final = "tell what MetadataPolicies would do to an object, and by which rule"
 _CHECK: Final = "say whether objects are admitted, and which labels and annotations they get"
@@ -63,6 +63,7 @@ class Request:
     files: tuple[str, ...]  # "-" for standard input
     namespace: str | None = None
     policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
+    ignore_other_kinds: bool = False  # in these files
     operation: Operation = "CREATE"
     old: tuple[str, ...] = ()  # of an update: files of the objects as they are stored
     json: bool = False
@@ -88,6 +89,7 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
 
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
+    check_sources(arguments)
     old = tuple(arguments.old)
     if old and arguments.operation == "CREATE":
         msg = "--old: what is created was not stored before; leave out one of the two"
@@ -96,6 +98,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         files=tuple(arguments.filename),
         namespace=arguments.namespace,
         policies=tuple(arguments.policies),
+        ignore_other_kinds=arguments.ignore_other_kinds,
         operation=arguments.operation or ("UPDATE" if old else "CREATE"),
         old=old,
         json=arguments.output == "json",

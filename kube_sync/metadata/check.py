@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
 from kube_sync.metadata.arguments import Request
 from kube_sync.metadata.effects import Decision, Rule, changes, disagreements, in_force
-from kube_sync.metadata.evidence import Policies, of_cluster, of_documents
+from kube_sync.metadata.evidence import Policies, of_cluster, of_files
 from kube_sync.metadata.objects import Candidate, candidates, namespaces
 from kube_sync.metadata.verdicts import Verdict, answer
 from kube_sync.opa.builtin import builtin_modules
@@ -113,7 +114,7 @@ def _verdict(candidate: Candidate, found: _Found) -> Verdict:
 
 async def _policies(request: Request, settings: Settings, found: Sequence[Candidate]) -> Policies:
     if request.policies:
-        documents = await asyncio.to_thread(read_files, request.policies, "--policies")
-        return of_documents(documents, request.namespace)
+        read = partial(of_files, ignore_others=request.ignore_other_kinds)
+        return await asyncio.to_thread(read, request.policies, request.namespace)
     async with kube_client(settings.kubernetes) as client:
         return await of_cluster(client, namespaces(found))

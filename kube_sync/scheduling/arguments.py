@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.arguments import Words, declare_check
+from kube_sync.policykinds.arguments import Words, check_sources, declare_check
 
 WHAT: Final = "tell which scheduling options a pod may use, and why"
 _CHECK: Final = "say whether SchedulingPolicies admit a pod, and why"
@@ -78,6 +78,7 @@ class Request:
     groups: tuple[str, ...] = ()  # of that user
     namespace: str | None = None
     policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
+    ignore_other_kinds: bool = False  # in these files
     json: bool = False
 
 
@@ -103,6 +104,7 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
 
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
+    check_sources(arguments)
     user: str | None = arguments.user
     account = None
     if user is not None and user.startswith("system:serviceaccount:"):
@@ -117,6 +119,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         groups=tuple(arguments.groups),
         namespace=arguments.namespace,
         policies=tuple(arguments.policies),
+        ignore_other_kinds=arguments.ignore_other_kinds,
         json=arguments.output == "json",
     )
 

@@ -23,7 +23,7 @@ from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
 from kube_sync.scheduling.arguments import Request
-from kube_sync.scheduling.evidence import Evidence, of_cluster, of_documents
+from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
 from kube_sync.scheduling.pods import Candidate, candidates, namespaces
 from kube_sync.scheduling.verdicts import Decision, Verdict, answer
 from kube_sync.settings import Settings
@@ -101,6 +101,7 @@ def _config(settings: Settings) -> dict[str, Any]:
 
 async def _evidence(request: Request, settings: Settings, pods: Sequence[Candidate]) -> Evidence:
     if request.policies:
-        return of_documents(await asyncio.to_thread(read_files, request.policies, "--policies"))
+        ignore = request.ignore_other_kinds
+        return await asyncio.to_thread(of_files, request.policies, ignore_others=ignore)
     async with kube_client(settings.kubernetes) as client:
         return await of_cluster(client, namespaces(pods))
