@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from functools import partial
 from typing import Final
 
 from kube_sync.app.context import Context
@@ -12,6 +13,7 @@ from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector
 from kube_sync.opa.client import OpaClient
 from kube_sync.policykinds.conditionkeeper import ConditionKeeper
+from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.judge import EngineJudge
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from kube_sync.runtime.services import Service
@@ -45,7 +47,12 @@ def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) ->
     readiness.noted(condition, _WAITING)
     judge = EngineJudge(kind, opa, context.settings.replicate.root)
     return ConditionKeeper(
-        kind, context.kube, judge, lease, lambda detail: readiness.noted(condition, detail)
+        kind,
+        context.kube,
+        judge,
+        lease,
+        lambda detail: readiness.noted(condition, detail),
+        exempt=partial(exemption, context.settings),
     )
 
 

@@ -14,7 +14,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.metadata.arguments import Operation, Request
 from kube_sync.metadata.scopes import Kind, of_the_cluster
 from kube_sync.policykinds.documents import Document
-from kube_sync.policykinds.templates import pod_made_by
+from kube_sync.policykinds.templates import check_version, pod_made_by
 
 Json = dict[str, Any]
 _Id = tuple[str, str, str, str]  # API group, kind, namespace and name
@@ -78,9 +78,7 @@ def _id(document: Document, outside: frozenset[Kind], request: Request) -> _Id:
 
 
 def _placed(document: Document, outside: frozenset[Kind], request: Request) -> tuple[Json, str]:
-    if not document.kind:
-        msg = f"{document.file}: an object without a kind"
-        raise Misconfigured(msg)
+    check_version(document)
     if (document.api_group, document.kind) in outside:
         return document.object, ""
     namespace = document.namespace(request.namespace)

@@ -141,7 +141,7 @@ def _yaml_documents(text: str) -> Iterator[tuple[int, Any]]:
     loader = _Loader(text)
     try:
         while loader.check_node():
-            node = loader.get_node()
+            node: Any = loader.get_node()
             yield node.start_mark.line + 1, _json(loader.construct_document(node))
     finally:
         loader.dispose()

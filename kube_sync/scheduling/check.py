@@ -19,13 +19,15 @@ from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.policykinds.documents import read_files
 from kube_sync.policykinds.evaluator import Evaluator
+from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
+from kube_sync.scheduling.apiserver import filled_in, global_default
 from kube_sync.scheduling.arguments import Request
 from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
 from kube_sync.scheduling.pods import Candidate, candidates, namespaces
-from kube_sync.scheduling.verdicts import Decision, Verdict, answer
+from kube_sync.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 from kube_sync.settings import Settings
 
 # One process for all pods. `merged` is in a list, since a decision may do without it.
@@ -61,7 +63,7 @@ async def run(request: Request, settings: Settings) -> Answer:
     evidence = await _evidence(request, settings, pods)
     if not evidence.policies:
         # As the webhook does: deny-all-except begins with the first policy.
-        return answer([Verdict(pod) for pod in pods], {}, as_json=request.json)
+        return answer([_unjudged(pod, settings) for pod in pods], {}, as_json=request.json)
     verdicts, reports = await judged(pods, evidence, settings, modules, scratch)
     return answer(verdicts, reports, as_json=request.json)
 
@@ -75,20 +77,43 @@ async def judged(
 ) -> tuple[list[Verdict], Mapping[str, Report]]:
     """Return a verdict for each pod and a report on each policy. Raises SyncError."""
     data = {"kubernetes": evidence.data, "kube_sync": {"config": _config(settings)}}
-    asked = {"requests": [pod.request for pod in pods]}
+    requests = [_requests(pod, evidence, settings) for pod in pods]
+    asked = {"requests": [one for found in requests for one in found]}
     value = await evaluator.evaluated(modules, data, asked, _QUERY)
     try:
         result = msgspec.convert(value, _Result)
     except msgspec.ValidationError as error:
         msg = f"data.kube_sync.scheduling gives no decision: {error}"
         raise Undecided(msg) from error
-    if len(result.decisions) != len(pods):
+    if len(result.decisions) != len(asked["requests"]):
         msg = "data.kube_sync.scheduling.decision is undefined"
         raise Undecided(msg)
-    pairs = zip(pods, result.decisions, strict=True)
-    verdicts = [Verdict(pod, found.decision, _only(found.merged)) for pod, found in pairs]
+    decisions = iter(result.decisions)
+    found = [[next(decisions) for _ in asked] for asked in requests]
+    verdicts = [_verdict(*one, settings) for one in zip(pods, found, strict=True)]
     reports = result.reports.items()
     return verdicts, {name: report_of(said, SCHEDULING.rule) for name, said in reports}
+
+
+def _requests(pod: Candidate, evidence: Evidence, settings: Settings) -> list[dict[str, Any]]:
+    """Return what the webhook is asked, in order: about what makes the pods, and about a pod."""
+    seconds = settings.scheduling.injected_toleration_seconds
+    configured = settings.scheduling.global_default_priority_class
+    name = global_default(evidence.data.get("priorityclasses", {}), configured)
+    asked = {**pod.request, "object": filled_in(pod.request["object"], seconds, name)}
+    return [asked] if pod.written is None else [pod.written, asked]
+
+
+def _verdict(pod: Candidate, found: Sequence[_Found], settings: Settings) -> Verdict:
+    if (exempt := exemption(settings, pod.account.namespace)) is not None:
+        return Verdict(pod, unjudged=exempt)
+    # What is denied first ends it: without the DaemonSet there are no pods of it.
+    first = next((one for one in found if not one.decision.allowed), found[-1])
+    return Verdict(pod, first.decision, _only(first.merged))
+
+
+def _unjudged(pod: Candidate, settings: Settings) -> Verdict:
+    return Verdict(pod, unjudged=exemption(settings, pod.account.namespace) or NO_POLICY)
 
 
 def _only(merged: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

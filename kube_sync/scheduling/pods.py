@@ -1,7 +1,8 @@
 """The pods that objects are, or would make, and the requests in which they would be created.
 
-Keeps true: a pod is passed on as it is written, but for the namespace and the service account that
-the command line gives it; its shape is for the Rego to judge.
+Keeps true: a pod is as its controller creates it, in the namespace and with the service account
+that the command line gives it; its shape is for the Rego to judge. A DaemonSet is a request of its
+own before that of its pods, of which the controller takes the required node affinity away.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from typing import Any, Final
 
 from kube_sync.errors import Misconfigured
 from kube_sync.policykinds.documents import Document
-from kube_sync.policykinds.templates import is_pod, pod_made_by
+from kube_sync.policykinds.templates import check_version, is_pod, pod_made_by
+from kube_sync.scheduling.apiserver import scheduler_of
 from kube_sync.scheduling.arguments import Account, Request
+from kube_sync.scheduling.controllers import as_created, is_daemonset, user_of
 
 _DEFAULT: Final = "default"
+_POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
+_DAEMONSET: Final = {"group": "apps", "version": "v1", "kind": "DaemonSet"}
 Json = dict[str, Any]
 
 
@@ -27,6 +32,7 @@ class Candidate:
     name: str
     account: Account
     request: Json  # of an AdmissionReview
+    written: Json | None = None  # the request in which their DaemonSet is created
 
 
 def candidates(documents: Iterable[Document], request: Request) -> list[Candidate]:
@@ -44,15 +50,34 @@ def namespaces(found: Iterable[Candidate]) -> list[str]:
 
 
 def _candidate(document: Document, request: Request) -> Candidate | None:
+    check_version(document)
     pod = document.object if is_pod(document) else pod_made_by(document)
     if pod is None:
         return None
-    asked = request.account.namespace if request.account else request.namespace
-    namespace = document.namespace(asked)
+    namespace = document.namespace(
+        request.account.namespace if request.account else request.namespace
+    )
     pod = {**pod, "metadata": {**_mapping(pod.get("metadata")), "namespace": namespace}}
     pod, account = _running_as(pod, namespace, request)
     name = str(document.metadata.get("name") or document.metadata.get("generateName") or "")
-    return Candidate(document.kind, name, account, _review(pod, name, account, request))
+    author = _user(account, request)
+    made, creator = as_created(pod, document), user_of(document) or author
+    asked = _review(_POD, made, name, namespace, creator)
+    if not is_daemonset(document):
+        return Candidate(document.kind, name, account, asked)
+    whole = _with_template(document, pod, namespace)
+    written = _review(_DAEMONSET, whole, name, namespace, author)
+    return Candidate(document.kind, name, account, asked, written)
+
+
+def _with_template(document: Document, pod: Json, namespace: str) -> Json:
+    """Return a DaemonSet whose template runs as asked, as the API server fills it in."""
+    whole, template = document.object, document.object["spec"]["template"]
+    spec = pod.get("spec")
+    if isinstance(spec, dict):
+        template = {**template, "spec": {**spec, "schedulerName": scheduler_of(spec)}}
+    metadata = {**document.metadata, "namespace": namespace}
+    return {**whole, "metadata": metadata, "spec": {**whole["spec"], "template": template}}
 
 
 def _running_as(pod: Json, namespace: str, request: Request) -> tuple[Json, Account]:
@@ -68,16 +93,17 @@ def _running_as(pod: Json, namespace: str, request: Request) -> tuple[Json, Acco
     return {**pod, "spec": named}, request.account
 
 
-def _review(pod: Json, name: str, account: Account, request: Request) -> Json:
+def _review(kind: Json, whole: Json, name: str, namespace: str, user: Json) -> Json:
+    resource = f"{kind['kind'].lower()}s"
     return {
         "uid": "",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "kind": kind,
+        "resource": {**{n: kind[n] for n in ("group", "version")}, "resource": resource},
         "name": name,
-        "namespace": account.namespace,
+        "namespace": namespace,
         "operation": "CREATE",
-        "userInfo": _user(account, request),
-        "object": pod,
+        "userInfo": user,
+        "object": whole,
         "oldObject": None,
         "dryRun": True,
         "options": {},

@@ -17,7 +17,7 @@ from kube_sync.scheduling.check import judged
 from kube_sync.scheduling.evidence import Evidence
 from kube_sync.scheduling.pods import Candidate, candidates
 from kube_sync.scheduling.verdicts import Decision, Verdict, answer
-from kube_sync.settings import Scheduling, Settings
+from kube_sync.settings import Coordination, Scheduling, Settings
 
 POD = Candidate("Pod", "web", Account("team-a", "default"), {})
 FINE = {"allowed": True, "reasons": [], "patch": [], "policies": ["a"]}
@@ -121,12 +121,13 @@ class Answers:
 
     async def evaluated(self, _modules: Modules, data: Any, asked: Any, _query: str) -> Any:
         self.data = data
-        assert len(asked["requests"]) == 1
+        self.asked: list[Any] = asked["requests"]
         return self.value
 
 
-async def judge(value: Any, settings: Settings | None = None) -> Any:
-    pods = candidates([Document("f", {"apiVersion": "v1", "kind": "Pod"})], Request(("f",)))
+async def judge(value: Any, settings: Settings | None = None, **whole: Any) -> Any:
+    document = Document("f", {"apiVersion": "v1", "kind": "Pod", **whole})
+    pods = candidates([document], Request(("f",)))
     engine = Answers(value)
     found = await judged(pods, Evidence(), settings or Settings(), {}, engine)
     return found, engine.data
@@ -158,3 +159,50 @@ async def test_configuration_is_part_of_what_is_judged_by() -> None:
     config = data["kube_sync"]["config"]["scheduling"]
     assert config == msgspec.to_builtins(settings.scheduling)
     assert config["merge_option"] == 3
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "ours"])
+async def test_pod_of_an_exempt_namespace_is_admitted_because_nobody_is_asked(
+    namespace: str,
+) -> None:
+    settings = Settings(coordination=Coordination(namespace=namespace))
+    value = {"decisions": [{"decision": {**FINE, "allowed": False}, "merged": []}], "reports": {}}
+    found, _ = await judge(value, settings, metadata={"name": "web", "namespace": namespace})
+    answered = answer(*found, as_json=False)
+    assert (answered.status, answered.text.splitlines()) == (
+        0,
+        [
+            f"Pod web as system:serviceaccount:{namespace}:default: admitted",
+            f"  the namespace {namespace} is exempt: the webhook is not asked about its objects",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "made", "reasons"),
+    [(False, True, ("written",)), (True, False, ("made",)), (True, True, ())],
+)
+async def test_daemonset_is_denied_when_it_is_written_or_by_its_pods(
+    *, written: bool, made: bool, reasons: Any
+) -> None:
+    decisions = [
+        {"decision": {**FINE, "allowed": ok, "reasons": [] if ok else [name]}, "merged": []}
+        for name, ok in (("written", written), ("made", made))
+    ]
+    value = {"decisions": decisions, "reports": {}}
+    spec: Any = {"template": {"spec": {}}}
+    (verdicts, _), _ = await judge(value, apiVersion="apps/v1", kind="DaemonSet", spec=spec)
+    assert [one.decision.reasons for one in verdicts] == [reasons]
+
+
+async def test_pod_is_judged_as_the_api_server_fills_it_in() -> None:
+    value = {"decisions": [{"decision": FINE, "merged": []}], "reports": {}}
+    rules = Scheduling(global_default_priority_class="common", injected_toleration_seconds=7)
+    pods = candidates(
+        [Document("f", {"apiVersion": "v1", "kind": "Pod", "spec": {}})], Request(("f",))
+    )
+    engine = Answers(value)
+    await judged(pods, Evidence(), Settings(scheduling=rules), {}, engine)
+    spec = engine.asked[0]["object"]["spec"]
+    assert (spec["schedulerName"], spec["priorityClassName"]) == ("default-scheduler", "common")
+    assert [one["tolerationSeconds"] for one in spec["tolerations"]] == [7, 7]
