@@ -176,6 +176,7 @@ def test_documents_and_lists_and_what_they_make_are_judged_each(
         "ConfigMap it in shop, CREATE: admitted as it is",
         "ConfigMap it in shop, CREATE: rejected",
         "Deployment d in shop, CREATE: admitted as it is",
+        "ReplicaSets of Deployment d in shop, CREATE: rejected",
         "pods of Deployment d in shop, CREATE: rejected",
         "Namespace shop, of the cluster, CREATE: admitted as it is",
     ]

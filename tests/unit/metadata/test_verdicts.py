@@ -127,7 +127,7 @@ def test_title_tells_what_it_is_and_what_becomes_of_it() -> None:
     rejected = decision(allowed=False, reasons=["no"])
     assert text(
         Verdict(subject(), decision()),
-        Verdict(subject(made=True), rejected),
+        Verdict(subject(product="pods"), rejected),
         Verdict(cluster, decision()),
     ).split("\n\n") == [
         "ConfigMap c in shop, CREATE: admitted as it is",
@@ -169,6 +169,7 @@ def test_json_is_whole() -> None:
                 "name": "c",
                 "namespace": "shop",
                 "podTemplate": False,
+                "creates": "",
                 "operation": "CREATE",
                 **FINE,
                 "rules": [{"policy": "b", "rule": 0}],
