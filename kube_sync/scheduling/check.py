@@ -26,6 +26,7 @@ from kube_sync.policykinds.reports import Report, report_of
 from kube_sync.scheduling.apiserver import filled_in, global_default
 from kube_sync.scheduling.arguments import Request
 from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
+from kube_sync.scheduling.otherrights import rights_of_other_groups
 from kube_sync.scheduling.pods import Candidate, candidates, namespaces
 from kube_sync.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 from kube_sync.settings import Settings
@@ -91,8 +92,8 @@ async def judged(
     decisions = iter(result.decisions)
     found = [[next(decisions) for _ in asked] for asked in requests]
     verdicts = [_verdict(*one, settings) for one in zip(pods, found, strict=True)]
-    reports = result.reports.items()
-    return verdicts, {name: report_of(said, SCHEDULING.rule) for name, said in reports}
+    reports = {name: report_of(said, SCHEDULING.rule) for name, said in result.reports.items()}
+    return verdicts, reports | rights_of_other_groups(evidence.data)
 
 
 def _requests(pod: Candidate, evidence: Evidence, settings: Settings) -> list[dict[str, Any]]:

@@ -284,9 +284,10 @@ CONTROLLERS = {
 
 def created_by_controllers(world: World, whole: Json) -> Iterator[Done]:
     """Create what the controllers create for a workload: what is between, and a pod."""
-    kind, namespace = whole["kind"], whole["metadata"]["namespace"]
+    kind = whole["kind"]
     if kind not in CONTROLLERS:
         return
+    namespace = whole["metadata"]["namespace"]
     spec = copy.deepcopy(whole["spec"])
     if kind == "CronJob":
         job = {"apiVersion": "batch/v1", "kind": "Job", **spec["jobTemplate"]}
