@@ -36,6 +36,7 @@ CASES: dict[str, list[Json]] = yaml.safe_load(
 GROUP = "policy.kube-sync.io/v1alpha1"
 RBAC = "rbac.authorization.k8s.io"
 PRIVILEGED = "of-metadata"
+QOS = "scheduler.alpha.kubernetes.io/qos"
 # Labels and annotations that the API server puts on Namespaces, Jobs and DaemonSets.
 OF_THE_SERVER = (
     "kubernetes.io/",
@@ -159,7 +160,16 @@ async def ready(world: World) -> World:
     await eventually(lambda: _held(world), _expected())
     for system in ("scheduling", "metadata"):
         await eventually(replace(world, system=system).failure_policies, {"Fail"})
+    wanted = yaml.safe_load((world.folder / "check.yaml").read_text(encoding="utf-8"))
+    # Without a policy, a pod whose class is not told in time is admitted as it came.
+    await eventually(lambda: _is_annotated(world), wanted["metadata"]["qos"])
     return world
+
+
+def _is_annotated(world: World) -> bool:
+    (plain,) = [case for case in CASES["metadata"] if case["name"] == "pod-without-policies"]
+    made = world.create(placed("metadata", plain, plain["object"]), "--dry-run=server")
+    return QOS in made["metadata"].get("annotations", {})
 
 
 def _expected() -> dict[str, int]:
@@ -404,7 +414,13 @@ def compare_pods(made: Done, patch: list[Json]) -> None:
 
 
 @pytest.mark.parametrize(
-    "world", [False, True], indirect=True, scope="module", ids=["without-qos", "with-qos"]
+    "world",
+    [
+        pytest.param(False, id="without-qos"),
+        pytest.param(True, id="with-qos", marks=pytest.mark.slow),  # test_metadata_live.py has it
+    ],
+    indirect=True,
+    scope="module",
 )
 @pytest.mark.parametrize("case", CASES["metadata"], ids=lambda case: case["name"])
 def test_metadata_check_says_what_the_cluster_does(
