@@ -8,7 +8,8 @@ must not need it to start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -27,15 +28,17 @@ from kube_sync.scheduling.apiserver import filled_in, global_default
 from kube_sync.scheduling.arguments import Request
 from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
 from kube_sync.scheduling.otherrights import rights_of_other_groups
-from kube_sync.scheduling.pods import Candidate, candidates, namespaces
+from kube_sync.scheduling.pods import Candidate, candidates, namespaces, of_daemonset
 from kube_sync.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 from kube_sync.settings import Settings
 
-# One process for all pods. `merged` is in a list, since a decision may do without it.
+# One process for all pods, and one before it for all DaemonSets. `merged` is in a list, since a
+# decision may do without it.
 _QUERY: Final = """{
-    "decisions": [{"decision": decision, "merged": merged} |
+    "decisions": [{"decision": decision, "after": after, "merged": merged} |
         some request in input.requests
         decision := data.kube_sync.scheduling.decision with input as request
+        after := [json.patch(request.object, decision.patch) | decision.patch != []]
         merged := [spec | spec := data.kube_sync.scheduling.merged with input as request]
     ],
     "reports": {name: report |
@@ -48,6 +51,7 @@ _QUERY: Final = """{
 class _Found(msgspec.Struct):
     decision: Decision
     merged: list[dict[str, Any]]
+    after: list[dict[str, Any]] = []  # the object, where it is changed
 
 
 class _Result(msgspec.Struct):
@@ -78,39 +82,62 @@ async def judged(
 ) -> tuple[list[Verdict], Mapping[str, Report]]:
     """Return a verdict for each pod and a report on each policy. Raises SyncError."""
     data = {"kubernetes": evidence.data, "kube_sync": {"config": _config(settings)}}
-    requests = [_requests(pod, evidence, settings) for pod in pods]
-    asked = {"requests": [one for found in requests for one in found]}
-    value = await evaluator.evaluated(modules, data, asked, _QUERY)
+    asking = partial(_asked, evaluator, modules, data)
+    written = await _written(pods, asking)
+    stored = [_stored(pod, one) for pod, one in zip(pods, written, strict=True)]
+    result = await asking([_as_seen(pod, evidence, settings) for pod in stored])
+    decided = zip(pods, written, result.decisions, strict=True)
+    verdicts = [_verdict(*one, settings) for one in decided]
+    reports = {name: report_of(said, SCHEDULING.rule) for name, said in result.reports.items()}
+    return verdicts, reports | rights_of_other_groups(evidence.data)
+
+
+async def _asked(
+    evaluator: Evaluator, modules: Modules, data: Mapping[str, Any], requests: Sequence[Any]
+) -> _Result:
+    value = await evaluator.evaluated(modules, data, {"requests": requests}, _QUERY)
     try:
         result = msgspec.convert(value, _Result)
     except msgspec.ValidationError as error:
         msg = f"data.kube_sync.scheduling gives no decision: {error}"
         raise Undecided(msg) from error
-    if len(result.decisions) != len(asked["requests"]):
+    if len(result.decisions) != len(requests):
         msg = "data.kube_sync.scheduling.decision is undefined"
         raise Undecided(msg)
-    decisions = iter(result.decisions)
-    found = [[next(decisions) for _ in asked] for asked in requests]
-    verdicts = [_verdict(*one, settings) for one in zip(pods, found, strict=True)]
-    reports = {name: report_of(said, SCHEDULING.rule) for name, said in result.reports.items()}
-    return verdicts, reports | rights_of_other_groups(evidence.data)
+    return result
 
 
-def _requests(pod: Candidate, evidence: Evidence, settings: Settings) -> list[dict[str, Any]]:
-    """Return what the webhook is asked, in order: about what makes the pods, and about a pod."""
+async def _written(
+    pods: Sequence[Candidate], asking: Callable[[Sequence[Any]], Awaitable[_Result]]
+) -> list[_Found | None]:
+    """Return what is decided about the DaemonSet of each pod, None where it is not of one."""
+    requests = [pod.written for pod in pods if pod.written is not None]
+    decisions = iter((await asking(requests)).decisions if requests else ())
+    return [None if pod.written is None else next(decisions) for pod in pods]
+
+
+def _stored(pod: Candidate, written: _Found | None) -> Candidate:
+    """Return a pod of its DaemonSet as that is stored, with the defaults of its template."""
+    return of_daemonset(pod, written.after[0]) if written and written.after else pod
+
+
+def _as_seen(pod: Candidate, evidence: Evidence, settings: Settings) -> dict[str, Any]:
+    """Return the request about a pod that the API server sends to the webhook."""
     seconds = settings.scheduling.injected_toleration_seconds
     configured = settings.scheduling.global_default_priority_class
     name = global_default(evidence.data.get("priorityclasses", {}), configured)
-    asked = {**pod.request, "object": filled_in(pod.request["object"], seconds, name)}
-    return [asked] if pod.written is None else [pod.written, asked]
+    return {**pod.request, "object": filled_in(pod.request["object"], seconds, name)}
 
 
-def _verdict(pod: Candidate, found: Sequence[_Found], settings: Settings) -> Verdict:
+def _verdict(pod: Candidate, written: _Found | None, made: _Found, settings: Settings) -> Verdict:
     if (exempt := exemption(settings, pod.account.namespace)) is not None:
         return Verdict(pod, unjudged=exempt)
-    # What is denied first ends it: without the DaemonSet there are no pods of it.
-    first = next((one for one in found if not one.decision.allowed), found[-1])
-    return Verdict(pod, first.decision, _only(first.merged))
+    if written is None:
+        return Verdict(pod, made.decision, _only(made.merged))
+    if not written.decision.allowed:  # without the DaemonSet there are no pods of it
+        return Verdict(pod, written.decision, _only(written.merged))
+    patch = (*written.decision.patch, *made.decision.patch)
+    return Verdict(pod, msgspec.structs.replace(made.decision, patch=patch), _only(made.merged))
 
 
 def _unjudged(pod: Candidate, settings: Settings) -> Verdict:

@@ -53,22 +53,18 @@ def is_daemonset(document: Document) -> bool:
     return (document.api_group, document.kind) == ("apps", "DaemonSet")
 
 
-def as_created(pod: Json, document: Document) -> Json:
-    """Return the pod of a template as the controller of this workload creates it."""
+def on_a_node(pod: Json, daemonset: str) -> Json:
+    """Return the pod of a template as the controller creates it for a DaemonSet of this name."""
     spec = pod.get("spec")
-    if not is_daemonset(document) or not isinstance(spec, dict):
+    if not isinstance(spec, dict):
         return pod
     tolerations = spec.get("tolerations")
     if tolerations is None or isinstance(tolerations, list):
         tolerations = _tolerating(tolerations or [], spec)
     tied = {"affinity": _tied(spec.get("affinity")), "tolerations": tolerations}
-    metadata = {**pod["metadata"], "ownerReferences": [_owner(document)]}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": daemonset, "controller": True}
+    metadata = {**pod["metadata"], "ownerReferences": [owner]}
     return {**pod, "metadata": metadata, "spec": {**spec, **tied}}
-
-
-def _owner(document: Document) -> Json:
-    name = str(document.metadata.get("name") or "")
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": True}
 
 
 def _tied(affinity: Any) -> Any:  # noqa: ANN401 - any JSON

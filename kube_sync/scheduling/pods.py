@@ -8,7 +8,7 @@ own before that of its pods, of which the controller takes the required node aff
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kube_sync.errors import Misconfigured
@@ -16,7 +16,7 @@ from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.templates import check_version, is_pod, pod_made_by
 from kube_sync.scheduling.apiserver import scheduler_of
 from kube_sync.scheduling.arguments import Account, Request
-from kube_sync.scheduling.controllers import as_created, is_daemonset, user_of
+from kube_sync.scheduling.controllers import is_daemonset, on_a_node, user_of
 
 _DEFAULT: Final = "default"
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
@@ -61,13 +61,23 @@ def _candidate(document: Document, request: Request) -> Candidate | None:
     pod, account = _running_as(pod, namespace, request)
     name = str(document.metadata.get("name") or document.metadata.get("generateName") or "")
     author = _user(account, request)
-    made, creator = as_created(pod, document), user_of(document) or author
-    asked = _review(_POD, made, name, namespace, creator)
+    asked = _review(_POD, pod, name, namespace, user_of(document) or author)
+    found = Candidate(document.kind, name, account, asked)
     if not is_daemonset(document):
-        return Candidate(document.kind, name, account, asked)
+        return found
     whole = _with_template(document, pod, namespace)
     written = _review(_DAEMONSET, whole, name, namespace, author)
-    return Candidate(document.kind, name, account, asked, written)
+    return of_daemonset(replace(found, written=written), whole)
+
+
+def of_daemonset(found: Candidate, whole: Json) -> Candidate:
+    """Return the pod of a DaemonSet that is written like this."""
+    template = whole["spec"]["template"]
+    metadata = {**_mapping(template.get("metadata")), "namespace": found.account.namespace}
+    pod = on_a_node(
+        {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}, found.name
+    )
+    return replace(found, request={**found.request, "object": pod})
 
 
 def _with_template(document: Document, pod: Json, namespace: str) -> Json:

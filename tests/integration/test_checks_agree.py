@@ -23,6 +23,7 @@ import yaml
 from kube_sync.settings import CONFIG_ENV
 from tests.eventually import eventually
 from tests.integration.scheduling_world import GLOBAL_DEFAULT, ROOT, World, cluster_of, running
+from tests.scheduling.patching import patched
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
 from tools.servers.http import get
@@ -45,7 +46,7 @@ OF_THE_SERVER = (
     "job-name",
     "deprecated.",
 )
-ALIKE = ("schedulerName", "priorityClassName", "nodeSelector", "affinity")
+ALIKE = ("schedulerName", "priorityClassName", "nodeSelector", "affinity", "tolerations")
 
 
 @dataclass(frozen=True)
@@ -363,6 +364,13 @@ def done(world: World, system: str, case: Json) -> list[Done]:
     """Do it, in dry run: the object, and what controllers create once it is there."""
     whole = placed(system, case, case["object"])
     first = replaced(world, whole) if "old" in case else created(world, whole)
+    if first.stored is not None and whole["kind"] == "DaemonSet":
+        # Its template may have got defaults.
+        template = {"spec": first.stored["spec"]["template"]["spec"]}
+        whole = {
+            **whole,
+            "spec": {**whole["spec"], "template": {**whole["spec"]["template"], **template}},
+        }
     return [first, *created_by_controllers(world, whole)]
 
 
@@ -393,24 +401,17 @@ def test_scheduling_check_says_what_the_cluster_does(
 def compare_pods(made: Done, patch: list[Json]) -> None:
     """The pod is stored as it was sent, but for the changes and what the API server puts in."""
     assert made.stored is not None
-    stored = made.stored["spec"]
-    expected: Json = {"schedulerName": "default-scheduler", "priorityClassName": GLOBAL_DEFAULT}
-    expected |= {name: made.sent["spec"][name] for name in ALIKE if name in made.sent["spec"]}
-    added = []
-    for change in patch:
-        field, _, rest = change["path"].removeprefix("/spec/").partition("/")
-        if field == "tolerations":
-            added += change["value"] if isinstance(change["value"], list) else [change["value"]]
-        elif field in ALIKE and rest:
-            key = rest.replace("~1", "/").replace("~0", "~")
-            expected[field] = {**expected.get(field, {}), key: change["value"]}
-        elif field in ALIKE:
-            expected[field] = change["value"]
-    assert {name: stored[name] for name in ALIKE if name in stored} == expected
-    own = made.sent["spec"].get("tolerations", [])
+    stored, sent = made.stored["spec"], made.sent["spec"]
     timed = [one for one in stored["tolerations"] if "tolerationSeconds" in one]
-    assert len(stored["tolerations"]) == len(own) + len(added) + len(timed)
-    assert [one for one in added if one not in stored["tolerations"]] == []
+    filled = {"schedulerName": "default-scheduler", "priorityClassName": GLOBAL_DEFAULT, **sent}
+    filled["tolerations"] = [*sent.get("tolerations", []), *timed]
+    # The template of a DaemonSet has its defaults already; the priority follows the class.
+    passed = ("/spec/template/", "/spec/priority/", "/spec/preemptionPolicy/")
+    changes = [one for one in patch if not f"{one['path']}/".startswith(passed)]
+    expected = patched({"spec": filled}, changes)["spec"]
+    assert {name: stored.get(name) for name in ALIKE} == {
+        name: expected.get(name) for name in ALIKE
+    }
 
 
 @pytest.mark.parametrize(

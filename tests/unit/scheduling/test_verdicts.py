@@ -178,6 +178,27 @@ async def test_pod_of_an_exempt_namespace_is_admitted_because_nobody_is_asked(
     )
 
 
+class Turns(Answers):
+    """An OPA that gives its answers in turn."""
+
+    async def evaluated(self, modules: Modules, data: Any, asked: Any, query: str) -> Any:
+        answers = self.value
+        self.value = answers[0]
+        found = await super().evaluated(modules, data, asked, query)
+        self.value = answers[1:]
+        return found
+
+
+async def daemonset(*answers: Any) -> Any:
+    """Return the verdict on a DaemonSet by the answers about it and about its pods."""
+    spec: Any = {"template": {"spec": {}}}
+    whole = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
+    pods = candidates([Document("f", whole)], Request(("f",)))
+    turns = Turns([{"decisions": [one], "reports": {}} for one in answers])
+    (verdicts, _) = await judged(pods, Evidence(), Settings(), {}, turns)
+    return verdicts[0], turns.asked[0]["object"]
+
+
 @pytest.mark.parametrize(
     ("written", "made", "reasons"),
     [(False, True, ("written",)), (True, False, ("made",)), (True, True, ())],
@@ -189,10 +210,21 @@ async def test_daemonset_is_denied_when_it_is_written_or_by_its_pods(
         {"decision": {**FINE, "allowed": ok, "reasons": [] if ok else [name]}, "merged": []}
         for name, ok in (("written", written), ("made", made))
     ]
-    value = {"decisions": decisions, "reports": {}}
-    spec: Any = {"template": {"spec": {}}}
-    (verdicts, _), _ = await judge(value, apiVersion="apps/v1", kind="DaemonSet", spec=spec)
-    assert [one.decision.reasons for one in verdicts] == [reasons]
+    verdict, _ = await daemonset(*decisions)
+    assert verdict.decision.reasons == reasons
+
+
+async def test_pods_of_a_daemonset_are_of_the_template_that_is_stored() -> None:
+    first = {"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {"a": "b"}}
+    after = {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
+    second = {"op": "add", "path": "/spec/priorityClassName", "value": "gold"}
+    verdict, pod = await daemonset(
+        {"decision": {**FINE, "patch": [first]}, "after": [after], "merged": []},
+        {"decision": {**FINE, "patch": [second]}, "merged": []},
+    )
+    assert pod["spec"]["nodeSelector"] == {"a": "b"}
+    assert "nodeAffinity" in pod["spec"]["affinity"]
+    assert verdict.decision.patch == (first, second)
 
 
 async def test_pod_is_judged_as_the_api_server_fills_it_in() -> None:
