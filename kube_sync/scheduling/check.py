@@ -28,7 +28,7 @@ from kube_sync.scheduling.apiserver import filled_in, global_default
 from kube_sync.scheduling.arguments import Request
 from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
 from kube_sync.scheduling.otherrights import rights_of_other_groups
-from kube_sync.scheduling.pods import Candidate, candidates, namespaces, of_daemonset
+from kube_sync.scheduling.pods import Candidate, candidates, daemonsets, namespaces, of_daemonset
 from kube_sync.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 from kube_sync.settings import Settings
 
@@ -81,11 +81,14 @@ async def judged(
     evaluator: Evaluator,
 ) -> tuple[list[Verdict], Mapping[str, Report]]:
     """Return a verdict for each pod and a report on each policy. Raises SyncError."""
-    data = {"kubernetes": evidence.data, "kube_sync": {"config": _config(settings)}}
-    asking = partial(_asked, evaluator, modules, data)
-    written = await _written(pods, asking)
+    config = {"config": _config(settings)}
+    asking = partial(_asked, evaluator, modules)
+    data = {"kubernetes": evidence.data, "kube_sync": config}
+    written = await _written(pods, partial(asking, data))
     stored = [_stored(pod, one) for pod, one in zip(pods, written, strict=True)]
-    result = await asking([_as_seen(pod, evidence, settings) for pod in stored])
+    # The controller's pods are judged by their DaemonSet too.
+    data = {"kubernetes": {**evidence.data, "daemonsets": daemonsets(stored)}, "kube_sync": config}
+    result = await asking(data, [_as_seen(pod, evidence, settings) for pod in stored])
     decided = zip(pods, written, result.decisions, strict=True)
     verdicts = [_verdict(*one, settings) for one in decided]
     reports = {name: report_of(said, SCHEDULING.rule) for name, said in result.reports.items()}

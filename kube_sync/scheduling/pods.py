@@ -70,6 +70,15 @@ def _candidate(document: Document, request: Request) -> Candidate | None:
     return of_daemonset(replace(found, written=written), whole)
 
 
+def daemonsets(found: Iterable[Candidate]) -> dict[str, Json]:
+    """Return the DaemonSets of these pods by namespace and name, as OPA has what is stored."""
+    stored: dict[str, Json] = {}
+    for one in found:
+        if one.written is not None:
+            stored.setdefault(one.account.namespace, {})[one.name] = one.written["object"]
+    return stored
+
+
 def of_daemonset(found: Candidate, whole: Json) -> Candidate:
     """Return the pod of a DaemonSet that is written like this."""
     template = whole["spec"]["template"]
@@ -77,7 +86,8 @@ def of_daemonset(found: Candidate, whole: Json) -> Candidate:
     pod = on_a_node(
         {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}, found.name
     )
-    return replace(found, request={**found.request, "object": pod})
+    request = {**found.request, "object": pod}
+    return replace(found, request=request, written={**(found.written or {}), "object": whole})
 
 
 def _with_template(document: Document, pod: Json, namespace: str) -> Json:

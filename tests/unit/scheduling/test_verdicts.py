@@ -196,7 +196,7 @@ async def daemonset(*answers: Any) -> Any:
     pods = candidates([Document("f", whole)], Request(("f",)))
     turns = Turns([{"decisions": [one], "reports": {}} for one in answers])
     (verdicts, _) = await judged(pods, Evidence(), Settings(), {}, turns)
-    return verdicts[0], turns.asked[0]["object"]
+    return verdicts[0], turns.asked[0]["object"], turns.data
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ async def test_daemonset_is_denied_when_it_is_written_or_by_its_pods(
         {"decision": {**FINE, "allowed": ok, "reasons": [] if ok else [name]}, "merged": []}
         for name, ok in (("written", written), ("made", made))
     ]
-    verdict, _ = await daemonset(*decisions)
+    verdict, *_ = await daemonset(*decisions)
     assert verdict.decision.reasons == reasons
 
 
@@ -218,13 +218,14 @@ async def test_pods_of_a_daemonset_are_of_the_template_that_is_stored() -> None:
     first = {"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {"a": "b"}}
     after = {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
     second = {"op": "add", "path": "/spec/priorityClassName", "value": "gold"}
-    verdict, pod = await daemonset(
+    verdict, pod, data = await daemonset(
         {"decision": {**FINE, "patch": [first]}, "after": [after], "merged": []},
         {"decision": {**FINE, "patch": [second]}, "merged": []},
     )
     assert pod["spec"]["nodeSelector"] == {"a": "b"}
     assert "nodeAffinity" in pod["spec"]["affinity"]
     assert verdict.decision.patch == (first, second)
+    assert data["kubernetes"]["daemonsets"] == {"default": {"d": after}}
 
 
 async def test_pod_is_judged_as_the_api_server_fills_it_in() -> None:
