@@ -14,6 +14,7 @@ from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector
 from kube_sync.opa.client import OpaClient
 from kube_sync.policykinds.conditionkeeper import ConditionKeeper, Judge
+from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.judge import EngineJudge
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from kube_sync.policykinds.resync import resync
@@ -55,6 +56,7 @@ def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) ->
         _judge(context, opa, kind),
         lease,
         lambda detail: readiness.noted(condition, detail),
+        exempt=partial(exemption, context.settings),
     )
 
 

@@ -44,7 +44,14 @@ from kube_sync.settings.model import (
     Staging,
     SyncBrakes,
 )
-from kube_sync.settings.systems import SYSTEMS, System, chosen, supplied, with_builtin
+from kube_sync.settings.systems import (
+    SYSTEMS,
+    System,
+    chosen,
+    exempt_namespaces,
+    supplied,
+    with_builtin,
+)
 
 __all__ = [
     "CONFIG_ENV",
@@ -87,6 +94,7 @@ __all__ = [
     "check_stream",
     "chosen",
     "effective",
+    "exempt_namespaces",
     "explained",
     "fields",
     "keys",

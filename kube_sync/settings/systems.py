@@ -112,6 +112,14 @@ SYSTEMS: Mapping[str, System] = {
 }
 
 
+def exempt_namespaces(settings: Settings) -> tuple[str, ...]:
+    """Return the namespaces about whose objects no built-in system is asked.
+
+    What a cluster needs to come up again has to start while nobody answers: its own pods, and ours.
+    """
+    return tuple(dict.fromkeys(("kube-system", settings.coordination.namespace)))
+
+
 def chosen(settings: Settings) -> tuple[System, ...]:
     """Return the systems that are built in, each once."""
     return tuple(SYSTEMS[name] for name in dict.fromkeys(settings.builtin))

@@ -128,6 +128,54 @@ def test_what_makes_no_sense_is_refused_by_name(
         stored(server, policy(spec), strict=validation == "Strict")
 
 
+# The fields as the design document lists them, each with nothing but a comment behind it.
+SKELETON = """
+apiVersion: policy.kube-sync.io/v1alpha1
+kind: SchedulingPolicy
+metadata: {name: my-schedpol}
+spec:
+  required:
+    schedulerNames:      # schedulers that are required
+    priorityClasseNames: # priority classes that are required
+    nodeSelectors:       # node selectors that must be used
+    affinities:          # affinities that must be used
+  allowed:
+    schedulerNames:      # schedulers that are allowed
+    priorityClasseNames: # priority classes that are allowed
+    nodeSelectors:       # node selectors that can be used
+    tolerations:         # tolerations that can be used
+    affinities:          # affinities that can be used
+  default:
+    schedulerName:       # the default scheduler
+    priorityClasseName:  # the default priority class
+    nodeSelector:        # the default node selector
+    tolerations:         # default tolerations
+    affinity:            # the default affinity
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [("create",), ("apply",), ("apply", "--server-side")], ids=" ".join
+)
+@pytest.mark.parametrize("validation", ["strict", "ignore"])
+def test_skeleton_of_the_document_with_empty_values_is_stored(
+    server: RunningStack, command: tuple[str, ...], validation: str
+) -> None:
+    """What is empty there counts as absent, and says so in the findings."""
+    arguments = (*command, f"--validate={validation}", "-f", "-", "--output=json")
+    try:
+        found = json.loads(server.kubectl(*arguments, stdin=SKELETON))["spec"]
+        assert {
+            name: {k: v for k, v in part.items() if v is not None} for name, part in found.items()
+        } == {
+            "required": {},
+            "allowed": {},
+            "default": {},
+        }
+    finally:
+        server.kubectl("delete", KIND, "my-schedpol", "--ignore-not-found")
+
+
 def test_policy_without_a_spec_is_refused(server: RunningStack) -> None:
     document = policy({})
     del document["spec"]
