@@ -19,7 +19,7 @@ from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, Listed, merge
 from kube_sync.machinery.targets import Affected
 from kube_sync.objects import ObjectKey
 from kube_sync.topology import NAMESPACE, GroupKind, Locator, Node, Role, Topology
-from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES, SERVICE
+from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, LISTENER_SET, ROUTES, SERVICE
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.shapes import items, mapping, number, text
 
@@ -27,7 +27,8 @@ from kube_sync.topology.shapes import items, mapping, number, text
 # that no other controller finds the list full, two places are never taken.
 _MOST: Final = 8
 _LEFT_TO_OTHERS: Final = 2
-_LIMITED = frozenset({GATEWAY_CLASS, GATEWAY})
+_LIMITED = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER_SET})
+_WITH_LISTENERS = frozenset({GATEWAY, LISTENER_SET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ class Planner:
         right = _holds(found, conditions)
         if conditions:
             status["conditions"] = conditions
-        listeners = items(current, "status", "listeners") if node.kind == GATEWAY else ()
+        has_listeners = node.kind in _WITH_LISTENERS
+        listeners = items(current, "status", "listeners") if has_listeners else ()
         for index, listener in enumerate(listeners):
             name, found = text(listener, "name"), list(items(listener, "conditions"))
             conditions = self._conditions(Locator(f"{node.locator}#{name}"), node, found)
@@ -177,7 +179,7 @@ class Planner:
         ]
 
 
-_PLACES = frozenset({GATEWAY_CLASS, GATEWAY, SERVICE, NAMESPACE, *ROUTES})
+_PLACES = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER_SET, SERVICE, NAMESPACE, *ROUTES})
 
 
 def _holds(found: Sequence[Json], wanted: Iterable[Json]) -> bool:

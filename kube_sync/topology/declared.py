@@ -12,7 +12,14 @@ from dataclasses import replace
 
 from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.conditions import EFFECTS, Effect
-from kube_sync.topology.gateway.kinds import GATEWAY, GATEWAY_CLASS, LISTENER, ROUTES, RULES
+from kube_sync.topology.gateway.kinds import (
+    GATEWAY,
+    GATEWAY_CLASS,
+    LISTENER,
+    LISTENER_SET,
+    ROUTES,
+    RULES,
+)
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Body, Kind, kind_of
 from kube_sync.topology.policies import PolicyKind
@@ -24,7 +31,7 @@ EFFECT = "kube-sync.io/effect-condition"  # annotation: Programmed or Enforced
 WIDE = "kube-sync.io/targets-cluster-scoped"  # annotation: "true" or "false"
 _CRD = GroupKind("apiextensions.k8s.io", "CustomResourceDefinition")
 _DIRECT = "Direct"
-_BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER, *ROUTES, *RULES})
+_BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER_SET, LISTENER, *ROUTES, *RULES})
 _NAMED = "rules"
 _BLOCKS = ("defaults", "overrides")
 

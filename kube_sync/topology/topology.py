@@ -189,7 +189,8 @@ class Topology:
         for locator in new:
             self.all.add(locator)
             self._of_role[difference.come[locator].role].add(locator)
-        stale = {n for n in self._linker.watching(difference.topics) if n in self._state.nodes}
+        topics = difference.topics | self._state.view.outdated(difference.topics)
+        stale = {n for n in self._linker.watching(topics) if n in self._state.nodes}
         targets = self._ask(sorted(stale | difference.come.keys()), rewired)
         touched = self._rewire(rewired) | new | difference.gone
         for locator in difference.gone:

@@ -24,9 +24,11 @@ from tests.fakes.topologies import (
     GROUP,
     NS,
     Object,
+    allowing,
     color,
     gateway,
     listener,
+    listener_set,
     overrides,
     route,
     rules,
@@ -76,7 +78,13 @@ def space(live: Live) -> Iterator[str]:
     yield name
     protocols = ("http", "grpc", "tcp", "tls", "udp")
     routes = [f"{protocol}routes.{GROUP}" for protocol in protocols]
-    for kind in ("colorpolicies", f"gateways.{GROUP}", *routes, "services"):
+    for kind in (
+        "colorpolicies",
+        f"gateways.{GROUP}",
+        f"listenersets.{GROUP}",
+        *routes,
+        "services",
+    ):
         live.stack.api.delete_all(kind, name)
 
 
@@ -100,7 +108,8 @@ def affects(said: set[Said]) -> set[Said]:
 
 def at_rules(said: set[Said]) -> set[Said]:
     """Return what there is no place for in any status: rules of routes and ports have none."""
-    return {one for one in said if "#" in one[0] and not one[0].startswith("gateway.")}
+    told = ("gateway.", "listenerset.")
+    return {one for one in said if "#" in one[0] and not one[0].startswith(told)}
 
 
 async def same_as_offline(live: Live) -> None:
@@ -128,8 +137,13 @@ async def test_what_comes_changes_and_goes_is_said_as_the_command_says_it(
         ]
         live.replace(space, color("q", target("HTTPRoute", "route"), rules=rules(b="gold")))
         await eventually(lambda: live.reasons(space, "q"), SOUND)
-        live.create(space, route("other", parentRefs=[{"name": "my-gateway"}]))
-        await eventually(lambda: len(live.affected(space, "httproutes", "other")), 1)
+        live.replace(space, allowing(gateway()))
+        parents = [{"name": "my-gateway"}, {"kind": "ListenerSet", "name": "my-set"}]
+        live.create(space, listener_set(), route("other", parentRefs=parents))
+        live.say(space, "listenersets", "my-set", listeners("more"))
+        await eventually(lambda: len(live.affected(space, "httproutes", "other")), 2)
+        more = partial(live.status, space, "listenersets", "my-set")
+        await eventually(lambda: AFFECTED in str(more()["listeners"]), expected=True)
         await settled(live, process, space)
         await same_as_offline(live)
         live.delete(space, f"httproutes.{GROUP}", "route")
@@ -139,6 +153,7 @@ async def test_what_comes_changes_and_goes_is_said_as_the_command_says_it(
         await settled(live, process, space)
         await same_as_offline(live)
         assert "Affected" not in str(live.status(space, "gateways", "my-gateway"))
+        assert "Affected" not in str(more())
 
 
 @pytest.mark.slow
@@ -193,7 +208,9 @@ async def test_each_right_of_its_role_is_used_and_none_is_missing(live: Live, sp
     mark = live.asked(ACCOUNT, ADMIN)[-1].at
     live.create(
         space,
-        gateway("all", listener(), *ports),
+        allowing(gateway("all", listener(), *ports)),
+        listener_set("more", listener("more", port=99), parent={"name": "all"}),
+        route("through-set", parentRefs=[{"kind": "ListenerSet", "name": "more"}]),
         *(_route(kind, backend) for kind in kinds),
         color("above", target(name="all"), **BLUE),
         color("space", target("Namespace", NS), **BLUE),

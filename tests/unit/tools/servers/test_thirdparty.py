@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tools.servers import thirdparty
 from tools.servers.__main__ import main
 from tools.servers.errors import Missing, ToolError
 from tools.servers.thirdparty import ensure_kinds, third_parties
@@ -66,6 +68,17 @@ def test_second_call_asks_nobody(go: Go, tmp_path: Path) -> None:
     assert ensure_kinds("gateway-api") == ensure_kinds("gateway-api")
     asked = go.asked.read_text(encoding="utf-8").splitlines()
     assert asked == [f"mod download -json {GATEWAY_API.module}@{GATEWAY_API.version}"]
+
+
+def test_what_was_kept_of_another_list_of_files_is_not_taken(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go.has(tmp_path / "module")
+    before = ensure_kinds("gateway-api")
+    fewer = replace(GATEWAY_API, files=GATEWAY_API.files[1:])
+    monkeypatch.setattr(thirdparty, "third_parties", lambda: {"gateway-api": fewer})
+    assert ensure_kinds("gateway-api").read_text(encoding="utf-8") in before.read_text("utf-8")
+    assert ensure_kinds("gateway-api") != before
 
 
 def test_module_of_another_sum_is_refused_and_not_kept(go: Go, tmp_path: Path) -> None:
