@@ -111,8 +111,10 @@ async def test_compile_errors_of_a_set_of_both_versions_name_module_and_row(
         await scratch.evaluated(modules, {}, {}, DECISION)
 
 
-def labelled(world: World, name: str, version: str | None, **modules: str) -> None:
-    labels = {} if version is None else {NAME: version}
+def labelled(
+    world: World, name: str, version: str | None, stage: str = "active", **modules: str
+) -> None:
+    labels = {"kube-sync.io/stage": stage} | ({} if version is None else {NAME: version})
     manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -146,6 +148,14 @@ async def test_document_s_own_policy_text_loads_with_the_label_and_decides_as_it
         assert found["errors"] == [INVALID]
         assert found["annotations"] == {"replica-set-preferences": ["east"]}
         assert decision(world, "east")["errors"] == []
+        # Beside it, in a lane of its own.
+        other = DOCUMENT.replace(INVALID, "shadowed")
+        labelled(world, "document-candidate", "0", "shadow", m=other)
+        await eventually(world.ok("document-candidate"), "ok")
+        lane = world.data(
+            "kube_sync_stage/shadow/io/k8s/federation/admission/policy_defined_clusters"
+        )
+        assert lane == ["east", "west"]
         # An edit that is at fault leaves the last good version, which is v0, in force.
         labelled(world, "document", "0", m=DOCUMENT + "p { missing(1) }\n")
         await eventually(world.ok("document"), "error")
