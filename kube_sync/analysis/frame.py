@@ -24,6 +24,7 @@ from kube_sync.analysis.syntax import (
     Every,
     Expr,
     Items,
+    Logic,
     Pairs,
     Ref,
     Scalar,
@@ -198,6 +199,8 @@ class Frame:
     def _gather(self, body: Body, at: _At) -> None:
         for line in body:
             within = at.under(line.withs)
+            if line.negated:
+                within = self._enter(within)  # what it would need to hold binds nothing outside
             self._lines.append((line, within))
             for modifier in line.withs:
                 self._occur(modifier.value, at)
@@ -208,13 +211,16 @@ class Frame:
                     self._outcome(call, within)
                 case Every() as every:
                     self._every(every, within)
+                case Logic(operands=operands):
+                    for operand in operands:
+                        self._gather(operand, self._enter(within))
                 case term:
                     self._occur(term, within)
 
     def _equate(self, left: Term, right: Term, at: _At) -> None:
         match left, right:
             case Var(one), Var(other):
-                self._bindings.unite(one, other)
+                self._bindings.unite(one, other, at.scope)
                 return
             case (Var(name), term) | (term, Var(name)):
                 self._add(name, partial(self._value, term, at), at=at, names=names_of(term))
@@ -306,6 +312,8 @@ class Frame:
             case Every(domain=domain):
                 self._element(domain, at)
                 self.need(self._value(domain, at), Level.SHAPE, "every")
+            case Logic():
+                return  # the lines of its operands are lines of their own
             case term:
                 self.need(self._value(term, at), Level.SHAPE, "tested")
 

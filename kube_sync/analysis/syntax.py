@@ -18,6 +18,8 @@ _RULE = {"head", "body", "else", "default", "annotations", "location"}
 _HEAD = {"name", "ref", "args", "key", "value", "assign", "location"}
 _MODULE = {"package", "imports", "rules", "comments", "annotations"}
 _EVERY = {"key", "value", "domain", "body", "location"}
+_LOGIC = {"type", "lhs", "rhs", "explicit_lhs", "explicit_rhs", "location"}
+_NOT = {"type", "body", "explicit_body", "location"}
 
 
 class Unreadable(Exception):
@@ -99,6 +101,14 @@ class Every:
 
 
 @dataclass(frozen=True, slots=True)
+class Logic:
+    """`lhs and rhs`, `lhs or rhs`, `not { body }`: each operand is a body with its own scope."""
+
+    kind: Literal["and", "or", "not"]
+    operands: tuple[Body, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class With:
     """`with target as value`."""
 
@@ -110,7 +120,7 @@ class With:
 class Expr:
     """One line of a body."""
 
-    what: Term | Call | Every
+    what: Term | Call | Every | Logic
     negated: bool = False
     withs: tuple[With, ...] = ()
 
@@ -225,7 +235,13 @@ def _body(body: list[Json]) -> Body:
 def _expr(expr: Json) -> Expr:
     _known(expr, _EXPR, "expression")
     withs = tuple(map(_with, expr.get("with", ())))
-    return Expr(_what(expr["terms"]), bool(expr.get("negated")), withs)
+    negated = bool(expr.get("negated"))
+    match what := _what(expr["terms"]):
+        case Logic("not", ((Expr(inner, False, ()),),)) if not negated:
+            # `not x`, as it was before bodies could be negated.
+            return Expr(inner, negated=True, withs=withs)
+        case _:
+            return Expr(what, negated, withs)
 
 
 def _with(modifier: Json) -> With:
@@ -237,14 +253,24 @@ def _with(modifier: Json) -> With:
     return With(target, _term(modifier["value"]))
 
 
-def _what(terms: Any) -> Term | Call | Every:  # noqa: ANN401 - a list or an object
+def _what(terms: Any) -> Term | Call | Every | Logic:  # noqa: ANN401 - a list or an object
     if isinstance(terms, list):
         operator = [part["value"] for part in terms[0]["value"]]
         if not operator or not all(isinstance(part, str) for part in operator):
             msg = "a call of what is no name"
             raise Unreadable(msg)
         return Call(tuple(operator), tuple(map(_term, terms[1:])))
-    return _every(terms) if "domain" in terms else _term(terms)
+    match terms.get("type"):
+        case "and" | "or" | "not" as kind:
+            return _logic(kind, terms)
+        case _:
+            return _every(terms) if "domain" in terms else _term(terms)
+
+
+def _logic(kind: Literal["and", "or", "not"], node: Json) -> Logic:
+    _known(node, _NOT if kind == "not" else _LOGIC, kind)
+    names = ("body",) if kind == "not" else ("lhs", "rhs")
+    return Logic(kind, tuple(_body(_list(node[name])) for name in names))
 
 
 def _every(node: Json) -> Every:
