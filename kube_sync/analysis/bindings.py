@@ -60,6 +60,10 @@ class Bindings:
         self._sources.setdefault(name, []).append(source)
         self._same = None
 
+    def is_bound(self, name: str) -> bool:
+        """Tell whether anything gives a variable a value."""
+        return bool(self._all(name))
+
     def unite(self, left: str, right: str, scope: Scope) -> None:
         """Note that two variables are equal in the body of this scope, and those within."""
         self._equal.append((left, right, scope))

@@ -50,14 +50,25 @@ class Compared:
 def cases(folder: Path) -> Iterator[Case]:
     """Yield the cases below a folder that ask for one document of JSON data and input."""
     for file in sorted(folder.rglob("*.yaml")):
-        for found in yaml.load(file.read_bytes(), Loader=_LOADER)["cases"]:
+        document = yaml.load(file.read_bytes(), Loader=_LOADER)  # noqa: S506 - a safe one
+        for found in document["cases"]:
             asked = _DECISION.fullmatch(found["query"])
             if asked is None or not found.get("modules"):
                 continue
-            data, asks = found.get("data") or {}, found.get("input")
-            if _is_json(data) and _is_json(asks) and "input_term" not in found:
+            data, asks = found.get("data") or {}, _input(found)
+            if _is_json(data) and _is_json(asks):
                 path = asked[1].removeprefix(".").replace(".", "/")
                 yield Case(found["note"], path, found["modules"], _added(data), _added(asks))
+
+
+def _input(found: Any) -> Any:
+    """Return the input of a case; a term of Rego that is no JSON is none that a test can use."""
+    if (term := found.get("input_term")) is None:
+        return found.get("input")
+    try:
+        return json.loads(term)
+    except ValueError:
+        return {None: term}
 
 
 def compared(opa: PolicyOpa, case: Case) -> Compared:

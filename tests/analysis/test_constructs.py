@@ -371,6 +371,45 @@ decision := [more.r.b, g(input.b)]""",
         "r := input.b\ndecision := [x | some y in input.a; x := r with input as y]",
         "a[*].b",
     ),
+    "with a function for a function": (
+        "f(x) := x.b\ng(x) := x.c\ndecision := y if y := f(input.a) with f as g",
+        "a.c",
+    ),
+    "with a function for a builtin": (
+        "g(x) := x.c\ndecision := y if y := json.marshal(input.a) with json.marshal as g",
+        "a.c",
+    ),
+    "with a builtin for a function": (
+        "f(x) := x.b\ndecision := y if y := f(input.a) with f as count",
+        "a",
+    ),
+    "with a value for a function": (
+        "f(x) := x.b\ndecision := y.c if y := f(input.a) with f as input.k",
+        "a k.c",
+    ),
+    "with a rule for a function": (
+        "f(x) := x.b\nq := input.c\ndecision := y if y := f(1) with f as q with input as input.a",
+        "a.c",
+    ),
+    "with a value for a builtin": (
+        "decision := y if y := json.marshal(input.a) with json.marshal as input.k",
+        "a k",
+    ),
+    "with a function that calls what it stands for": (
+        "f(x) := x.b\ng(x) := [f(x), x.c]\ndecision := y if y := f(input.a) with f as g",
+        "a.b a.c",
+    ),
+    "with a function for one that a rule calls": (
+        ("f(x) := x.b\ng(x) := x.c\nr := f(input.a)\ndecision := [x, r] if x := r with f as g"),
+        "a.b a.c",
+    ),
+    "with a test that keeps two rules apart replaced": (
+        (
+            "r := input.a if is_string(input.k)\nr := input.b if is_array(input.k)\n"
+            "decision := 1 if r.b with is_string as true with is_array as true"
+        ),
+        "a b k",
+    ),
     "variables unified twice": ("decision if { x := input.a; y = x; x = y; y.b }", "a.b"),
     "variables made of each other": (
         "r := x if { x = input.a[_]; [y] = [x]; y = [_] }\ndecision if r[0].b",
