@@ -17,7 +17,7 @@ from kube_sync.analysis.exclusive import exclude
 from kube_sync.analysis.frame import Asker, Frame, need
 from kube_sync.analysis.handed import Level
 from kube_sync.analysis.paths import EACH, Key, Path
-from kube_sync.analysis.syntax import Clause, Module, Rule, Scalar, Term, Unreadable
+from kube_sync.analysis.syntax import Clause, Module, Rule, Scalar, Spot, Term, Unreadable
 from kube_sync.analysis.values import OPAQUE, Box, Place, Values, bound, select, union
 
 _EVALUATIONS = 50_000  # more than any set of policies that people write needs
@@ -55,6 +55,7 @@ class Engine:
         self.followed: set[tuple[tuple[Key, ...], ...]] = set()  # every reference below `data`
         self._root = _Node()
         self._known: dict[tuple[int, Context, tuple[Values, ...]], Values | None] = {}
+        self.stopped: Spot | None = None  # the rule that cannot be read
         self._evaluations = 0
         # OPA spells a rule's name out from `data` on; a builtin of that name cannot be called.
         self._names = {(m.name, rule.name.split(".")[0]) for m in modules for rule in m.rules}
@@ -193,7 +194,26 @@ class Engine:
         if self._evaluations > _EVALUATIONS:
             msg = f"more than {_EVALUATIONS} evaluations"
             raise Unreadable(msg)
-        frame = Frame(self, clause, Asker(module, rule.name, rule.number), context, arguments)
+        try:
+            return self._evaluated(
+                node, Asker(module, rule.name, rule.number), rule, clause, rules, context, arguments
+            )
+        except (Unreadable, RecursionError):
+            if self.stopped is None:  # the innermost rule is at fault
+                self.stopped = Spot(module, rule.name, rule.number)
+            raise
+
+    def _evaluated(
+        self,
+        node: _Node,
+        asker: Asker,
+        rule: Rule,
+        clause: Clause,
+        rules: Sequence[Rule],
+        context: Context,
+        arguments: tuple[Values, ...],
+    ) -> Values:
+        frame = Frame(self, clause, asker, context, arguments)
         tail = rule.path[len(_fixed(rule.path)) :]
         for term in tail:
             frame.mention(term)

@@ -22,8 +22,25 @@ _LOGIC = {"type", "lhs", "rhs", "explicit_lhs", "explicit_rhs", "location"}
 _NOT = {"type", "body", "explicit_body", "location"}
 
 
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The rule at which an analysis gave up, as far as that is known."""
+
+    module: str
+    rule: str = ""
+    number: int | None = None  # of the rule within the module
+    row: int | None = None  # of the rule, where locations are known
+
+    def __str__(self) -> str:
+        return self.module if self.row is None else f"{self.module}:{self.row}"
+
+
 class Unreadable(Exception):
-    """A tree holds what this module does not know."""
+    """A tree holds what this module does not know, at a spot if that is known."""
+
+    def __init__(self, reason: str, spot: Spot | None = None) -> None:
+        super().__init__(reason)
+        self.spot = spot
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +180,22 @@ _DOCUMENTS = (Ref(Var("input"), ()), Ref(Var("data"), ()))
 
 def read_module(name: str, tree: Json) -> Module:
     """Return a module of `GET /v1/policies`. Raises Unreadable."""
+    rules: list[Rule] = []
     try:
         _known(tree, _MODULE, "module")
         package = _package(tree)
-        rules = enumerate(tree.get("rules") or [])
-        return Module(name, tuple(_rule(rule, package, number) for number, rule in rules))
+        for number, rule in enumerate(tree.get("rules") or []):
+            rules.append(_rule(rule, package, number))
+        return Module(name, tuple(rules))
     except Unreadable as error:
         msg = f"{name}: {error}"
-        raise Unreadable(msg) from error
+        raise Unreadable(msg, Spot(name, number=len(rules))) from error
+    except RecursionError as error:
+        msg = "the policies are nested too deeply"
+        raise Unreadable(msg, Spot(name, number=len(rules))) from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         msg = f"{name}: malformed tree ({type(error).__name__}: {error})"
-        raise Unreadable(msg) from error
+        raise Unreadable(msg, Spot(name, number=len(rules))) from error
 
 
 def _package(tree: Json) -> tuple[Term, ...]:

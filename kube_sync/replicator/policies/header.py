@@ -54,8 +54,8 @@ class Declared:
                 self._known[source] = Inspected(package, rego_version=version_of(source))
         if doubtful:
             found = await self._inspector.inspect(doubtful)
-            for index, source in doubtful.items():
-                self._known[source] = _in_version_of(source, found.get(index))
+            for number, source in doubtful.items():
+                self._known[source] = _in_version_of(source, found.get(number))
 
 
 def _in_version_of(source: str, found: Inspected | None) -> Inspected | None:

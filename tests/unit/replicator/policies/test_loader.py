@@ -675,6 +675,22 @@ async def test_what_cannot_be_analysed_counts_as_read_whole(bench: Bench) -> Non
         assert reads.target_paths("things") == ((),)
 
 
+async def test_policy_that_cannot_be_analysed_is_warned_with_file_and_row_and_no_other(
+    bench: Bench,
+) -> None:
+    """It costs all policies: nobody would look for the reason in the log of the replicator."""
+    bench.compiler.trees = True
+    bench.compiler.odd = "# odd"
+    bench.put("p", **{"a.rego": "package p\n\n# odd\n"})
+    bench.put("q", **{"b.rego": "package q"})
+    async with bench.applied_once():
+        said = {name: json.loads(status) for name, status in bench.statuses}
+        (warning,) = said["p"]["warnings"]
+        assert warning.startswith("policies/p/a.rego:3: what this rule reads cannot be found out (")
+        assert said["p"]["status"] == "ok"
+        assert said["q"] == {"status": "ok"}
+
+
 async def test_whoever_decides_is_told_before_opa_gets_another_set_and_after(bench: Bench) -> None:
     """In between, objects that the old policies did not tell apart may be decided differently."""
     bench.put("p", **{"a.rego": "package a"})
