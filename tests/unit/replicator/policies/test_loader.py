@@ -23,6 +23,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
+from kube_sync.regoversion import in_version
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.choice import Versions
@@ -543,6 +544,19 @@ async def test_forbidden_module_is_not_loaded_and_its_status_says_what_it_may_no
         assert error["code"] == "forbidden"
         assert error["errors"][0]["message"] == "package system.authz is reserved"
         assert error["errors"][0]["location"] == {"file": f"{NAMESPACE}/bad/a.rego"}
+
+
+async def test_rego_v0_for_an_opa_that_takes_policies_one_by_one_is_refused_with_the_way_out(
+    bench: Bench,
+) -> None:
+    """`PUT /v1/policies` has no version: OPA would refuse it for a syntax that is none of v1."""
+    bench.put("old", **{"a.rego": in_version("package a", 0)})
+    bench.put("new", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert bench.modules == {"new/a.rego": "package a"}
+        error = error_of(bench, "old")
+        assert error["code"] == "forbidden"
+        assert "PUT /v1/policies has no version" in error["message"]
 
 
 async def test_module_that_becomes_forbidden_keeps_the_last_good_one(bench: Bench) -> None:
