@@ -165,8 +165,8 @@ def _refused(place: str, kind: GroupKind, key: ObjectKey, policy: PolicyId) -> s
         return ""
     return (
         f"{place}: {kind.kind} {key} is in another namespace than the policy, and the"
-        " ReferenceGrant that permits the reference is not brought to clusters, which would refuse the copy: move"
-        f" the policy into namespace {key.namespace}"
+        " ReferenceGrant that permits the reference is not brought to clusters, which would refuse"
+        f" the copy: move the policy into namespace {key.namespace}"
     )
 
 

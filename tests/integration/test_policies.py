@@ -91,6 +91,13 @@ class World:
         where = f"{self.opa.url}/v1/data/{path}"
         return request("POST", where, ca_file=self.opa.ca_file, token=token, body="{}").status
 
+    def asked_with(self, path: str, asked: object) -> Any:
+        """Return a document as the webhook is answered that asks for it with this input."""
+        token = self.opa.token_files["admission"].read_text(encoding="utf-8")
+        where, body = f"{self.opa.url}/v1/data/{path}", json.dumps({"input": asked})
+        answer = request("POST", where, ca_file=self.opa.ca_file, token=token, body=body)
+        return json.loads(answer.body)["result"]
+
     def plan(self) -> tuple[Any, int]:
         """Return what `kube-sync plan --staged` says with the replicator's configuration."""
         config = str(self.folder / str(self.runs) / "config.yaml")

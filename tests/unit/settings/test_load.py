@@ -42,6 +42,7 @@ replicate:
 policies:
   namespaces: [kube-federation-scheduling-policy]
   static: false
+  rego_version: 1
   labelled: {namespaces: [], policy: openpolicyagent.org/policy=rego,
              data: openpolicyagent.org/data=opa}
   allow: {packages: [], builtins: []}
@@ -489,6 +490,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "replicate.resources": (_ONE_RESOURCE, (Resource("", "v1", "replicasets"),)),
     "policies.namespaces": ("[a, b]", ("a", "b")),
     "policies.static": ("true", True),
+    "policies.rego_version": ("0", 0),
     "policies.labelled.namespaces": ("['*']", ("*",)),
     "policies.labelled.policy": ("a/b=c", "a/b=c"),
     "policies.labelled.data": ("1=2", "1=2"),
