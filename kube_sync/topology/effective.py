@@ -23,6 +23,7 @@ from kube_sync.topology.policies import Policy, PolicyKind
 from kube_sync.topology.ways import Ways
 
 _DIGEST_BYTES = 10
+_UPON = frozenset({"JSONMerge", "StrategicMerge"})  # Envoy Gateway, MergeType
 _SPACES = "namespace:"  # how the locators of namespaces begin
 _Stack = tuple[Policy, ...]  # least specific first
 
@@ -194,7 +195,7 @@ class EffectivePolicies:
 
 def combine(kind: PolicyKind, policies: tuple[Policy, ...]) -> Combined:
     """Put policies together, least specific first."""
-    rules = _folded(kind, policies) if kind.merges else policies[-1].rules
+    rules = _folded(kind, policies) if kind.merges else _nearest(kind, policies)
     shared = {
         name: digest("rule", str(kind.id), name, *_came_from(rules, name))
         for name, value in rules.values.items()
@@ -214,6 +215,14 @@ def _removed(policies: _Stack, rules: Rules) -> dict[str, Locator]:
             if value is None and name not in rules.values:
                 found.setdefault(name, policy.node.locator)
     return found
+
+
+def _nearest(kind: PolicyKind, policies: _Stack) -> Rules:
+    """Return the rules of the most specific policy, put upon those above it if it says so."""
+    *above, last = policies
+    if not above or not kind.merge_type or last.strategy not in _UPON:
+        return last.rules
+    return settled(patch(above[-1].rules, last.rules, Mode.DEFAULTS))
 
 
 def _folded(kind: PolicyKind, policies: _Stack) -> Rules:

@@ -157,7 +157,7 @@ def _accepted(kind: PolicyKind, matter: _Matter) -> Condition:
         message = f"{name} is conflicted by {_names(matter.beaten.values())}"
         return Condition(own, ACCEPTED, "False", "Conflicted", message)
     message = f"{name} has been accepted"
-    if policy.strategy and policy.strategy not in kind.strategies:
+    if kind.merges and policy.strategy and policy.strategy not in kind.strategies:
         message += f'; strategy "{policy.strategy}" is not known and counts as atomic'
     if policy.remark:
         message += f"; {policy.remark}"
