@@ -196,13 +196,15 @@ class EffectivePolicies:
 def combine(kind: PolicyKind, policies: tuple[Policy, ...]) -> Combined:
     """Put policies together, least specific first."""
     rules = _folded(kind, policies) if kind.merges else _nearest(kind, policies)
-    shared = {
-        name: digest("rule", str(kind.id), name, *_came_from(rules, name))
-        for name, value in rules.values.items()
-        if kind.shared(value)
-    }
-    whole = len(shared) == len(rules.values)
-    own = digest("effective", str(kind.id), *shared.values()) if whole else None
+    names = [name for name, value in rules.values.items() if kind.shared(value)]
+    # Whose rules they are: what is the same rule may have another value in another policy.
+    owned = {name: _rule_id(kind, name, _came_from(rules, name)) for name in names}
+    whole = len(owned) == len(rules.values)
+    own = digest("effective", str(kind.id), *owned.values()) if whole else None
+    scopes = {policy.node.locator: policy.scope for policy in policies}
+    shared = owned
+    if any(scope != locator for locator, scope in scopes.items()):
+        shared = {name: _rule_id(kind, name, _within(scopes, rules, name)) for name in names}
     parts = {by for known in rules.parts.values() for by in known.values()}
     active = frozenset({*rules.sources.values(), *parts})
     return Combined(policies, rules, shared, own, active, _removed(policies, rules))
@@ -242,5 +244,14 @@ def digest(*parts: str) -> str:
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _came_from(rules: Rules, name: str) -> list[str]:
+def _rule_id(kind: PolicyKind, name: str, within: Iterable[str]) -> str:
+    return digest("rule", str(kind.id), name, *within)
+
+
+def _within(scopes: Mapping[Locator, str], rules: Rules, name: str) -> Iterable[str]:
+    """Return what tells a rule from others of its name: scopes, once each."""
+    return dict.fromkeys(scopes[source] for source in _came_from(rules, name))
+
+
+def _came_from(rules: Rules, name: str) -> list[Locator]:
     return [rules.sources[name], *sorted(set(rules.parts.get(name, {}).values()))]

@@ -21,6 +21,7 @@ from kube_sync.topology.gateway.kinds import GATEWAY, GATEWAY_CLASS, LISTENER, R
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Kind
 from kube_sync.topology.policies import PolicyKind
+from kube_sync.topology.ruleidentity import IDENTITIES, IDENTITY, Identity
 from kube_sync.topology.shapes import Malformed
 
 Hints = Mapping[str, str]  # a label and annotations, by their names
@@ -33,7 +34,7 @@ NAMED: Final = "kube-sync.io/rules"  # paths of maps of named rules; "": each fi
 NO_RULES: Final = "kube-sync.io/no-rules"  # fields of the spec that are none
 IN_EFFECT: Final = "kube-sync.io/in-effect"  # of direct ones on a path: Nearest or All
 MERGE_TYPE: Final = "kube-sync.io/merge-type"  # field: JSONMerge, StrategicMerge, or neither
-ANNOTATIONS: Final = (LEVEL, EFFECT, WIDE, NAMED, NO_RULES, IN_EFFECT, MERGE_TYPE)
+ANNOTATIONS: Final = (LEVEL, EFFECT, WIDE, NAMED, NO_RULES, IN_EFFECT, MERGE_TYPE, IDENTITY)
 
 _BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER, *ROUTES, *RULES})
 _BOOLEANS = {"true": True, "false": False}
@@ -67,6 +68,7 @@ def described(id_: GroupKind, said: Hints, kinds: Iterable[Kind]) -> PolicyKind:
         no_rules=frozenset(_names(said.get(NO_RULES, ""))),
         merge_type=said.get(MERGE_TYPE, "") if direct else "",
         all_apply=direct and every,
+        identity=_one_of(said, IDENTITY, IDENTITIES, default=Identity.POLICY),
         effect=_one_of(said, EFFECT, _EFFECTS, default=None),
         cluster_scoped_targets=_one_of(said, WIDE, _BOOLEANS, default=False),
     )

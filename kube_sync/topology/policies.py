@@ -17,6 +17,7 @@ from kube_sync.topology.conditions import ENFORCED, PROGRAMMED, Effect
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
 from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.ruleidentity import Identity, identity_of, scope
 from kube_sync.topology.rulemaps import rule_maps
 from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import Malformed, items, mapping, text
@@ -53,6 +54,7 @@ class PolicyKind:
     merge_type: str = ""  # the field by which a policy that is not merged is put upon the one above
     all_apply: bool = False  # none keeps another out: each is a rule by itself
     shared: Callable[[object], bool] = says_shared
+    identity: Identity = Identity.POLICY  # unless a policy says another
     # Targets in other namespaces: where a ReferenceGrant allows it, never, or wherever.
     across: Literal["granted", "never", "free"] = "granted"
     cluster_scoped_targets: bool = False  # policies of a namespace may target e.g. GatewayClasses
@@ -103,6 +105,7 @@ class Policy:
     problem: str = ""  # why it means nothing
     synced: bool = False  # a copy of a hub's policy: one made here for the same target beats it
     remark: str = ""  # what is wrong with it, although it means something
+    scope: str = ""  # rules of one name and one scope are the same thing
 
     def says_the_same(self, other: Policy) -> bool:
         """Tell whether nothing that counts differs from another version of it."""
@@ -119,8 +122,8 @@ class Policy:
 _COUNTS = [one.name for one in fields(Policy) if one.name != "node"]
 
 
-def policy_of(kind: PolicyKind, node: Node) -> Policy:
-    """Read a policy."""
+def policy_of(kind: PolicyKind, node: Node, kinds: Mapping[GroupKind, Kind]) -> Policy:
+    """Read a policy; `kinds` are those of what it may target."""
     created, leaving, origin = _NOT_YET, False, Origin()
     make = partial(Policy, node)
     try:
@@ -134,9 +137,13 @@ def policy_of(kind: PolicyKind, node: Node) -> Policy:
     try:
         mode, path, values = _said(mapping(node.body, "spec"), kind)
         rules, strategy = _rules(kind, values, node), _strategy(kind, node.body, path)
+        own, wrong = identity_of(node.body)
     except Malformed as error:
         return make(refs, Mode.DEFAULTS, "", Rules(), created, leaving, str(error), origin.synced)
-    return make(refs, mode, strategy, rules, created, leaving, "", origin.synced, origin.remark)
+    remark = "; ".join(part for part in (origin.remark, wrong) if part)
+    targets = [ref.among(kinds, node.namespace) for ref in refs]
+    within = scope(own or kind.identity, node, targets)
+    return make(refs, mode, strategy, rules, created, leaving, "", origin.synced, remark, within)
 
 
 def _refs(spec: Body) -> Iterator[TargetRef]:

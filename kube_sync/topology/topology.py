@@ -214,7 +214,7 @@ class Topology:
     def _aim(self, node: Node, targets: set[Locator]) -> tuple[Locator, ...]:
         """Read a policy and look up its targets, which count as changed where it says other."""
         kind = self.policy_kinds[node.kind]
-        policy = policy_of(kind, node)
+        policy = policy_of(kind, node, self._state.kinds)
         before = self._read.get(node.locator)
         if before is not None and before[0].says_the_same(policy):
             policy = before[0]  # the very one: what was put together of it still holds
