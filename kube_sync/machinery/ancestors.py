@@ -57,6 +57,11 @@ class Ancestors:
             for ancestor, targets in below
         ]
 
+    def whole(self, policy: Locator) -> tuple[Said, ...]:
+        """Return what is to be said of a policy with respect to all its ancestors together."""
+        exhaust(self._looking)
+        return self._said(policy, self._whole.get(policy, ()))
+
     def _by_ancestor(self, policy: Locator) -> dict[Locator, list[Locator]]:
         below: dict[Locator, list[Locator]] = {}
         for target in self._topology.policy(policy)[1].targets:

@@ -87,6 +87,9 @@ scheduling:
   injected_toleration_seconds: 300
   global_default_priority_class: ""
 metadata: {qos: true}                    # pods are annotated with their quality of service
+topology:
+  statuses: []                           # kinds of policies whose conditions are ours
+  paths: true
 policy_sync:
   placers: [ocm]                         # ocm, direct
   namespace_prefix: kuadrant-
@@ -415,6 +418,7 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
             "policy_sync: {placers: [ocm, direct, ocm]}",
             'policy_sync.placers[2]: "ocm" is there twice',
         ),
+        ("topology: {statuses: [kuadrant.io/AuthPolicy]}", "topology.statuses[0]: expected"),
         ("policy_sync: {placers: [argo]}", "policy_sync.placers[0]: invalid enum value 'argo'"),
         ("policy_sync: {namespace_prefix: -a}", "policy_sync.namespace_prefix: expected"),
         ("policy_sync: {spokes: {namespace: ''}}", "policy_sync.spokes.namespace: expected"),
@@ -567,6 +571,8 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "scheduling.global_default_priority_class": ("0123", "0123"),
     "metadata.qos": ("false", False),
     "policy_sync.placers": ("[direct, ocm]", ("direct", "ocm")),
+    "topology.statuses": ("[AuthPolicy.kuadrant.io]", ("AuthPolicy.kuadrant.io",)),
+    "topology.paths": ("false", False),
     "policy_sync.namespace_prefix": ("0123", "0123"),
     "policy_sync.grace_seconds": ("0", 0.0),
     "policy_sync.parameters_namespace": ("0123", "0123"),

@@ -24,8 +24,11 @@ NAME = "kube-sync.io/rule-identity"
 LIMITS = GroupKind("kuadrant.io", "RateLimitPolicy")
 KINDS = (Kind(NAMESPACE, namespaced=False), *API.kinds)
 LISTENER = {"name": "http", "allowedRoutes": {"namespaces": {"from": "All"}}}
-TWO = {"rules": [{"name": "read"}, {"name": "write"}]}
-ELSEWHERE = {"parentRefs": [{"name": "my-gateway", "namespace": "my-namespace"}], **TWO}
+TWO: dict[str, Any] = {"rules": [{"name": "read"}, {"name": "write"}]}
+ELSEWHERE: dict[str, Any] = {
+    "parentRefs": [{"name": "my-gateway", "namespace": "my-namespace"}],
+    **TWO,
+}
 WORLD = [
     gateway_class(),
     gateway("my-gateway", LISTENER),
