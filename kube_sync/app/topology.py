@@ -22,6 +22,7 @@ from kube_sync.machinery.writer import Address, Addresses
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
+from kube_sync.topology.configured import shaped
 from kube_sync.topology.controller.choosing import Chooser
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.following import FollowedKinds
@@ -35,10 +36,11 @@ LEASE: Final = "kube-sync-topology"
 def topology(context: Context) -> list[Service]:
     """Return what keeps the topology and writes what it says, while the Lease is held."""
     readiness, news = context.readiness, asyncio.Event()
-    world, api = World(news.set), gateway_api()
-    chooser = Chooser(api.kinds)
+    settings = context.settings.topology
+    world, shape = World(news.set), shaped(gateway_api(), settings)
+    chooser = Chooser(shape.kinds)
     followed = FollowedKinds(context.kube, world, readiness, news.set, chooser)
-    namespace, settings = context.settings.coordination.namespace, context.settings.topology
+    namespace = context.settings.coordination.namespace
     readiness.noted("statuses", "not looked at yet")
 
     # The controller, which it wakes, is made of it.
@@ -56,7 +58,7 @@ def topology(context: Context) -> list[Service]:
         ours=settings.statuses,
         paths=settings.paths,
     )
-    live = LiveTopology(world, followed, api.kinds, api.links)
+    live = LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots)
     controller = Controller(
         live,
         news,

@@ -23,7 +23,7 @@ from kube_sync.machinery.heeding import matter
 from kube_sync.machinery.latest import Latest
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.ownmaps import OwnMaps, PathStore
-from kube_sync.machinery.pathmaps import PathMaps
+from kube_sync.machinery.pathmaps import PLACES, PathMaps
 from kube_sync.machinery.picture import Picture
 from kube_sync.machinery.plan import Planner, Step
 from kube_sync.machinery.sending import sending
@@ -115,7 +115,7 @@ class Machinery:
         self._complain(said)
         again = [one.until for one in troubles.values() if one.until is not None]
         self._looks.looked(min(again, default=None))
-        self._tell(troubles, said)
+        self._tell(troubles, said, self._whereabouts(paths))
         if unkept is not None:
             raise unkept
 
@@ -129,6 +129,16 @@ class Machinery:
             log.warning("paths_not_kept", error=str(error))
             return error
         return None
+
+    def _whereabouts(self, paths: PathMaps | None) -> str:
+        """Tell people where maps are that are too long for a status, "" where there are none."""
+        number = sum(map(len, paths.layout().values())) if paths is not None else 0
+        if not number:
+            return ""
+        first, last = PLACES[0], PLACES[-1]
+        return (
+            f"; paths to {number} targets are in ConfigMaps {first} to {last} of {self._namespace}"
+        )
 
     async def picture(self, reconciliation: Reconciliation) -> None:
         """Bring the picture up to date. Raises SyncError."""
@@ -175,12 +185,14 @@ class Machinery:
                 log.warning("status_incomplete", locator=name, reason=complaint)
         self._complaints = complaints
 
-    def _tell(self, troubles: Mapping[Locator, Trouble], complaints: Mapping[str, str]) -> None:
+    def _tell(
+        self, troubles: Mapping[Locator, Trouble], complaints: Mapping[str, str], more: str
+    ) -> None:
         if not troubles:
-            self._note(_listed("ok but for", complaints) if complaints else "ok")
+            self._note((_listed("ok but for", complaints) if complaints else "ok") + more)
             return
         message = _listed("statuses not written", {n: one.reason for n, one in troubles.items()})
-        self._note(message)
+        self._note(message + more)
         soon = [one for one in troubles.values() if one.until is None]
         if soon:
             raise Retriable(message, max((one.after for one in soon if one.after), default=None))

@@ -44,6 +44,7 @@ from kube_sync.settings.model import (
     Spokes,
     Staging,
     SyncBrakes,
+    TopologyLink,
 )
 from kube_sync.settings.systems import SYSTEMS, System, chosen, supplied, with_builtin
 
@@ -86,6 +87,7 @@ __all__ = [
     "Staging",
     "SyncBrakes",
     "System",
+    "TopologyLink",
     "check_stream",
     "chosen",
     "effective",

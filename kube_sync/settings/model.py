@@ -46,7 +46,7 @@ from kube_sync.settings.replication import (
 )
 from kube_sync.settings.rules import Metadata, Scheduling, SystemName
 from kube_sync.settings.syncing import PolicySync, Spokes, SyncBrakes
-from kube_sync.settings.topology import PolicyTopology
+from kube_sync.settings.topology import PolicyTopology, TopologyLink
 from kube_sync.settings.webhook import Admission, EnforceSchedulingPolicy, Engine, Registration
 
 __all__ = [
@@ -89,6 +89,7 @@ __all__ = [
     "Staging",
     "SyncBrakes",
     "SystemName",
+    "TopologyLink",
 ]
 
 # What a process that reads its file again puts in force at once; all else asks for a restart.

@@ -13,7 +13,8 @@ from kube_sync.topology.conditions import Condition
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.nodes import Node
 
-Topic = Hashable  # a locator, or (kind, namespace) for all of these
+# A locator, or (kind, namespace) for all of these; None is any namespace.
+Topic = Hashable
 
 Collections = Mapping[GroupKind, Mapping[str, Mapping[Locator, Node]]]  # by kind and namespace
 
@@ -52,6 +53,12 @@ class View:
         """Return the nodes of a kind in a namespace, in no order."""
         self.seen.add((kind, namespace))
         return self._collections.get(kind, {}).get(namespace, {}).values()
+
+    def every(self, kind: GroupKind) -> Iterable[Node]:
+        """Return the nodes of a kind in all namespaces, in no order."""
+        self.seen.add((kind, None))
+        spaces = self._collections.get(kind, {}).values()
+        return (node for nodes in spaces for node in nodes.values())
 
     def complain(self, kind: str, reason: str, message: str, status: str = "False") -> None:
         """Put a condition on the node that looks."""

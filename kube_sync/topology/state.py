@@ -63,7 +63,7 @@ class State:
             spaces = self._collections.setdefault(new.kind, {})
             spaces.setdefault(new.namespace, {})[new.locator] = new
             difference.gone.discard(new.locator)
-            difference.topics.update((new.locator, (new.kind, new.namespace)))
+            difference.topics.update(_topics(new))
 
     def drop(self, locator: Locator, difference: Difference) -> None:
         """Let go of an object, if it is there."""
@@ -78,7 +78,7 @@ class State:
             self._uncollect(old)
             difference.come.pop(old.locator, None)
             difference.gone.add(old.locator)
-            difference.topics.update((old.locator, (old.kind, old.namespace)))
+            difference.topics.update(_topics(old))
 
     def restore(self, difference: Difference) -> None:
         """Make the objects what they were before a difference."""
@@ -93,6 +93,10 @@ class State:
         del spaces[node.namespace][node.locator]
         if not spaces[node.namespace]:  # namespaces come and go
             del spaces[node.namespace]
+
+
+def _topics(node: Node) -> tuple[Topic, ...]:
+    return node.locator, (node.kind, node.namespace), (node.kind, None)
 
 
 def _kind_of(body: Body) -> GroupKind:

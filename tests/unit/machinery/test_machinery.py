@@ -631,6 +631,10 @@ async def test_maps_of_many_paths_are_kept_until_they_are_short_again(world: Wor
         await world.reconcile()
     ((name, data),) = kept(world).items()
     assert len(data) == 1
+    assert world.notes[-1] == (
+        "ok; paths to 1 targets are in ConfigMaps kube-sync-topology-paths-0 to"
+        " kube-sync-topology-paths-7 of kube-sync"
+    )
     (parent,) = world.get(HTTP_ROUTES, "route")["status"]["parents"]
     said = next(c for c in parent["conditions"] if c["type"].endswith("Paths"))
     assert f"ConfigMap kube-sync/{name}, key {next(iter(data))}" in said["message"]

@@ -575,3 +575,17 @@ def test_the_library_does_what_the_document_shows() -> None:
     assert f"store.example.com:{NS}/s" in found.targetables.leaves()
     assert f"backup.example.com:{NS}/b" in found.targetables.roots()
     assert names["gone"] not in found
+
+
+def test_roots_of_a_configuration_are_above_the_classes_of_files(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(folder, *WORLD, made("kuadrant.io/v1beta1/Kuadrant", "mine", {}), color("p", rules={}))
+    config = folder / "config" / "kube-sync.yaml"
+    config.parent.mkdir()
+    config.write_text("topology: {roots: [Kuadrant.kuadrant.io]}")
+    options = ["--config", str(config), "--effective", "ColorPolicy"]
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["topology", "-f", str(folder / "objects.yaml"), *options])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"{NS}/mine > my-gateway-class > ")
