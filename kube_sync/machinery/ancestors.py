@@ -134,6 +134,8 @@ class Ancestors:
     def _without_targets(self, policy: Locator) -> Iterator[Entry]:
         read, _ = self._topology.policy(policy)
         kinds, said = self._topology.kinds, self._said(policy, self._whole.get(policy, ()))
+        if not said:
+            return
         named = [to_target(ref, kinds.get(ref.kind), read.node.namespace) for ref in read.refs]
         references = [reference for reference in named if can_be_said(reference)]
         for reference in references or [to_node(self._topology, policy)]:

@@ -96,7 +96,7 @@ class Policy:
     """One policy, understood as far as it can be."""
 
     node: Node
-    refs: tuple[TargetRef, ...]
+    refs: tuple[TargetRef, ...]  # none, without a problem: it selects by means not known here
     mode: Mode
     strategy: str
     rules: Rules
@@ -131,7 +131,7 @@ def policy_of(kind: PolicyKind, node: Node, kinds: Mapping[GroupKind, Kind]) -> 
         leaving = bool(text(node.body, "metadata", "deletionTimestamp"))
         origin = origin_of(node.body)
         created = origin.created or created
-        refs = tuple(_refs(mapping(node.body, "spec")))
+        refs = tuple(_refs(mapping(node.body, "spec"), needed=not kind.no_rules))
     except Malformed as error:
         return make((), Mode.DEFAULTS, "", Rules(), created, leaving, str(error))
     try:
@@ -146,7 +146,10 @@ def policy_of(kind: PolicyKind, node: Node, kinds: Mapping[GroupKind, Kind]) -> 
     return make(refs, mode, strategy, rules, created, leaving, "", origin.synced, remark, within)
 
 
-def _refs(spec: Body) -> Iterator[TargetRef]:
+def _refs(spec: Body, *, needed: bool) -> Iterator[TargetRef]:
+    """Yield what a policy refers to; not `needed`: it may select by other means alone."""
+    if not needed and spec.get("targetRef") is None and spec.get("targetRefs") is None:
+        return
     if spec.get("targetRef") is not None and spec.get("targetRefs") is not None:
         msg = "spec.targetRef: not together with spec.targetRefs"
         raise Malformed(msg)

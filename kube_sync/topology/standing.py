@@ -118,6 +118,8 @@ class Standing:
 
     def _outcome(self, matter: _Matter) -> _Outcome:
         kind = self._effective.kind
+        if not (matter.policy.refs or matter.policy.problem):
+            return _Outcome((), {})
         lost, kept = _counted(matter)
         accepted = _accepted(kind, matter)
         if accepted.status != "True":

@@ -64,7 +64,7 @@ def reasons(conditions: list[Any] | None) -> dict[str, tuple[str, str]]:
 
 
 def test_a_policy_hears_in_its_conditions_where_it_stands() -> None:
-    limits = {"limits": {"all": {"rates": []}}}
+    limits: Any = {"limits": {"all": {"rates": []}}}
     above = policy("RateLimitPolicy", "above", **limits)
     below = policy("RateLimitPolicy", "below", target("HTTPRoute", "route"), **limits)
     plan = planner("RateLimitPolicy", above, below)

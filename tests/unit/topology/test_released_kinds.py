@@ -163,6 +163,15 @@ def test_authorization_policies_of_one_gateway_are_all_in_effect() -> None:
     assert {c.status for c in found.conditions() if "authorization" in c.locator} == {"True"}
 
 
+@pytest.mark.parametrize("spec", [{}, {"selector": {"matchLabels": {"app": "web"}}}])
+def test_a_policy_that_selects_without_a_target_is_no_fault(spec: Object) -> None:
+    kind = declared(released_kind("istio", "AuthorizationPolicy"), KINDS)
+    policy = made("security.istio.io/v1/AuthorizationPolicy", "mesh", spec | {"action": "DENY"})
+    found = topology([*BASE, policy], API, kind)
+    assert [c for c in found.conditions() if "authorization" in c.locator] == []
+    assert list(found.effective(kind.id)) == []
+
+
 def test_every_definition_of_the_projects_can_be_read() -> None:
     for project in PROJECTS:
         for body in released(project):
