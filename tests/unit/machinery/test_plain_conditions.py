@@ -54,7 +54,7 @@ def said(plan: Planner, kind: str, name: str) -> list[Any] | None:
     if step is None:
         return None
     assert isinstance(step, Replace)
-    assert (step.version, step.status.keys()) == ("7", {"conditions"})
+    assert (step.version, list(step.status)) == ("7", ["conditions"])
     found: list[Any] = step.status["conditions"]
     return found
 
