@@ -47,7 +47,7 @@ class Affected:
         """Return what is to be said of a route, by parentRef. Raises Malformed."""
         exhaust(self._looking)
         found = []
-        for reference, parents in self._parents(route):
+        for reference, parents in parents_of(self._topology, route):
             by = _united(self._through.get(route.locator, {}).get(p, {}) for p in parents)
             if by:
                 found.append(Entry(reference, _said(by)))
@@ -74,19 +74,27 @@ class Affected:
                 self._whole.setdefault(told, {}).setdefault(kind, set()).add(policy)
 
     def _told_at(self, name: Locator) -> tuple[Locator, bool]:
-        """Return where it is said what affects a node, and whether that is a route."""
-        node = self._topology[name]
-        told = name if node.owner is None or node.kind == LISTENER else node.owner
-        self._told[name] = found = told, self._topology[told].kind in ROUTES
+        self._told[name] = found = told_at(self._topology, name)
         return found
 
-    def _parents(self, route: Node) -> Iterator[tuple[Json, list[Locator]]]:
-        """Yield the references to Gateways and ListenerSets, each with the parents it leads to."""
-        above = [self._topology[name] for name in self._topology.targetables.parents(route.locator)]
-        for said in items(route.body, "spec", "parentRefs"):
-            reference = _reference(said)
-            if _kind(reference) in _PARENTS:
-                yield reference, [n.locator for n in above if _meant(reference, n, route)]
+
+def told_at(topology: Topology, name: Locator) -> tuple[Locator, bool]:
+    """Return where it is said what affects a node, and whether that is a route."""
+    node = topology[name]
+    told = name if node.owner is None or node.kind == LISTENER else node.owner
+    return told, topology[told].kind in ROUTES
+
+
+def parents_of(topology: Topology, route: Node) -> Iterator[tuple[Json, list[Locator]]]:
+    """Yield the references of a route to Gateways and ListenerSets, each with its parents.
+
+    Raises Malformed.
+    """
+    above = [topology[name] for name in topology.targetables.parents(route.locator)]
+    for said in items(route.body, "spec", "parentRefs"):
+        reference = _reference(said)
+        if _kind(reference) in _PARENTS:
+            yield reference, [n.locator for n in above if _meant(reference, n, route)]
 
 
 def _reference(said: Json) -> Json:

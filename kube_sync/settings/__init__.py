@@ -33,6 +33,7 @@ from kube_sync.settings.model import (
     PlacementForm,
     Policies,
     PolicySync,
+    PolicyTopology,
     Remediate,
     Replicate,
     Resource,
@@ -43,6 +44,7 @@ from kube_sync.settings.model import (
     Spokes,
     Staging,
     SyncBrakes,
+    TopologyLink,
 )
 from kube_sync.settings.systems import (
     SYSTEMS,
@@ -79,6 +81,7 @@ __all__ = [
     "PlacementForm",
     "Policies",
     "PolicySync",
+    "PolicyTopology",
     "Remediate",
     "Replicate",
     "Resource",
@@ -91,6 +94,7 @@ __all__ = [
     "Staging",
     "SyncBrakes",
     "System",
+    "TopologyLink",
     "check_stream",
     "chosen",
     "effective",

@@ -17,8 +17,8 @@ from kube_sync.topology.nodes import Node
 
 _Made = TypeVar("_Made")
 
-# A locator; (kind, namespace) for all of these; (kind, key) for those under a key of its index; or
-# the key of a shared result.
+# A locator; (kind, namespace) for all of these, where None is any namespace; (kind, key) for those
+# under a key of its index; or the key of a shared result.
 Topic = Hashable
 
 Collections = Mapping[GroupKind, Mapping[str, Mapping[Locator, Node]]]  # by kind and namespace
@@ -62,6 +62,12 @@ class View:
         """Return the nodes of a kind in a namespace, in no order."""
         self.seen.add((kind, namespace))
         return self._collections.get(kind, {}).get(namespace, {}).values()
+
+    def every(self, kind: GroupKind) -> Iterable[Node]:
+        """Return the nodes of a kind in all namespaces, in no order."""
+        self.seen.add((kind, None))
+        spaces = self._collections.get(kind, {}).values()
+        return (node for nodes in spaces for node in nodes.values())
 
     def indexed(self, kind: GroupKind, key: Hashable) -> Iterable[Node]:
         """Return the nodes of a kind under a key of its index, in no order."""

@@ -64,7 +64,7 @@ class State:
             spaces = self._collections.setdefault(new.kind, {})
             spaces.setdefault(new.namespace, {})[new.locator] = new
             difference.gone.discard(new.locator)
-            difference.topics.update((new.locator, (new.kind, new.namespace)))
+            difference.topics.update(_topics(new))
         for key in _keys(kind, node):
             self._indexed.setdefault((kind.id, key), {})[node.locator] = node
             difference.topics.add((kind.id, key))
@@ -83,7 +83,7 @@ class State:
             self._uncollect(old)
             difference.come.pop(old.locator, None)
             difference.gone.add(old.locator)
-            difference.topics.update((old.locator, (old.kind, old.namespace)))
+            difference.topics.update(_topics(old))
 
     def restore(self, difference: Difference) -> None:
         """Make the objects what they were before a difference."""
@@ -106,6 +106,10 @@ class State:
         del spaces[node.namespace][node.locator]
         if not spaces[node.namespace]:  # namespaces come and go
             del spaces[node.namespace]
+
+
+def _topics(node: Node) -> tuple[Topic, ...]:
+    return node.locator, (node.kind, node.namespace), (node.kind, None)
 
 
 def _kind_of(body: Body) -> GroupKind:

@@ -20,6 +20,7 @@ import yaml
 from kube_sync.certificates import issue, make_authority
 from tests.eventually import eventually
 from tests.fakes.definitions import POLICY, definition
+from tests.fakes.released import released_kind
 from tests.fakes.topologies import (
     GROUP,
     NS,
@@ -29,6 +30,7 @@ from tests.fakes.topologies import (
     gateway,
     listener,
     listener_set,
+    made,
     overrides,
     route,
     rules,
@@ -534,6 +536,53 @@ def install(live: Live) -> None:
     name = SHADE["metadata"]["name"]
     live.stack.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
     live.stack.kubectl("get", name, "--all-namespaces", "--output=name")
+
+
+@pytest.fixture
+def kuadrant(live: Live) -> Iterator[None]:
+    """Kuadrant's limits and its own kind, as its operator releases them, without the operator."""
+    kinds = [released_kind("kuadrant", kind) for kind in ("RateLimitPolicy", "Kuadrant")]
+    names = [kind["metadata"]["name"] for kind in kinds]
+    plurals = [kind["spec"]["names"]["plural"] for kind in kinds]
+    reading = {"apiGroups": ["kuadrant.io"], "resources": plurals, "verbs": ["list", "watch"]}
+    writing = {
+        "apiGroups": ["kuadrant.io"],
+        "resources": ["ratelimitpolicies/status"],
+        "verbs": ["patch"],
+    }
+    live.permit(*live.rules(), reading, writing)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": kinds})
+    live.stack.kubectl("create", "-f", "-", stdin=text)
+    live.stack.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=30s")
+    yield
+    live.permit(*live.rules())
+    live.stack.kubectl("delete", "crd", *names, "--timeout=60s")
+
+
+@pytest.mark.usefixtures("kuadrant")
+async def test_policies_of_kuadrant_hear_in_their_conditions_below_its_root(
+    live: Live, space: str
+) -> None:
+    limits = {"all": {"rates": [{"limit": 5, "window": "1m"}]}}
+    policy = made("kuadrant.io/v1/RateLimitPolicy", "p", {"targetRef": target(), "limits": limits})
+    live.create(space, made("kuadrant.io/v1beta1/Kuadrant", "mine", {}), policy)
+    own = {"statuses": ["RateLimitPolicy.kuadrant.io"], "roots": ["Kuadrant.kuadrant.io"]}
+
+    def heard() -> dict[str, str]:
+        conditions = live.status(space, "ratelimitpolicies", "p").get("conditions", [])
+        return {one["type"]: one["reason"] for one in conditions}
+
+    def paths() -> list[str]:
+        parents = live.status(space, f"httproutes.{GROUP}", "route").get("parents", [])
+        said = [c for parent in parents for c in parent["conditions"]]
+        found = [c["message"] for c in said if c["type"] == "kube-sync.io/RateLimitPolicyPaths"]
+        return [path for message in found for path in json.loads(message)]
+
+    with live.running(topology=own) as process:
+        await eventually(heard, {"Accepted": "Accepted", "Enforced": "Enforced"}, 40)
+        begin = f"{space}/mine > my-gateway-class > {space}/my-gateway > "
+        await eventually(lambda: [path.startswith(begin) for path in paths()], [True])
+        await eventually(lambda: readiness(process)["statuses"], "ok")
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ MAY: list[Right] = [
     ("topology", "get update", LEASES, "leases", OURS, "kube-sync-topology"),
     ("topology", "create", "", "configmaps", OURS, ""),
     ("topology", "get patch", "", "configmaps", OURS, "kube-sync-topology"),
+    ("topology", "get patch", "", "configmaps", OURS, "kube-sync-topology-paths-7"),
     ("policy-sync", READ, CRDS, "customresourcedefinitions", "", ""),
     ("policy-sync", READ, GATEWAY, "gatewayclasses", "", ""),
     ("policy-sync", "patch", GATEWAY, "gatewayclasses/status", "", ""),

@@ -206,7 +206,12 @@ class Live:
 
     @contextmanager
     def running(
-        self, name: str = "one", kubeconfig: Path | None = None, *, ready: bool = True
+        self,
+        name: str = "one",
+        kubeconfig: Path | None = None,
+        *,
+        ready: bool = True,
+        **sections: object,
     ) -> Iterator[ProcessServer]:
         """Run the controller, from when it is ready on."""
         folder = self.folder / name
@@ -215,6 +220,7 @@ class Live:
         configuration = {
             "kubernetes": {"kubeconfig": str(kubeconfig or self.kubeconfig)},
             "observe": {"listen": f"127.0.0.1:{port}"},
+            **sections,
         }
         file = write_file(folder / "config.yaml", yaml.safe_dump(configuration).encode())
         process = ProcessLauncher().launch(

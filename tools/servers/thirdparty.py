@@ -50,7 +50,13 @@ class ThirdParty:
 
 def third_parties() -> Mapping[str, ThirdParty]:
     """Return every project whose kinds are used, by name."""
-    listed = (_gateway_api(), _open_cluster_management())
+    listed = (
+        _gateway_api(),
+        _open_cluster_management(),
+        _kuadrant(),
+        _envoy_gateway(),
+        _istio(),
+    )
     return MappingProxyType({project.name: project for project in listed})
 
 
@@ -81,19 +87,48 @@ def _open_cluster_management() -> ThirdParty:
     )
 
 
-# An implementation of the Gateway API, whose cases tell where routes and policies attach.
-_ENVOY_GATEWAY = ThirdParty(
-    name="envoy-gateway",
-    module="github.com/envoyproxy/gateway",
-    version="v1.9.1",
-    sum="h1:vAVp6/AlBXJ1aOhp1mxL7fNEzVEfjADUguUhm2wzxQY=",
-    files=(),
-)
+def _kuadrant() -> ThirdParty:
+    plurals = ("authpolicies", "ratelimitpolicies", "dnspolicies", "tlspolicies", "kuadrants")
+    return ThirdParty(
+        name="kuadrant",
+        module="github.com/kuadrant/kuadrant-operator",
+        version="v1.1.0",
+        sum="h1:hak2q1wWm/TwUGdCw/goVmRvGqFr7i7NqTnBRNPkoO4=",
+        files=tuple(f"config/crd/bases/kuadrant.io_{plural}.yaml" for plural in plurals),
+    )
+
+
+def _envoy_gateway() -> ThirdParty:
+    folder = "charts/gateway-helm/charts/crds/crds/generated/gateway.envoyproxy.io_"
+    plurals = (
+        "backendtrafficpolicies",
+        "clienttrafficpolicies",
+        "envoyextensionpolicies",
+        "envoypatchpolicies",
+        "securitypolicies",
+    )
+    return ThirdParty(
+        name="envoy-gateway",
+        module="github.com/envoyproxy/gateway",
+        version="v1.9.1",
+        sum="h1:vAVp6/AlBXJ1aOhp1mxL7fNEzVEfjADUguUhm2wzxQY=",
+        files=tuple(f"{folder}{plural}.yaml" for plural in plurals),
+    )
+
+
+def _istio() -> ThirdParty:
+    return ThirdParty(
+        name="istio",
+        module="istio.io/api",
+        version="v1.31.4",
+        sum="h1:AcnncYrlDj1PJkym7h88Gggkef4MAra8QpGaXRMsr+E=",
+        files=("kubernetes/customresourcedefinitions.gen.yaml",),
+    )
 
 
 def envoy_gateway_cases() -> Path:
     """Return the folder of Envoy Gateway's cases, each `<name>.in.yaml` and `<name>.out.yaml`."""
-    return download(_ENVOY_GATEWAY) / "internal/gatewayapi/testdata"
+    return download(_envoy_gateway()) / "internal/gatewayapi/testdata"
 
 
 def ensure_kinds(name: str) -> Path:

@@ -113,8 +113,8 @@ def test_without_go_the_way_out_is_told(go: Go) -> None:
 
 
 def test_unknown_kinds_are_named_with_those_there_are() -> None:
-    with pytest.raises(ToolError, match=r"no such kinds: istio .there are gateway-api, open"):
-        ensure_kinds("istio")
+    with pytest.raises(ToolError, match=r"no such kinds: linkerd .there are gateway-api, open"):
+        ensure_kinds("linkerd")
 
 
 def test_the_command_says_where_they_are_and_fails_in_one_line(
