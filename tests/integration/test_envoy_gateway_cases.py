@@ -24,7 +24,7 @@ from tools.servers.thirdparty import envoy_gateway_cases
 Json = Mapping[str, Any]
 
 POLICIES: Final = [
-    PolicyKind(GroupKind("gateway.envoyproxy.io", kind), rules="")
+    PolicyKind(GroupKind("gateway.envoyproxy.io", kind), rules=())
     for kind in (
         "BackendTrafficPolicy",
         "ClientTrafficPolicy",
