@@ -37,4 +37,4 @@ def test_every_step_of_the_story_is_seen_as_expected(
         pytest.fail(f"{error}\n{told.getvalue()}")
     finally:
         components.stop()
-    assert narrator.told == 18
+    assert narrator.told == 19
