@@ -315,7 +315,7 @@ async def test_old_rego_gets_opas_message_and_the_way_to_mend_it(world: World) -
         first = world.status("p")["error"]["errors"][0]
         assert first["location"]["row"] == 3
         assert "`if` keyword is required" in first["message"]
-        assert "opa fmt --write --v0-v1" in first["message"]
+        assert "opa fmt --write --rego-v1" in first["message"]
 
 
 DOORS = {
