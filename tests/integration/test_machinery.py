@@ -365,6 +365,8 @@ async def test_what_holds_no_more_is_taken_away_and_what_others_said_stays(
             lambda: AFFECTED in str(cluster.get("gateways", "my-gateway")), expected=False
         )
         await cluster.settled(controller)
+        # As long as there is a policy of the kind, the last one too, paths without one are told.
+        await eventually(lambda: len(cluster.status("httproutes", "route")["parents"]), 1)
     status = cluster.status("gateways", "my-gateway")
     assert status["listeners"] == listeners("http", conditions=[condition("Accepted")])["listeners"]
     (kept,) = cluster.status("httproutes", "route")["parents"]
