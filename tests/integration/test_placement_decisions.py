@@ -21,7 +21,7 @@ from kube_sync.remediator.slices import decision_key
 from tests.eventually import eventually
 from tests.fakes.clients import REPLICASETS
 from tests.fakes.decisionstream import FakeDecisionStream, fake_decision_stream
-from tools.demo.components import UNBRAKED, start_service
+from tools.demo.components import GUARD_OFF, start_service
 from tools.demo.fleet import PREFERENCES
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack, furnished_stack
@@ -150,7 +150,8 @@ async def world(
             "kubernetes": {"kubeconfig": str(cluster.kubeconfigs["remediator"])},
             "decisions": {"url": f"{stream.http.url}/v1/decisions"},
             "remediate": {
-                **UNBRAKED,
+                # A cluster may be decided before it has a profile; test_pair.py compares them.
+                "guard": {**GUARD_OFF, "known_clusters": False},
                 "sinks": {"placement_decisions": {"enabled": True, **told}},
             },
         }
