@@ -8,15 +8,28 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from benchmarks.topologyburst import measure_burst
 from kube_sync.machinery.picture import LIMIT
 from kube_sync.machinery.plan import Planner
+from kube_sync.topology import PolicyKind
 from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.declared import declared
 from kube_sync.topology.dot import dot
 from kube_sync.topology.topology import Topology
-from tests.fakes.topologies import Object, route, topology, world
+from tests.fakes.released import released_kind
+from tests.fakes.topologies import (
+    API,
+    Object,
+    gateway,
+    gateway_class,
+    made,
+    route,
+    target,
+    topology,
+    world,
+)
 
 _ROUTES = 1000
 _LISTENERS, _UNBOUND = 64, 300
@@ -30,6 +43,7 @@ def measure_topology(runs: int) -> dict[str, float]:
     unbound = list(world(_LISTENERS, _UNBOUND, bound=False))
     assert paths(topology(unbound)) == _LISTENERS * _UNBOUND  # noqa: S101 - what is measured
     half_s, whole_s, bound_s, unbound_s = _together(runs, half, whole, bound, unbound)
+    limits_s, auth_s = _kuadrant(runs)
     moved_s, told_s = _one_change(whole)
     return {
         f"topology, full build, {_ROUTES // 2} routes (ms)": half_s * 1e3,
@@ -39,6 +53,8 @@ def measure_topology(runs: int) -> dict[str, float]:
         f"topology, {_LISTENERS * _UNBOUND} paths, routes unbound (ms)": unbound_s * 1e3,
         f"topology, {_LISTENERS} times the paths, ratio": unbound_s / bound_s,
         f"topology, one of {_ROUTES} routes moves (ms)": moved_s * 1e3,
+        f"topology, {_ROUTES} routes with RateLimitPolicies, ratio": limits_s / whole_s,
+        f"topology, {_ROUTES} routes with AuthPolicies, ratio": auth_s / whole_s,
         "topology, one route to a full build, ratio": moved_s / whole_s,
         "topology, one route and all conditions, ratio": told_s / whole_s,
         f"topology, what {_ROUTES} routes and as many policies say, and the picture (ms)": (
@@ -59,6 +75,43 @@ def _together(runs: int, *worlds: list[Object]) -> list[float]:
         for times, objects in zip(found, worlds, strict=True):
             times.append(_seconds(lambda objects=objects: paths(topology(objects))))  # type: ignore[misc]
     return [statistics.median(times) for times in found]
+
+
+def _kuadrant(runs: int) -> tuple[float, float]:
+    """Return the seconds of full builds with Kuadrant's kinds, as its operator releases them."""
+    found: list[list[float]] = [[], []]
+    for _ in range(runs):
+        for times, kind in zip(found, ("RateLimitPolicy", "AuthPolicy"), strict=True):
+            policies = declared(released_kind("kuadrant", kind), API.kinds)
+            objects = list(_with_policies(kind))
+            times.append(_seconds(lambda o=objects, p=policies: _effective(o, p)))  # type: ignore[misc]
+    return statistics.median(found[0]), statistics.median(found[1])
+
+
+def _effective(objects: list[Object], kind: PolicyKind) -> int:
+    return sum(1 for _ in topology(objects, API, kind).effective(kind.id))
+
+
+def _with_policies(kind: str) -> Iterator[Object]:
+    """Yield one gateway and many routes, each with a policy that is merged with the gateway's."""
+    limit, oidc = {"rates": [{"limit": 5, "window": "1m"}]}, {"jwt": {"issuerUrl": "https://a.io"}}
+    rules: dict[str, tuple[Object, Object]] = {
+        "RateLimitPolicy": ({"limits": {"global": limit}}, {"limits": {"peruser": limit}}),
+        "AuthPolicy": (
+            {"rules": {"authentication": {"oidc": oidc}}},
+            {"when": [], "rules": {"authorization": {"opa": {"opa": {}}}}},
+        ),
+    }
+    above, below = rules[kind]
+    yield gateway_class()
+    yield gateway("my-gateway", {"name": "l0", "port": 1})
+    whole = {"targetRef": target(), "overrides": {"strategy": "merge", **above}}
+    yield made(f"kuadrant.io/v1/{kind}", "gateway", whole)
+    for number in range(_ROUTES):
+        name = f"route-{number}"
+        yield route(name, hostnames=[f"{name}.example.com"])
+        spec = {"targetRef": target("HTTPRoute", name), **below}
+        yield made(f"kuadrant.io/v1/{kind}", name, spec)
 
 
 def _one_change(objects: list[Object]) -> tuple[float, float]:

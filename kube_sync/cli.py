@@ -330,8 +330,9 @@ def _topology(arguments: argparse.Namespace) -> int:
         return _service(arguments)
     from kube_sync.survey.topology import command  # noqa: PLC0415 - only here
 
+    settings = load_settings(arguments.config, os.environ)
     try:
-        answer = command.run(request, _complain)
+        answer = command.run(request, _complain, settings.topology)
     except Misconfigured:
         raise
     except SyncError as error:

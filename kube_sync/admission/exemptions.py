@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from kube_sync.objects import GroupVersionResource
-from kube_sync.settings import Labelled, Settings, System
+from kube_sync.settings import Labelled, Settings, System, exempt_namespaces
 
 LEASES_AND_EVENTS = "kube-sync.io/not-leases-events"
 MIRRORS = "kube-sync.io/not-mirror-pods"
@@ -63,10 +63,12 @@ _NOT_SAME_METADATA = (
     f" && oldObject != null && object != null && {_SAME_LABELS_AND_ANNOTATIONS})"
 )
 # Labels, finalizers: nothing that is about where a pod runs. A finalizer that could not be removed
-# while nobody answers would keep its pod for ever.
+# while nobody answers would keep its pod for ever. Of a DaemonSet, the template is looked at.
 _NOT_SAME_SPEC = (
     "!(request.resource.group == '' && request.resource.resource == 'pods'"
     " && request.operation == 'UPDATE' && object.spec == oldObject.spec)"
+    " && !(request.resource.group == 'apps' && request.resource.resource == 'daemonsets'"
+    " && request.operation == 'UPDATE' && object.spec.template == oldObject.spec.template)"
 )
 
 
@@ -91,11 +93,8 @@ def left_out_conditions(settings: Settings) -> dict[str, str | None]:
 
 
 def left_out_of_systems(settings: Settings) -> tuple[str, ...]:
-    """Return the namespaces whose pods no built-in system is asked about.
-
-    What a cluster needs to come up again has to start while nobody answers: its own pods, and ours.
-    """
-    return tuple(dict.fromkeys(("kube-system", settings.coordination.namespace)))
+    """Return the namespaces about whose objects no built-in system is asked."""
+    return exempt_namespaces(settings)
 
 
 def conditions_of(system: System, *, changing: bool) -> dict[str, str | None]:

@@ -1,9 +1,9 @@
 """What is asked about a pod, as a digest of all that the rules of scheduling look at. Pure.
 
 Keeps true: two pods of which the rules could say different things ask different questions: who
-sends it, its namespace, its labels, and of its spec what says how it is scheduled and which account
-runs it. Pods made of one template ask the same, although the API server gives each a volume with a
-name of its own.
+sends it, its namespace, its labels, the DaemonSet that makes it, and of its spec what says how it
+is scheduled, which account runs it and which resources it requests. Pods made of one template ask
+the same, although the API server gives each a volume with a name of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kube_sync.errors import NO_JSON
 # As `kube_sync.scheduling.pods` reads them.
 READ: Final = (
     "affinity",
+    "nodeName",
     "nodeSelector",
     "priorityClassName",
     "schedulerName",
@@ -63,9 +64,31 @@ def question(
         return None
     fields = (*READ, *RESOLVED) if resolved else READ
     read = {name: spec[name] for name in fields if name in spec}
-    labels = request.object.metadata.get("labels")
-    asked = (review.namespace, request.user_info, labels, read)
+    metadata = request.object.metadata
+    about = (metadata.get("labels"), _daemonset(metadata), _requested(spec))
+    asked = (review.namespace, request.user_info, *about, read)
     return hashlib.sha256(msgspec.json.encode(asked, order="sorted")).digest()
+
+
+def _daemonset(metadata: dict[str, Any]) -> list[Any]:
+    """Return who owns the pod, where that is a DaemonSet: its template is judged as well."""
+    owners = metadata.get("ownerReferences")
+    if not isinstance(owners, list):
+        return []
+    return [one for one in owners if isinstance(one, dict) and one.get("kind") == "DaemonSet"]
+
+
+def _requested(spec: dict[str, Any]) -> list[str]:
+    """Return the names of resources that containers request, as far as they can be read."""
+    containers = [one for field in ("initContainers", "containers") for one in _list(spec, field)]
+    resources = [one["resources"] for one in containers if isinstance(one.get("resources"), dict)]
+    amounts = [found for one in resources for found in one.values() if isinstance(found, dict)]
+    return sorted({name for found in amounts for name in found})
+
+
+def _list(spec: dict[str, Any], field: str) -> list[dict[str, Any]]:
+    found = spec.get(field)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _apply(spec: dict[str, Any], operation: Operation) -> None:

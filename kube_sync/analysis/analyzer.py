@@ -8,14 +8,14 @@ as reading everything, with the reason. No input makes it raise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_sync.analysis.engine import Engine, Need
 from kube_sync.analysis.frame import Asker
 from kube_sync.analysis.paths import EACH, Path, covers, minimal
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads, order
-from kube_sync.analysis.syntax import Json, Module, Unreadable, read_module
+from kube_sync.analysis.syntax import Json, Module, Spot, Unreadable, read_module
 
 Row = Callable[[str, int], int | None]  # of the n-th rule of a module
 
@@ -51,11 +51,12 @@ def analyze(
 
     `modules` are all that the OPA holds which compiled them; `roots` are the replicated resources.
     """
+    rows = _rows(modules)
     try:
         found = [read_module(module.name, module.compiled) for module in modules]
-    except (Unreadable, RecursionError) as error:
-        return everything(unreadable(error), roots)
-    return analyze_read(found, decision, roots, _rows(modules))
+    except Unreadable as error:
+        return everything(unreadable(error), roots, located(error.spot, rows))
+    return analyze_read(found, decision, roots, rows)
 
 
 def analyze_read(
@@ -65,12 +66,25 @@ def analyze_read(
     row: Row = lambda _module, _number: None,
 ) -> Reads:
     """Do as `analyze` does, with modules that are read already; `row` tells a rule's row."""
+    engine = Engine(modules)
     try:
-        engine = Engine(modules)
         engine.decide(tuple(decision.strip("/").split("/")))
     except (Unreadable, RecursionError) as error:
-        return everything(unreadable(error), roots)
+        return everything(unreadable(error), roots, located(engine.stopped, row))
     return _Report(engine, row).reads(roots)
+
+
+def located(spot: Spot | None, row: Row) -> Spot | None:
+    """Return a spot with its row."""
+    if spot is None or spot.number is None:
+        return spot
+    return replace(spot, row=row(spot.module, spot.number))
+
+
+def row_of(parsed: object, number: int) -> int | None:
+    """Return the row of the n-th rule of a module, by its parsed tree with locations."""
+    rules = _rules(parsed)
+    return _row(rules[number]) if number < len(rules) else None
 
 
 def unreadable(error: Unreadable | RecursionError) -> str:
@@ -80,8 +94,8 @@ def unreadable(error: Unreadable | RecursionError) -> str:
     return str(error)
 
 
-def everything(reason: str, roots: Mapping[str, Collection]) -> Reads:
-    """Return that all may be read, since nobody knows."""
+def everything(reason: str, roots: Mapping[str, Collection], spot: Spot | None = None) -> Reads:
+    """Return that all may be read, since nobody knows; `spot` is the rule that is to blame."""
     ask = Ask("", "", None, reason, whole=True)
     whole = Document((FieldRead(_ALL, whole=True, asked=(ask,)),), used=True, listed=True)
     return Reads(
@@ -90,6 +104,7 @@ def everything(reason: str, roots: Mapping[str, Collection]) -> Reads:
         others=whole.fields,
         impure={"(any)": (ask,)},
         gave_up=reason,
+        blamed=spot,
     )
 
 

@@ -1,7 +1,9 @@
 """Where the variables of one body get their values from, and which of them are free to vary.
 
 Keeps true: a variable's value is one of each of its sources, all at once: where it has two, they
-are compared. OPA renames what is declared to be unique in the module, and nothing else: two
+are compared. What a body within (of a comprehension, `every`, a negation, an operand of `or`) says
+of a variable around it holds there alone: it is compared, and the variable's values are those of
+where it is bound. OPA renames what is declared to be unique in the module, and nothing else: two
 comprehensions may use one undeclared name for two variables, so such a name is taken to be any.
 """
 
@@ -48,17 +50,24 @@ class Bindings:
     """The variables of one body."""
 
     def __init__(self) -> None:
-        self._same: dict[str, str] = {}
+        self._equal: list[tuple[str, str, Scope]] = []
+        self._same: dict[str, str] | None = None  # None: to be found out
+        self._apart: list[tuple[str, str]] = []  # equal in a body that binds neither
         self._sources: dict[str, list[Source]] = {}
 
     def add(self, name: str, source: Source) -> None:
         """Note where a variable gets a value from."""
         self._sources.setdefault(name, []).append(source)
+        self._same = None
 
-    def unite(self, left: str, right: str) -> None:
-        """Note that two variables are equal."""
-        if (one := self._leader(left)) != (other := self._leader(right)):
-            self._same[other] = one
+    def is_bound(self, name: str) -> bool:
+        """Tell whether anything gives a variable a value."""
+        return bool(self._all(name))
+
+    def unite(self, left: str, right: str, scope: Scope) -> None:
+        """Note that two variables are equal in the body of this scope, and those within."""
+        self._equal.append((left, right, scope))
+        self._same = None
 
     def compared(self) -> Iterable[list[Values]]:
         """Yield the values that have to be equal, for each variable of several sources."""
@@ -66,6 +75,8 @@ class Bindings:
             sources = [s for s in self._all(leader) if s.kind is not Kind.PATTERN]
             if len(sources) > 1:
                 yield [source.values() for source in sources]
+        for left, right in self._apart:
+            yield [self.values(left), self.values(right)]
 
     def values(self, name: str) -> Values:
         """Return what a variable can be."""
@@ -73,9 +84,10 @@ class Bindings:
         if not sources:
             msg = f"the variable {name} has no value: the module is not compiled"
             raise Unreadable(msg)
-        if not self._unique(name):
+        if (home := self._home(name)) is None:
             known = (s.values() if s.kind is not Kind.PATTERN else OPAQUE for s in sources)
             return union(known) or OPAQUE
+        sources = [source for source in sources if source.scope == home]
         given = [source.values() for source in sources if source.kind is Kind.VALUE]
         keys = [source.values() for source in sources if source.kind is Kind.KEY]
         spelt = [v for v in (*given, *keys) if possible_keys(v) != (None,)]
@@ -83,7 +95,7 @@ class Bindings:
 
     def settled(self, names: Iterable[str], given: Iterable[str], home: Scope) -> bool:
         """Tell whether `names` have one value for each value of `given`, within `home`."""
-        leaders = frozenset(self._leader(name) for name in given if self._unique(name))
+        leaders = frozenset(self._leader(name) for name in given if self._home(name) is not None)
         return self._all_settled(names, _Question(home, leaders), frozenset())
 
     def _all_settled(self, names: Iterable[str], asked: _Question, seen: frozenset[str]) -> bool:
@@ -94,28 +106,53 @@ class Bindings:
             return True
         if leader in seen:
             return False
-        sources = self._all(leader)
+        sources, home = self._all(leader), self._home(leader)
         found = (
             s.kind is Kind.VALUE and s.single and self._all_settled(s.names, asked, seen | {leader})
             for s in sources
+            if home is None or s.scope == home
         )
-        if not self._unique(leader):
+        if home is None:
             return bool(sources) and all(found)
         return _is_fixed(sources, asked.home) or any(found)
 
-    def _unique(self, name: str) -> bool:
+    def _home(self, name: str) -> Scope | None:
+        """Return the scope of the body that binds a variable, None where it may be several."""
         leader = self._leader(name)
-        names = {leader, *(n for n in self._same if self._leader(n) == leader)}
-        return all(_UNIQUE.fullmatch(n) for n in names)
+        names = {leader, *(n for n in self._united if self._leader(n) == leader)}
+        scopes = {source.scope for source in self._all(name)}
+        if not scopes or not all(_UNIQUE.fullmatch(n) for n in names):
+            return None
+        home = min(scopes, key=len)
+        return home if all(scope[: len(home)] == home for scope in scopes) else None
 
     def _all(self, name: str) -> list[Source]:
         leader = self._leader(name)
         return [s for n, found in self._sources.items() if self._leader(n) == leader for s in found]
 
     def _leader(self, name: str) -> str:
-        while name in self._same:
-            name = self._same[name]
+        united = self._united
+        while name in united:
+            name = united[name]
         return name
+
+    @property
+    def _united(self) -> dict[str, str]:
+        """The name that stands for each that is equal to it, from the outermost bodies inwards."""
+        if self._same is None:
+            self._same, self._apart = {}, []
+            for left, right, scope in sorted(self._equal, key=lambda equal: len(equal[2])):
+                one, other = self._leader(left), self._leader(right)
+                if self._is_around(one, scope) and self._is_around(other, scope):
+                    self._apart.append((left, right))
+                elif one != other:
+                    self._same[other] = one
+        return self._same
+
+    def _is_around(self, name: str, scope: Scope) -> bool:
+        """Tell whether a body around that of `scope` binds a variable."""
+        home = self._home(name)
+        return home is not None and len(home) < len(scope)
 
 
 def _is_fixed(sources: list[Source], home: Scope) -> bool:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from kube_sync.analysis import builtins
+from kube_sync.analysis.context import Context
 from kube_sync.analysis.exclusive import exclude
-from kube_sync.analysis.frame import Asker, Context, Frame, need
+from kube_sync.analysis.frame import Asker, Frame, need
 from kube_sync.analysis.handed import Level
 from kube_sync.analysis.paths import EACH, Key, Path
-from kube_sync.analysis.syntax import Clause, Module, Rule, Scalar, Term, Unreadable
+from kube_sync.analysis.syntax import Clause, Module, Rule, Scalar, Spot, Term, Unreadable
 from kube_sync.analysis.values import OPAQUE, Box, Place, Values, bound, select, union
 
 _EVALUATIONS = 50_000  # more than any set of policies that people write needs
@@ -54,6 +55,7 @@ class Engine:
         self.followed: set[tuple[tuple[Key, ...], ...]] = set()  # every reference below `data`
         self._root = _Node()
         self._known: dict[tuple[int, Context, tuple[Values, ...]], Values | None] = {}
+        self.stopped: Spot | None = None  # the rule that cannot be read
         self._evaluations = 0
         # OPA spells a rule's name out from `data` on; a builtin of that name cannot be called.
         self._names = {(m.name, rule.name.split(".")[0]) for m in modules for rule in m.rules}
@@ -192,7 +194,26 @@ class Engine:
         if self._evaluations > _EVALUATIONS:
             msg = f"more than {_EVALUATIONS} evaluations"
             raise Unreadable(msg)
-        frame = Frame(self, clause, Asker(module, rule.name, rule.number), context, arguments)
+        try:
+            return self._evaluated(
+                node, Asker(module, rule.name, rule.number), rule, clause, rules, context, arguments
+            )
+        except (Unreadable, RecursionError):
+            if self.stopped is None:  # the innermost rule is at fault
+                self.stopped = Spot(module, rule.name, rule.number)
+            raise
+
+    def _evaluated(
+        self,
+        node: _Node,
+        asker: Asker,
+        rule: Rule,
+        clause: Clause,
+        rules: Sequence[Rule],
+        context: Context,
+        arguments: tuple[Values, ...],
+    ) -> Values:
+        frame = Frame(self, clause, asker, context, arguments)
         tail = rule.path[len(_fixed(rule.path)) :]
         for term in tail:
             frame.mention(term)
@@ -200,7 +221,11 @@ class Engine:
         if rule.member:
             frame.need(found, Level.WHOLE, "put into a set")
             found = frozenset([Box(rest=found)])
-        elif node.crowded or _collides(rule, rules) or not frame.settled(tail):
+        elif (
+            node.crowded
+            or _collides(rule, rules, mocked=bool(context.mocks))
+            or not frame.settled(tail)
+        ):
             frame.need(found, Level.WHOLE, "compared where a rule has two values")
         for term in reversed(tail):
             found = frame.member(frame.value(term), found)
@@ -224,10 +249,13 @@ def _crowd(node: _Node, *, above: bool) -> None:
         _crowd(below, above=above or rules)
 
 
-def _collides(rule: Rule, rules: Sequence[Rule]) -> bool:
-    """Tell whether another rule may give the same key, or the same arguments, another value."""
+def _collides(rule: Rule, rules: Sequence[Rule], *, mocked: bool) -> bool:
+    """Tell whether another rule may give the same key, or the same arguments, another value.
+
+    Where functions are `mocked`, what they would tell keeps no two rules apart.
+    """
     return not rule.default and any(
-        other is not rule and not exclude(rule, other) for other in rules
+        other is not rule and (mocked or not exclude(rule, other)) for other in rules
     )
 
 

@@ -15,6 +15,7 @@ from kube_sync.analysis.syntax import (
     Every,
     Expr,
     Items,
+    Logic,
     Ref,
     Rule,
     Scalar,
@@ -70,7 +71,7 @@ def _test(line: Expr, names: dict[str, _Name]) -> Iterator[tuple[_Name, frozense
                 yield _told(operator, [str(name) for name in spelt], holds=not line.negated)
             if not line.negated:
                 yield from _narrows(line.what, names)
-        case Every():
+        case Every() | Logic():
             return
         case term:
             if found := _spelt(term, names):

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from kube_sync.analysis import builtins
 from kube_sync.analysis.bindings import Bindings, Kind, Scope, Source
+from kube_sync.analysis.context import Context, Name
 from kube_sync.analysis.handed import Level, handed_on, weigh
 from kube_sync.analysis.paths import EACH, Key, Path
 from kube_sync.analysis.syntax import (
@@ -24,6 +25,7 @@ from kube_sync.analysis.syntax import (
     Every,
     Expr,
     Items,
+    Logic,
     Pairs,
     Ref,
     Scalar,
@@ -46,14 +48,6 @@ from kube_sync.analysis.values import (
     union,
 )
 from kube_sync.analysis.variables import names_of, pattern_names
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What `input` is, and where `with` puts other data in place of OPA's."""
-
-    input: Values
-    replaced: frozenset[Path] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +192,8 @@ class Frame:
     def _gather(self, body: Body, at: _At) -> None:
         for line in body:
             within = at.under(line.withs)
+            if line.negated:
+                within = self._enter(within)  # what it would need to hold binds nothing outside
             self._lines.append((line, within))
             for modifier in line.withs:
                 self._occur(modifier.value, at)
@@ -208,13 +204,16 @@ class Frame:
                     self._outcome(call, within)
                 case Every() as every:
                     self._every(every, within)
+                case Logic(operands=operands):
+                    for operand in operands:
+                        self._gather(operand, self._enter(within))
                 case term:
                     self._occur(term, within)
 
     def _equate(self, left: Term, right: Term, at: _At) -> None:
         match left, right:
             case Var(one), Var(other):
-                self._bindings.unite(one, other)
+                self._bindings.unite(one, other, at.scope)
                 return
             case (Var(name), term) | (term, Var(name)):
                 self._add(name, partial(self._value, term, at), at=at, names=names_of(term))
@@ -236,7 +235,7 @@ class Frame:
         if isinstance(last, Var):
             values = partial(self._result, call, at) if size is not None else _opaque
             names = frozenset[str]().union(*map(names_of, given))
-            single = call.operator != ("walk",)
+            single = call.operator != ("walk",) and not self._may_mock(at)
             self._add(last.name, values, at=at, names=names, single=single)
         else:
             self._patterns(last, at)
@@ -306,6 +305,8 @@ class Frame:
             case Every(domain=domain):
                 self._element(domain, at)
                 self.need(self._value(domain, at), Level.SHAPE, "every")
+            case Logic():
+                return  # the lines of its operands are lines of their own
             case term:
                 self.need(self._value(term, at), Level.SHAPE, "tested")
 
@@ -337,12 +338,41 @@ class Frame:
 
     def _result(self, call: Call, at: _At) -> Values:
         """Note what a call reads; return what its output is."""
+        size, context = self._size(call), self._within(at)
+        instead = context.mock(call.operator)
+        if instead is None:
+            values = [self._value(term, at) for term in call.arguments[:size]]
+            return self._applied(call.operator, values, size, context)
+        found = self._mocked(call, instead, at)
+        if size is not None:
+            return found
+        # Nobody knows which argument is the output, so it is any that is read whole.
+        self.need(found, Level.WHOLE, "with a builtin")
+        return OPAQUE
+
+    def _mocked(self, call: Call, instead: Name | Values, at: _At) -> Values:
+        if isinstance(instead, frozenset):
+            for term in call.arguments:
+                self._value(term, at)
+            return instead
         size = self._size(call)
-        terms = call.arguments[:size]
-        values = [self._value(term, at) for term in terms]
-        if call.operator[0] == "data":
-            return self._world.call(tuple(call.operator[1:]), values, self._within(at))
-        name = ".".join(call.operator)
+        size = self._size(Call(instead, call.arguments)) if size is None else size
+        values = [self._value(term, at) for term in call.arguments[:size]]
+        if instead[0] == "data" and self._world.arity(instead[1:]) is None:
+            # A rule: it is evaluated where the function would have been.
+            found = self._world.document([(name,) for name in instead[1:]], self._within(at))
+            self.need(found, Level.SHAPE, "with a function")
+            return found
+        # What is called in place of a function calls functions as they are.
+        return self._applied(instead, values, size, self._within(at).unmocked())
+
+    def _applied(
+        self, function: Name, values: Sequence[Values], size: int | None, context: Context
+    ) -> Values:
+        """Note what a function reads of its arguments; return what its output is."""
+        if function[0] == "data":
+            return self._world.call(tuple(function[1:]), values, context)
+        name = ".".join(function)
         self._world.use(name, self._asker)
         if name in builtins.PARTIAL and len(values) == size:
             return handed_on(name, values, self.need)
@@ -448,21 +478,48 @@ class Frame:
             outer = replace(at, withs=at.withs[:-1])
             context = self._within(outer)
             for modifier in at.withs[-1]:
-                context = self._replace(context, modifier, self._value(modifier.value, outer))
+                value = partial(self._value, modifier.value, outer)
+                context = self._replace(context, modifier, value)
             self._contexts[at.withs] = context
         return self._contexts[at.withs]
 
-    def _replace(self, context: Context, modifier: With, value: Values) -> Context:
+    def _replace(self, context: Context, modifier: With, value: Callable[[], Values]) -> Context:
         path = tuple(_spelt(modifier.target.parts))
         match modifier.target.head:
             case Var("input"):
-                return replace(context, input=self._overlaid(context.input, path, value))
+                return replace(context, input=self._overlaid(context.input, path, value()))
             case Var("data") if self._world.arity(path) is None:
-                self.need(value, Level.WHOLE, "with data")
+                self.need(value(), Level.WHOLE, "with data")
                 return replace(context, replaced=context.replaced | {path})
+            case Var(head):
+                return context.mocking((head, *path), self._named(modifier.value) or value())
             case _:
-                msg = "a with that replaces a function"
+                msg = "a with whose target is no name"
                 raise Unreadable(msg)
+
+    def _named(self, term: Term) -> Name | None:
+        """Return the function or rule that a term names, None where it is a value.
+
+        OPA puts any other reference that stands for a function into a variable beforehand.
+        """
+        match term:
+            case Ref(Var(head), parts) if head != "input" and not self._bindings.is_bound(head):
+                return (head, *_spelt(parts))
+            case Ref():
+                msg = "a with that replaces a function by a reference"
+                raise Unreadable(msg)
+            case _:
+                return None
+
+    def _may_mock(self, at: _At) -> bool:
+        """Tell whether another function may be called there than a line says."""
+        targets = (modifier.target for withs in at.withs for modifier in withs)
+        return bool(self._context.mocks) or any(map(self._is_function, targets))
+
+    def _is_function(self, target: Ref) -> bool:
+        if target.head == Var("data"):
+            return self._world.arity(tuple(_spelt(target.parts))) is not None
+        return target.head != Var("input")
 
     def _overlaid(self, old: Values, path: Path, value: Values) -> Values:
         if not path:

@@ -11,12 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kube_sync.analysis.paths import EACH, Path, minimal
+from kube_sync.analysis.syntax import Spot
 from kube_sync.objects import SECRET_VALUES
 from kube_sync.settings import Settings
 
 _WITHHELD: Final = (
     "{} of {} is undefined: values of Secrets are replicated only where the configuration says"
     " `secrets: true` in replicate.resources"
+)
+
+_UNREAD: Final = (
+    "{}: what this rule reads cannot be found out ({}): everything counts as read by all policies,"
+    " so objects are kept whole and decisions are shared by none"
 )
 
 _VALUES: Final = [(name,) for name in SECRET_VALUES]
@@ -73,6 +79,7 @@ class Reads:
     others: tuple[FieldRead, ...]  # data that is not replicated, by its path below `data`
     impure: Mapping[str, tuple[Ask, ...]]  # builtins whose answer changes without any data
     gave_up: str | None = None  # why everything counts as read
+    blamed: Spot | None = None  # the rule for which it does, if that is known
     beside: Reads | None = None  # what another document of the same policies reads of the data
     # Every reference below `data`, defined or not, by the keys that each step of it may have.
     followed: frozenset[tuple[Path, ...]] = frozenset()
@@ -90,6 +97,7 @@ class Reads:
         """Return it as JSON can hold it; `null` in a path is each member or element."""
         return {
             "gave_up": self.gave_up,
+            "gave_up_at": None if self.blamed is None else _spot(self.blamed),
             "input": _document(self.input),
             "resources": {name: _document(d) for name, d in self.resources.items()},
             "others": [_field(field) for field in self.others],
@@ -119,7 +127,19 @@ def joined(reads: Reads, other: Reads) -> Reads:
         others=tuple(dict.fromkeys((*reads.others, *other.others))),
         impure={**other.impure, **reads.impure},
         gave_up=reads.gave_up if reads.gave_up is not None else other.gave_up,
+        blamed=reads.blamed if reads.gave_up is not None else other.blamed,
     )
+
+
+def unread(reads: Reads) -> dict[str, list[str]]:
+    """Return what to say of a module for which everything counts as read, by its name."""
+    found: dict[str, list[str]] = {}
+    for one in (reads, reads.beside):
+        if one is not None and one.gave_up is not None and one.blamed is not None:
+            text = _UNREAD.format(one.blamed, one.gave_up.removeprefix(f"{one.blamed.module}: "))
+            if text not in (texts := found.setdefault(one.blamed.module, [])):
+                texts.append(text)
+    return found
 
 
 def withheld(reads: Reads, settings: Settings) -> dict[str, list[str]]:
@@ -179,6 +199,10 @@ def _document(document: Document) -> dict[str, Any]:
     }
 
 
+def _spot(spot: Spot) -> dict[str, Any]:
+    return {"module": spot.module, "rule": spot.rule, "row": spot.row}
+
+
 def _field(field: FieldRead) -> dict[str, Any]:
     return {
         "path": list(field.path),
@@ -192,7 +216,8 @@ def _field(field: FieldRead) -> dict[str, Any]:
 
 def _lines(reads: Reads) -> Iterator[str]:
     if reads.gave_up:
-        yield f"everything, since the policies could not be analysed: {reads.gave_up}"
+        at = "" if reads.blamed is None else f" ({reads.blamed})"
+        yield f"everything, since the policies could not be analysed: {reads.gave_up}{at}"
     documents = {"input": reads.input, **reads.resources}
     for name, document in documents.items():
         yield name + ("" if document.used else " (not read)")

@@ -18,10 +18,29 @@ _RULE = {"head", "body", "else", "default", "annotations", "location"}
 _HEAD = {"name", "ref", "args", "key", "value", "assign", "location"}
 _MODULE = {"package", "imports", "rules", "comments", "annotations"}
 _EVERY = {"key", "value", "domain", "body", "location"}
+_LOGIC = {"type", "lhs", "rhs", "explicit_lhs", "explicit_rhs", "location"}
+_NOT = {"type", "body", "explicit_body", "location"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The rule at which an analysis gave up, as far as that is known."""
+
+    module: str
+    rule: str = ""
+    number: int | None = None  # of the rule within the module
+    row: int | None = None  # of the rule, where locations are known
+
+    def __str__(self) -> str:
+        return self.module if self.row is None else f"{self.module}:{self.row}"
 
 
 class Unreadable(Exception):
-    """A tree holds what this module does not know."""
+    """A tree holds what this module does not know, at a spot if that is known."""
+
+    def __init__(self, reason: str, spot: Spot | None = None) -> None:
+        super().__init__(reason)
+        self.spot = spot
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +118,14 @@ class Every:
 
 
 @dataclass(frozen=True, slots=True)
+class Logic:
+    """`lhs and rhs`, `lhs or rhs`, `not { body }`: each operand is a body with its own scope."""
+
+    kind: Literal["and", "or", "not"]
+    operands: tuple[Body, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class With:
     """`with target as value`."""
 
@@ -110,7 +137,7 @@ class With:
 class Expr:
     """One line of a body."""
 
-    what: Term | Call | Every
+    what: Term | Call | Every | Logic
     negated: bool = False
     withs: tuple[With, ...] = ()
 
@@ -153,17 +180,22 @@ _DOCUMENTS = (Ref(Var("input"), ()), Ref(Var("data"), ()))
 
 def read_module(name: str, tree: Json) -> Module:
     """Return a module of `GET /v1/policies`. Raises Unreadable."""
+    rules: list[Rule] = []
     try:
         _known(tree, _MODULE, "module")
         package = _package(tree)
-        rules = enumerate(tree.get("rules") or [])
-        return Module(name, tuple(_rule(rule, package, number) for number, rule in rules))
+        for number, rule in enumerate(tree.get("rules") or []):
+            rules.append(_rule(rule, package, number))
+        return Module(name, tuple(rules))
     except Unreadable as error:
         msg = f"{name}: {error}"
-        raise Unreadable(msg) from error
+        raise Unreadable(msg, Spot(name, number=len(rules))) from error
+    except RecursionError as error:
+        msg = "the policies are nested too deeply"
+        raise Unreadable(msg, Spot(name, number=len(rules))) from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         msg = f"{name}: malformed tree ({type(error).__name__}: {error})"
-        raise Unreadable(msg) from error
+        raise Unreadable(msg, Spot(name, number=len(rules))) from error
 
 
 def _package(tree: Json) -> tuple[Term, ...]:
@@ -225,7 +257,13 @@ def _body(body: list[Json]) -> Body:
 def _expr(expr: Json) -> Expr:
     _known(expr, _EXPR, "expression")
     withs = tuple(map(_with, expr.get("with", ())))
-    return Expr(_what(expr["terms"]), bool(expr.get("negated")), withs)
+    negated = bool(expr.get("negated"))
+    match what := _what(expr["terms"]):
+        case Logic("not", ((Expr(inner, False, ()),),)) if not negated:
+            # `not x`, as it was before bodies could be negated.
+            return Expr(inner, negated=True, withs=withs)
+        case _:
+            return Expr(what, negated, withs)
 
 
 def _with(modifier: Json) -> With:
@@ -237,14 +275,24 @@ def _with(modifier: Json) -> With:
     return With(target, _term(modifier["value"]))
 
 
-def _what(terms: Any) -> Term | Call | Every:  # noqa: ANN401 - a list or an object
+def _what(terms: Any) -> Term | Call | Every | Logic:  # noqa: ANN401 - a list or an object
     if isinstance(terms, list):
         operator = [part["value"] for part in terms[0]["value"]]
         if not operator or not all(isinstance(part, str) for part in operator):
             msg = "a call of what is no name"
             raise Unreadable(msg)
         return Call(tuple(operator), tuple(map(_term, terms[1:])))
-    return _every(terms) if "domain" in terms else _term(terms)
+    match terms.get("type"):
+        case "and" | "or" | "not" as kind:
+            return _logic(kind, terms)
+        case _:
+            return _every(terms) if "domain" in terms else _term(terms)
+
+
+def _logic(kind: Literal["and", "or", "not"], node: Json) -> Logic:
+    _known(node, _NOT if kind == "not" else _LOGIC, kind)
+    names = ("body",) if kind == "not" else ("lhs", "rhs")
+    return Logic(kind, tuple(_body(_list(node[name])) for name in names))
 
 
 def _every(node: Json) -> Every:

@@ -14,6 +14,7 @@ from kube_sync.analysis.syntax import (
     Every,
     Expr,
     Items,
+    Logic,
     Pairs,
     Ref,
     Term,
@@ -80,5 +81,8 @@ def _of_line(line: Expr) -> Iterator[Term]:
         case Every(domain=domain, body=body):
             yield domain
             yield from _of_body(body)
+        case Logic(operands=operands):
+            for body in operands:
+                yield from _of_body(body)
         case term:
             yield term

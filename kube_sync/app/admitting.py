@@ -60,7 +60,7 @@ async def admit(context: Context) -> list[Service]:
         raise Misconfigured(msg)
     news = News()
     maps = policy_maps(settings.policies, news.tell)
-    objects = placement_policies(settings.policies.namespaces, news.tell)
+    objects = placement_policies(settings.policies, news.tell)
     policies: list[PolicyMaps | PlacementPolicies] = [*maps, *objects]
     gate = PolicyGate(policies, static=settings.policies.static)
     engine = await context.stack.enter_async_context(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import secrets
 import socket
+from functools import partial
 from typing import Final
 
+from kube_sync.admission.exemptions import left_out_of_systems
 from kube_sync.app.context import Context
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector
 from kube_sync.opa.client import OpaClient
-from kube_sync.policykinds.conditionkeeper import ConditionKeeper
+from kube_sync.policykinds.conditionkeeper import ConditionKeeper, Judge
+from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.judge import EngineJudge
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
+from kube_sync.policykinds.resync import resync
 from kube_sync.runtime.services import Service
+from kube_sync.scheduling.standing import StandingJudge
 
 LEASE: Final = "kube-sync-conditions"  # one for all kinds
 _WAITING: Final = "not done yet"
@@ -36,6 +41,8 @@ def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
         keeper = _keeper(context, opa, kind, lease)
         keepers.append(keeper)
         services += [_reflector(context, kind, keeper).run, keeper.run]
+        if kind is SCHEDULING:
+            services.append(partial(resync, keeper))
     return services
 
 
@@ -43,10 +50,21 @@ def _keeper(context: Context, opa: OpaClient, kind: PolicyKind, lease: Lease) ->
     readiness, condition = context.readiness, f"{kind.system} conditions"
     # A note: it delays no decision, so the process is ready without it.
     readiness.noted(condition, _WAITING)
-    judge = EngineJudge(kind, opa, context.settings.replicate.root)
     return ConditionKeeper(
-        kind, context.kube, judge, lease, lambda detail: readiness.noted(condition, detail)
+        kind,
+        context.kube,
+        _judge(context, opa, kind),
+        lease,
+        lambda detail: readiness.noted(condition, detail),
+        exempt=partial(exemption, context.settings),
     )
+
+
+def _judge(context: Context, opa: OpaClient, kind: PolicyKind) -> Judge:
+    judge = EngineJudge(kind, opa, context.settings.replicate.root)
+    if kind is SCHEDULING:
+        return StandingJudge(judge, opa, left_out_of_systems(context.settings))
+    return judge
 
 
 def _reflector(context: Context, kind: PolicyKind, keeper: ConditionKeeper) -> Reflector:

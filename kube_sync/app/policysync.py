@@ -37,7 +37,9 @@ from kube_sync.policysync.hubstate import (
     GATEWAY_CLASSES,
     GATEWAYS,
     GRANTS,
+    LISTENER_SETS,
     MANAGED_CLUSTERS,
+    NAMESPACES,
     HubState,
     Listeners,
 )
@@ -136,6 +138,8 @@ class _Parts:
         where = settings.parameters_namespace
         found.append(self._reflected(CONFIGMAPS, state.configmaps, namespace=where))
         found.append(self._reflected(GRANTS, state.grants, needed=False))
+        found.append(self._reflected(LISTENER_SETS, state.listener_sets, needed=False))
+        found.append(self._reflected(NAMESPACES, state.namespaces, needed=False))
         if self.ocm is not None:
             found.append(self._reflected(WORKS, self.ocm.store, selector=SELECTOR))
             # Their own currency: what they tell of waits for them, and nothing else does.

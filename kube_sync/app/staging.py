@@ -39,11 +39,12 @@ from kube_sync.kube.staging import (
 from kube_sync.kube.wholeobjects import apply_object, delete_object, read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import side_of, told
+from kube_sync.regoversion import NAME
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.outcomes import as_annotation
 from kube_sync.replicator.policies.promotion import Record, canary_terms, objections
 from kube_sync.replicator.policies.stagearguments import Request
-from kube_sync.settings import Labelled, Settings
+from kube_sync.settings import Policies, Settings
 
 _MANAGER: Final = "kube-sync-stage"
 _KEY: Final = "before.json"  # no module, so what carries it is no policy
@@ -62,7 +63,7 @@ async def run_stage(settings: Settings, request: Request) -> str:
     """Take a policy one step further, or back; tell what was done. Raises SyncError."""
     key = ObjectKey(request.namespace or settings.policies.namespaces[0], request.name)
     async with kube_client(settings.kubernetes) as kube:
-        staging = _Staging(kube, settings.policies.labelled, request)
+        staging = _Staging(kube, settings.policies, request)
         if request.step == "revert":
             return await staging.revert(key)
         found = await staging.read(key)
@@ -74,9 +75,9 @@ async def run_stage(settings: Settings, request: Request) -> str:
 
 
 class _Staging:
-    def __init__(self, kube: KubeClient, labelled: Labelled, request: Request) -> None:
+    def __init__(self, kube: KubeClient, policies: Policies, request: Request) -> None:
         self._kube = kube
-        self._labelled = labelled
+        self._policies = policies
         self._limits = request.limits
         self._force = request.force
         self._is_object = request.kind == "placementpolicy"
@@ -137,9 +138,10 @@ class _Staging:
             step = f"`kube-sync stage {self._kind.argument(place.name)} active` first"
             msg = f"{stands} is {former.stage}: what it says would not be in force; {step}"
             raise Terminal(msg)
-        if former is None or former.texts != staged.texts:
+        if former is None or _says(former) != _says(staged):
             before = None if former is None else former.texts
-            await self._keep(place, Record(before, staged.texts))
+            version = None if former is None else former.rego_version
+            await self._keep(place, Record(before, staged.texts, version))
             await self._put(place, former, staged)
         await self._patch(staged, self._kind.at(staged, CANDIDATE))
         back = f"`kube-sync stage {self._kind.argument(place.name)} revert` undoes it"
@@ -148,10 +150,11 @@ class _Staging:
     def _said(self, staged: Stageable) -> tuple[str | None, Texts]:
         """Return what its status says, and its modules by id."""
         if self._is_object:
-            policy = read_policy(staged.item)
+            policy = read_policy(staged.item, self._policies.rego_version)
             return as_annotation(policy), policy.modules
-        counts = {staged.key.namespace, ALL_NAMESPACES} & {*self._labelled.namespaces}
-        found = parse(staged.item, self._labelled if counts else None)
+        labelled, version = self._policies.labelled, self._policies.rego_version
+        counts = {staged.key.namespace, ALL_NAMESPACES} & {*labelled.namespaces}
+        found = parse(staged.item, labelled if counts else None, rego_version=version)
         return (None, {}) if found is None else (found.status, found.modules)
 
     async def revert(self, key: ObjectKey) -> str:
@@ -181,9 +184,10 @@ class _Staging:
             if found is not None:
                 await delete_object(self._kube, self._kind.gvr, place, found.item.uid)
         elif found is not None:
-            await self._patch(found, self._kind.holding(record.before, found.texts))
+            patch = self._kind.holding(found, record.before, record.rego_version)
+            await self._patch(found, patch)
         else:
-            await self._create(place, record.before, {})
+            await self._create(place, record.before, record.rego_version, {})
 
     async def _keep(self, place: ObjectKey, record: Record) -> None:
         key, known = self._kind.before(place), await self._kept(place)
@@ -198,14 +202,19 @@ class _Staging:
 
     async def _put(self, place: ObjectKey, former: Stageable | None, staged: Stageable) -> None:
         if former is not None:
-            await self._patch(former, self._kind.holding(staged.texts, former.texts))
+            patch = self._kind.holding(former, staged.texts, staged.rego_version)
+            await self._patch(former, patch)
             return
-        labels = {k: v for k, v in staged.labels.items() if k != LABEL}
-        await self._create(place, staged.texts, labels)
+        labels = {k: v for k, v in staged.labels.items() if k not in (LABEL, NAME)}
+        await self._create(place, staged.texts, staged.rego_version, labels)
 
-    async def _create(self, key: ObjectKey, texts: Texts, labels: dict[str, str]) -> None:
+    async def _create(
+        self, key: ObjectKey, texts: Texts, rego_version: str | None, labels: dict[str, str]
+    ) -> None:
+        made = self._kind.made(texts, rego_version)
+        labels = {**labels, **made["metadata"]["labels"]}
         metadata = {"name": key.name, "namespace": key.namespace, "labels": labels}
-        body = {**self._kind.made(texts), "metadata": metadata}
+        body = {**made, "metadata": metadata}
         await self._kube.request(
             "POST", self._kind.gvr.path(key.namespace), body=msgspec.json.encode(body)
         )
@@ -246,3 +255,7 @@ class _Staging:
             msg = f"ConfigMap {key} does not say what was there before"
             raise Terminal(msg) from error
         return key, found.metadata.uid, record
+
+
+def _says(found: Stageable) -> tuple[Texts, str | None]:
+    return found.texts, found.rego_version

@@ -14,12 +14,15 @@ from functools import partial
 from typing import Final
 
 from kube_sync.app.context import Context, tell_lease
+from kube_sync.kube.definitions import Version
 from kube_sync.kube.lease import Lease
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.machinery import Machinery
 from kube_sync.machinery.writer import Address, Addresses
+from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
+from kube_sync.topology.configured import shaped
 from kube_sync.topology.controller.choosing import Chooser
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.following import FollowedKinds
@@ -33,8 +36,9 @@ LEASE: Final = "kube-sync-topology"
 def topology(context: Context) -> list[Service]:
     """Return what keeps the topology and writes what it says, while the Lease is held."""
     readiness, news = context.readiness, asyncio.Event()
-    world, api = World(news.set), gateway_api()
-    chooser = Chooser(api.kinds)
+    settings = context.settings.topology
+    world, shape = World(news.set), shaped(gateway_api(), settings)
+    chooser = Chooser(shape.kinds)
     followed = FollowedKinds(context.kube, world, readiness, news.set, chooser)
     namespace = context.settings.coordination.namespace
     readiness.noted("statuses", "not looked at yet")
@@ -45,14 +49,16 @@ def topology(context: Context) -> list[Service]:
     machinery = Machinery(
         context.kube,
         world.get,
-        _addresses(followed),
+        _addresses(followed, frozenset(settings.statuses)),
         lambda: lease.remaining,
         namespace,
         lambda detail: readiness.noted("statuses", detail),
         unseen=lambda: tuple(followed.unseen),
         looks=looks,
+        ours=settings.statuses,
+        paths=settings.paths,
     )
-    live = LiveTopology(world, followed, api.kinds, api.links)
+    live = LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots)
     controller = Controller(
         live,
         news,
@@ -87,7 +93,9 @@ def _lease(context: Context, namespace: str, news: Callable[[], None]) -> Lease:
     return Lease(context.kube, namespace, LEASE, identity, needed=True, news=news)
 
 
-def _addresses(followed: FollowedKinds) -> Addresses:
+def _addresses(followed: FollowedKinds, ours: Collection[str]) -> Addresses:
+    """Return where kinds are written; `ours` names those whose conditions are ours to say."""
+
     def address(kind: GroupKind) -> Address | None:
         choice = followed.choices.get(kind)
         if choice is None:
@@ -95,8 +103,18 @@ def _addresses(followed: FollowedKinds) -> Addresses:
         version = followed.version(choice.gvr)
         if version is None:
             return Address(choice.gvr, lacking="its CustomResourceDefinition is not known")
-        if version.type_of("status", "ancestors") != "array":
-            return Address(choice.gvr, lacking="its schema has no array status.ancestors")
-        return Address(choice.gvr, ancestors=True)
+        return address_of(choice.gvr, version, named=str(kind) in ours)
 
     return address
+
+
+def address_of(gvr: GroupVersionResource, version: Version, *, named: bool) -> Address:
+    """Return where in their status policies hear; `named`: the conditions are ours to say."""
+    if version.type_of("status", "ancestors") == "array":
+        return Address(gvr, ancestors=True)
+    if version.type_of("status", "conditions") != "array":
+        return Address(gvr, lacking="its schema has neither status.ancestors nor status.conditions")
+    if named:
+        return Address(gvr, conditions=True)
+    lacking = "its schema has no array status.ancestors, and topology.statuses does not name it"
+    return Address(gvr, lacking=lacking)

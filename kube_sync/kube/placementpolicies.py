@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,8 @@ from kube_sync.kube.collection import Event, Item
 from kube_sync.kube.policynames import policy_key
 from kube_sync.kube.staging import ACTIVE, CANDIDATE, stage_of, stands_for, terms_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.regoversion import V1, labelled_version, parsed_version, with_versions
+from kube_sync.settings import Policies
 
 PLACEMENT_POLICIES: Final = GroupVersionResource(
     "policy.kube-sync.io", "v1alpha1", "placementpolicies"
@@ -89,8 +92,15 @@ class _Staged(msgspec.Struct):
     stage: str = ACTIVE
 
 
-def read_policy(item: Item) -> PlacementPolicy:
-    """Return what a PlacementPolicy says, or that it cannot be read."""
+class _Versioned(msgspec.Struct, rename="camel"):
+    rego_version: Any = None
+
+
+def read_policy(item: Item, rego_version: int = V1) -> PlacementPolicy:
+    """Return what a PlacementPolicy says, or that it cannot be read.
+
+    `rego_version` is that of modules that state none.
+    """
     try:
         found = msgspec.json.decode(item.body, type=_Object)
         metadata = msgspec.convert(found.metadata, _Metadata)
@@ -99,6 +109,8 @@ def read_policy(item: Item) -> PlacementPolicy:
     key, modules, wrong = policy_key(item.key), dict[str, str](), None
     try:
         modules = _modules(key, msgspec.convert(found.spec, _Spec).modules)
+        stated = _version(found.spec, metadata.labels or {})
+        modules = with_versions(modules, stated, rego_version)
     except (msgspec.ValidationError, ValueError) as error:
         wrong = f"spec: {error}"
     if len(item.key.name) > _LONGEST_NAME:
@@ -123,11 +135,12 @@ def read_policy(item: Item) -> PlacementPolicy:
 class PlacementPolicies:
     """The Store of those of one namespace; what it iterates over and counts is meant to decide."""
 
-    def __init__(self, namespace: str, news: Callable[[], None]) -> None:
-        """`news` is called after each change."""
+    def __init__(self, namespace: str, news: Callable[[], None], rego_version: int = V1) -> None:
+        """`news` is called after each change; modules that state no version are of this one."""
         self.namespace = namespace
         self.listed = False
         self._news = news
+        self._read = partial(read_policy, rego_version=rego_version)
         self._held: dict[ObjectKey, PlacementPolicy] = {}
         self._listing: dict[ObjectKey, PlacementPolicy] = {}
 
@@ -150,7 +163,7 @@ class PlacementPolicies:
 
     async def page(self, items: Sequence[Item]) -> None:
         """Take a part of a LIST."""
-        self._listing.update({item.key: read_policy(item) for item in items})
+        self._listing.update({item.key: self._read(item) for item in items})
 
     def finish(self, *, known: bool) -> None:
         """Hold exactly what the LIST held; what is said to be of no kind is not known."""
@@ -172,15 +185,16 @@ class PlacementPolicies:
         if event.type == "DELETED":
             self._held.pop(event.item.key, None)
         else:
-            self._held[event.item.key] = read_policy(event.item)
+            self._held[event.item.key] = self._read(event.item)
         self._news()
 
 
-def placement_policies(
-    namespaces: Sequence[str], news: Callable[[], None]
-) -> list[PlacementPolicies]:
+def placement_policies(policies: Policies, news: Callable[[], None]) -> list[PlacementPolicies]:
     """Return a Store for each policy namespace."""
-    return [PlacementPolicies(name, news) for name in dict.fromkeys(namespaces)]
+    return [
+        PlacementPolicies(name, news, policies.rego_version)
+        for name in dict.fromkeys(policies.namespaces)
+    ]
 
 
 def _unreadable(item: Item, reason: str) -> PlacementPolicy:
@@ -201,6 +215,12 @@ def _modules(key: ObjectKey, modules: Sequence[_Module]) -> dict[str, str]:
             msg = f"no module can be called {name!r:.80}"
             raise ValueError(msg)
     return {f"{key}/{module.name}": module.rego for module in modules}
+
+
+def _version(spec: object, labels: Mapping[str, str]) -> int | None:
+    """Return the version of Rego that it states, the field before the label. Raises ValueError."""
+    stated = msgspec.convert(spec, _Versioned).rego_version
+    return labelled_version(labels) if stated is None else parsed_version(stated, "regoVersion")
 
 
 def _stage(spec: object, labels: Mapping[str, str]) -> str:

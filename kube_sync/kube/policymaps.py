@@ -6,7 +6,8 @@ key, and one that carries the label of data is none, as for kube-mgmt. A ConfigM
 policy is ignored and does not count; one that is in both ways is held once. One of any stage that
 is not the active one does not count, and is held apart. A file that is no text in UTF-8, which
 kubectl puts into `binaryData` without a word, is no reason to take what it replaces for gone: such
-a policy counts and cannot be read.
+a policy counts and cannot be read, and so does one whose label names no version of Rego. A module's
+text states the version that it is in where that is not v1 (`regoversion.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kube_sync.kube.configmaps import (
 )
 from kube_sync.kube.staging import ACTIVE, CANDIDATE, LABEL, stage_of, stands_for, terms_of
 from kube_sync.objects import ObjectKey
+from kube_sync.regoversion import V1, labelled_version, with_versions
 from kube_sync.settings import Labelled, Policies
 
 __all__ = [
@@ -59,11 +61,15 @@ class PolicyMap:
 
 
 def parse(
-    item: Item, labelled: Labelled | None = None, elsewhere: Collection[str] = ()
+    item: Item,
+    labelled: Labelled | None = None,
+    elsewhere: Collection[str] = (),
+    rego_version: int = V1,
 ) -> PolicyMap | None:
     """Return the policy in a ConfigMap, of whatever stage, None if there is none.
 
-    `labelled` says which labels count; what lies in `elsewhere` is somebody else's to hold.
+    `labelled` says which labels count; what lies in `elsewhere` is somebody else's to hold;
+    `rego_version` is that of modules that state none.
     """
     if item.key.namespace in elsewhere:
         return None
@@ -72,6 +78,10 @@ def parse(
     unreadable = _binary(found)
     if not (sources or unreadable) or (labelled is not None and found.carries(labelled.data)):
         return None
+    try:
+        sources = with_versions(sources, labelled_version(found.labels), rego_version)
+    except ValueError as error:
+        unreadable = unreadable or str(error)
     modules = {f"{item.key}/{name}": source for name, source in sources.items()}
     stage = stage_of(found.labels)
     staged = stage != ACTIVE
@@ -102,8 +112,9 @@ class PolicyMaps(ConfigMaps[PolicyMap]):  # inherits nothing but what it holds p
         *,
         selector: str | None = None,
         elsewhere: Collection[str] = (),
+        rego_version: int = V1,
     ) -> None:
-        read = partial(parse, labelled=labelled, elsewhere=elsewhere)
+        read = partial(parse, labelled=labelled, elsewhere=elsewhere, rego_version=rego_version)
         super().__init__(namespace, news, read, selector)
 
     def __iter__(self) -> Iterator[PolicyMap]:
@@ -127,15 +138,20 @@ class PolicyMaps(ConfigMaps[PolicyMap]):  # inherits nothing but what it holds p
 
 def policy_maps(policies: Policies, news: Callable[[], None]) -> list[PolicyMaps]:
     """Return a Store for each place where policies may be, so that none is in two of them."""
-    labelled, own = policies.labelled, policies.namespaces
+    labelled, own, version = policies.labelled, policies.namespaces, policies.rego_version
     places = _places(labelled)
     found = [
-        PolicyMaps(name, news, labelled if {name, ALL_NAMESPACES} & {*places} else None)
+        PolicyMaps(
+            name,
+            news,
+            labelled if {name, ALL_NAMESPACES} & {*places} else None,
+            rego_version=version,
+        )
         for name in own
     ]
     selector = labelled.policy
     return found + [
-        PolicyMaps(name, news, labelled, selector=selector, elsewhere=own)
+        PolicyMaps(name, news, labelled, selector=selector, elsewhere=own, rego_version=version)
         for name in places
         if name not in own
     ]

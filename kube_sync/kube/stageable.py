@@ -1,5 +1,7 @@
 """A policy of either kind as a person takes it from stage to stage: texts, stage and place.
 
+Texts go with the version of Rego that their object states for them, in its label or its field.
+
 Keeps true: a patch changes what it is for and nothing else; what holds what a policy was before is
 a ConfigMap that is no policy, and no two policies of one or either kind share it. Pure.
 """
@@ -18,6 +20,7 @@ from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES, read_poli
 from kube_sync.kube.policynames import called, policy_key
 from kube_sync.kube.staging import ACTIVE, LABEL, stage_of, stands_for
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.regoversion import NAME
 
 Json = dict[str, Any]
 Texts = Mapping[str, str]
@@ -41,6 +44,7 @@ class Stageable:
     labels: Mapping[str, str]
     stage: str
     texts: dict[str, str]  # by key of a ConfigMap, or by name of a module
+    rego_version: str | None = None  # that it states for all of them
 
     @property
     def key(self) -> ObjectKey:
@@ -77,7 +81,7 @@ class Kind(Protocol):
         """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
         ...
 
-    def holding(self, texts: Texts, has: Texts) -> Json:
+    def holding(self, found: Stageable, texts: Texts, rego_version: str | None) -> Json:
         """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
         ...
 
@@ -85,8 +89,8 @@ class Kind(Protocol):
         """Return the merge patch that takes it to a stage."""
         ...
 
-    def made(self, texts: Texts) -> Json:
-        """Return a new one that is in force, without metadata."""
+    def made(self, texts: Texts, rego_version: str | None) -> Json:
+        """Return a new one that is in force, its labels being all of its metadata."""
         ...
 
 
@@ -116,19 +120,23 @@ class ConfigMapKind:
         """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
         found = msgspec.json.decode(item.body, type=_ConfigMap)
         labels = found.metadata.labels or {}
-        return Stageable(item, labels, stage_of(labels), found.data or {})
+        return Stageable(item, labels, stage_of(labels), found.data or {}, labels.get(NAME))
 
-    def holding(self, texts: Texts, has: Texts) -> Json:
+    def holding(self, found: Stageable, texts: Texts, rego_version: str | None) -> Json:
         """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
-        return {"data": {**dict.fromkeys(has.keys() - texts.keys()), **texts}}
+        data = {**dict.fromkeys(found.texts.keys() - texts.keys()), **texts}
+        if found.rego_version == rego_version:
+            return {"data": data}
+        return {"data": data, "metadata": {"labels": {NAME: rego_version}}}
 
     def at(self, found: Stageable, stage: str) -> Json:  # noqa: ARG002 - the label is all there is
         """Return the merge patch that takes it to a stage."""
         return {"metadata": {"labels": {LABEL: stage}}}
 
-    def made(self, texts: Texts) -> Json:
-        """Return a new one that is in force, without metadata."""
-        return {"apiVersion": "v1", "kind": "ConfigMap", "data": dict(texts)}
+    def made(self, texts: Texts, rego_version: str | None) -> Json:
+        """Return a new one that is in force, its labels being all of its metadata."""
+        metadata = {"labels": {} if rego_version is None else {NAME: rego_version}}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(texts)}
 
 
 class _Module(msgspec.Struct):
@@ -136,8 +144,9 @@ class _Module(msgspec.Struct):
     rego: str
 
 
-class _Spec(msgspec.Struct):
+class _Spec(msgspec.Struct, rename="camel"):
     modules: list[_Module]
+    rego_version: str | None = None
 
 
 class _PlacementPolicy(msgspec.Struct):
@@ -166,22 +175,30 @@ class PlacementPolicyKind:
         """Return one of them. Raises msgspec.ValidationError where it is of another shape."""
         found = msgspec.json.decode(item.body, type=_PlacementPolicy)
         texts = {module.name: module.rego for module in found.spec.modules}
-        return Stageable(item, found.metadata.labels or {}, read_policy(item).stage, texts)
+        labels = found.metadata.labels or {}
+        version = found.spec.rego_version or labels.get(NAME)
+        return Stageable(item, labels, read_policy(item).stage, texts, version)
 
-    def holding(self, texts: Texts, has: Texts) -> Json:  # noqa: ARG002 - a list is replaced whole
+    def holding(self, found: Stageable, texts: Texts, rego_version: str | None) -> Json:
         """Return the merge patch (RFC 7386) after which it holds these texts and no others."""
-        return {"spec": {"modules": _modules(texts)}}
+        spec: Json = {"modules": _modules(texts)}  # a list is replaced whole
+        if found.rego_version == rego_version:
+            return {"spec": spec}
+        label = {"metadata": {"labels": {NAME: None}}} if NAME in found.labels else {}
+        return {"spec": {**spec, "regoVersion": rego_version}, **label}
 
     def at(self, found: Stageable, stage: str) -> Json:
         """Return the merge patch that takes it to a stage; a label would say another one."""
         label = {"metadata": {"labels": {LABEL: None}}} if LABEL in found.labels else {}
         return {"spec": {"stage": stage}, **label}
 
-    def made(self, texts: Texts) -> Json:
-        """Return a new one that is in force, without metadata."""
+    def made(self, texts: Texts, rego_version: str | None) -> Json:
+        """Return a new one that is in force, its labels being all of its metadata."""
         version = f"{PLACEMENT_POLICIES.group}/{PLACEMENT_POLICIES.version}"
-        spec = {"modules": _modules(texts), "stage": ACTIVE}
-        return {"apiVersion": version, "kind": KIND, "spec": spec}
+        spec: Json = {"modules": _modules(texts), "stage": ACTIVE}
+        if rego_version is not None:
+            spec["regoVersion"] = rego_version
+        return {"apiVersion": version, "kind": KIND, "metadata": {"labels": {}}, "spec": spec}
 
 
 def _modules(texts: Texts) -> list[Json]:

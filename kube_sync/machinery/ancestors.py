@@ -57,6 +57,11 @@ class Ancestors:
             for ancestor, targets in below
         ]
 
+    def whole(self, policy: Locator) -> tuple[Said, ...]:
+        """Return what is to be said of a policy with respect to all its ancestors together."""
+        exhaust(self._looking)
+        return self._said(policy, self._whole.get(policy, ()))
+
     def _by_ancestor(self, policy: Locator) -> dict[Locator, list[Locator]]:
         below: dict[Locator, list[Locator]] = {}
         for target in self._topology.policy(policy)[1].targets:
@@ -129,6 +134,8 @@ class Ancestors:
     def _without_targets(self, policy: Locator) -> Iterator[Entry]:
         read, _ = self._topology.policy(policy)
         kinds, said = self._topology.kinds, self._said(policy, self._whole.get(policy, ()))
+        if not said:
+            return
         named = [to_target(ref, kinds.get(ref.kind), read.node.namespace) for ref in read.refs]
         references = [reference for reference in named if can_be_said(reference)]
         for reference in references or [to_node(self._topology, policy)]:

@@ -79,9 +79,9 @@ def untimed(condition: Json) -> Json:
 
 
 def affects(type_: object) -> bool:
-    """Tell whether a condition of this type says that policies affect a target."""
+    """Tell whether a condition of this type says which policies affect a target, on which path."""
     said = str(type_)
-    return said.startswith(f"{DOMAIN}/") and said.endswith("Affected")
+    return said.startswith(f"{DOMAIN}/") and said.endswith(("Affected", "Paths"))
 
 
 def stands(type_: object) -> bool:

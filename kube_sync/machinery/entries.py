@@ -84,6 +84,17 @@ def merge(
     return Merged(result, len(left) - len(fitting))
 
 
+def joined(entries: Iterable[Entry]) -> list[Entry]:
+    """Return one entry for each reference, with all that is to be said of it."""
+    found: dict[_Key, Entry] = {}
+    for entry in entries:
+        key = _key(entry.reference)
+        known = found.get(key)
+        more = (*known.conditions, *entry.conditions) if known is not None else entry.conditions
+        found[key] = entry._replace(conditions=more)
+    return list(found.values())
+
+
 def named(reference: Json) -> str:
     """Return what a reference refers to, for people."""
     parts = [str(reference[name]) for name in ("namespace", "name") if reference.get(name)]

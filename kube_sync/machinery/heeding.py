@@ -5,7 +5,7 @@ Others write statuses all the time; most of it changes nothing for us.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kube_sync.machinery.conditions import CONTROLLER, Json, affects
 from kube_sync.machinery.entries import ANCESTORS, PARENTS
@@ -13,21 +13,24 @@ from kube_sync.topology.nodes import Body
 from kube_sync.topology.shapes import Malformed, items
 
 
-def matter(body: Body) -> object:
-    """Return what matters of a status, to be compared with that of another state."""
+def matter(body: Body, ours: Callable[[object], bool] = affects) -> object:
+    """Return what matters of a status, to be compared with that of another state.
+
+    `ours` tells by the type which conditions of the object are ours to say.
+    """
     try:
         listeners = items(body, "status", "listeners")
         return (
-            _conditions(items(body, "status", "conditions")),
-            [(one.get("name"), _conditions(items(one, "conditions"))) for one in listeners],
+            _conditions(items(body, "status", "conditions"), ours),
+            [(one.get("name"), _conditions(items(one, "conditions"), ours)) for one in listeners],
             [_entries(items(body, "status", listed.field)) for listed in (ANCESTORS, PARENTS)],
         )
     except Malformed as error:
         return str(error)
 
 
-def _conditions(found: Iterable[Json]) -> list[Json | None]:
-    return [one if affects(one.get("type")) else None for one in found]
+def _conditions(found: Iterable[Json], ours: Callable[[object], bool]) -> list[Json | None]:
+    return [one if ours(one.get("type")) else None for one in found]
 
 
 def _entries(found: Iterable[Json]) -> list[Json | None]:

@@ -16,17 +16,20 @@ from typing import Any, Final
 
 import structlog
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.client import KubeClient
+from kube_sync.machinery.conditions import affects, stands
 from kube_sync.machinery.heeding import matter
 from kube_sync.machinery.latest import Latest
 from kube_sync.machinery.looks import Looks
+from kube_sync.machinery.ownmaps import OwnMaps, PathStore
+from kube_sync.machinery.pathmaps import PLACES, PathMaps
 from kube_sync.machinery.picture import Picture
 from kube_sync.machinery.plan import Planner, Step
 from kube_sync.machinery.sending import sending
 from kube_sync.machinery.writer import Addresses, Trouble, Writer
 from kube_sync.topology import GroupKind, Locator, Node, Topology
-from kube_sync.topology.affected import condition_type
+from kube_sync.topology.affected import condition_type, paths_type
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.workflow import Reconciliation, Workflow
 from kube_sync.topology.nodes import Body
@@ -36,6 +39,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SLICE: Final = 200  # objects that are looked at before others may run
 _NAMED: Final = 3  # troubles
+PATHS: Final = {"kube-sync.io/topology": "paths"}  # label of the ConfigMaps with maps of paths
 
 
 class Machinery:
@@ -52,6 +56,8 @@ class Machinery:
         *,
         unseen: Callable[[], Collection[GroupKind]] = tuple,
         looks: Looks | None = None,
+        ours: Collection[str] = (),
+        paths: bool = True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -59,13 +65,18 @@ class Machinery:
 
         The picture is in `namespace`; `note` is told how statuses go, in words. `unseen` tells of
         which kinds nobody knows the objects, `looks` is told when to look again,
-        on the same clock.
+        on the same clock. `ours` are the kinds that were named as those whose conditions are ours
+        to say; `paths`: targets are told what applies on each path to them.
         """
         writing = sending(fence)
         self._latest = Latest(held)
         self._addresses = addresses
         self._writer = Writer(client, addresses, writing, self._latest, clock=clock)
         self._picture = Picture(client, writing, namespace)
+        own = OwnMaps(client, writing, namespace, "paths", PATHS)
+        self._path_store = PathStore(own, clock) if paths else None
+        self._namespace = namespace
+        self._ours = frozenset(ours)
         self._note = note
         self._unseen = unseen
         self._looks = looks or Looks(clock=clock)
@@ -83,39 +94,73 @@ class Machinery:
             return True
         # Several changes are one event, our own write among them: what it led to is what we know.
         known = self._latest.answer(event.locator) or event.old
-        return matter(known) != matter(event.new)
+        ours = stands if self._says_conditions(event.kind) else affects
+        return matter(known, ours) != matter(event.new, ours)
 
     async def statuses(self, reconciliation: Reconciliation) -> None:
         """Bring the statuses of all objects up to date. Raises Retriable where some may go well."""
         # For people only: nothing goes by it.
         now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         # What was said of kinds of which nobody knows the objects now stands.
-        keeps = frozenset(condition_type(kind) for kind in self._unseen())
-        planner = Planner(reconciliation.topology, self._tells, now, keeps)
+        types = (condition_type, paths_type)
+        keeps = frozenset(type_(kind) for kind in self._unseen() for type_ in types)
+        topology = reconciliation.topology
+        paths = PathMaps(topology, self._namespace) if self._path_store is not None else None
+        planner = Planner(topology, self._says_ancestors, now, keeps, self._says_conditions, paths)
         await planner.look()
         self._latest.tidy()
+        unkept = await self._keep(paths)
         troubles = await self._writer.write(self._steps(planner))
         said = self._untold(planner.topology) | planner.complaints
         self._complain(said)
         again = [one.until for one in troubles.values() if one.until is not None]
         self._looks.looked(min(again, default=None))
-        self._tell(troubles, said)
+        self._tell(troubles, said, self._whereabouts(paths))
+        if unkept is not None:
+            raise unkept
+
+    async def _keep(self, paths: PathMaps | None) -> SyncError | None:
+        """Keep the maps that are too long for a status, before a status names them."""
+        if paths is None or self._path_store is None:
+            return None
+        try:
+            await self._path_store.keep(paths.layout())
+        except SyncError as error:  # no status waits for it
+            log.warning("paths_not_kept", error=str(error))
+            return error
+        return None
+
+    def _whereabouts(self, paths: PathMaps | None) -> str:
+        """Tell people where maps are that are too long for a status, "" where there are none."""
+        number = sum(map(len, paths.layout().values())) if paths is not None else 0
+        if not number:
+            return ""
+        first, last = PLACES[0], PLACES[-1]
+        return (
+            f"; paths to {number} targets are in ConfigMaps {first} to {last} of {self._namespace}"
+        )
 
     async def picture(self, reconciliation: Reconciliation) -> None:
         """Bring the picture up to date. Raises SyncError."""
         await self._picture.draw(reconciliation.topology)
 
-    def _tells(self, kind: GroupKind) -> bool:
+    def _says_ancestors(self, kind: GroupKind) -> bool:
         address = self._addresses(kind)
         return address is not None and address.ancestors
+
+    def _says_conditions(self, kind: GroupKind) -> bool:
+        address = self._addresses(kind)
+        return address is not None and address.conditions
 
     def _untold(self, topology: Topology) -> dict[str, str]:
         """Return why nothing can be said of policies, by their kinds."""
         addresses = {kind: self._addresses(kind) for kind in topology.policy_kinds}
-        return {
+        unknown = self._ours - {str(kind) for kind in addresses}
+        why = "named in topology.statuses, and no kind of policies that is followed"
+        return dict.fromkeys(sorted(unknown), why) | {
             str(kind): f"nothing is said of its policies: {one.lacking or 'no status.ancestors'}"
             for kind, one in addresses.items()
-            if one is not None and not one.ancestors
+            if one is not None and not one.tells
         }
 
     async def _steps(self, planner: Planner) -> AsyncIterator[Step]:
@@ -140,12 +185,14 @@ class Machinery:
                 log.warning("status_incomplete", locator=name, reason=complaint)
         self._complaints = complaints
 
-    def _tell(self, troubles: Mapping[Locator, Trouble], complaints: Mapping[str, str]) -> None:
+    def _tell(
+        self, troubles: Mapping[Locator, Trouble], complaints: Mapping[str, str], more: str
+    ) -> None:
         if not troubles:
-            self._note(_listed("ok but for", complaints) if complaints else "ok")
+            self._note((_listed("ok but for", complaints) if complaints else "ok") + more)
             return
         message = _listed("statuses not written", {n: one.reason for n, one in troubles.items()})
-        self._note(message)
+        self._note(message + more)
         soon = [one for one in troubles.values() if one.until is None]
         if soon:
             raise Retriable(message, max((one.after for one in soon if one.after), default=None))

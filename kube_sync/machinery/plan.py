@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from kube_sync.machinery.ancestors import Ancestors
 from kube_sync.machinery.conditions import CONTROLLER, About, Json, Said, affects, merged, stands
-from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, Listed, merge
+from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, Listed, joined, merge
+from kube_sync.machinery.pathmaps import PathMaps
 from kube_sync.machinery.targets import Affected
 from kube_sync.objects import ObjectKey
 from kube_sync.topology import NAMESPACE, GroupKind, Locator, Node, Role, Topology
-from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES, SERVICE
+from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, LISTENER_SET, ROUTES, SERVICE
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.shapes import items, mapping, number, text
 
@@ -27,7 +28,8 @@ from kube_sync.topology.shapes import items, mapping, number, text
 # that no other controller finds the list full, two places are never taken.
 _MOST: Final = 8
 _LEFT_TO_OTHERS: Final = 2
-_LIMITED = frozenset({GATEWAY_CLASS, GATEWAY})
+_LIMITED = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER_SET})
+_WITH_LISTENERS = frozenset({GATEWAY, LISTENER_SET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,18 @@ Step = Apply | Replace
 class Planner:
     """What is to be said of the objects of a topology as it is now; `now` as in RFC 3339.
 
-    `tells` tells of which kinds of policies the status has ancestors; conditions of targets whose
-    types are in `keeps` stay as they are. What does not fit is said in `complaints`, by the object.
+    `tells` tells of which kinds of policies the status has ancestors, `tells_plainly` of which the
+    conditions of the status are ours; conditions of targets whose types are in `keeps` stay as they
+    are. `paths` has what applies on each path to targets, None: it is not to be said. What does not
+    fit is said in `complaints`, by the object.
     """
 
     topology: Topology
     tells: Callable[[GroupKind], bool]
     now: str
     keeps: frozenset[str] = frozenset()
+    tells_plainly: Callable[[GroupKind], bool] = lambda _: False
+    paths: PathMaps | None = None
     complaints: dict[str, str] = field(default_factory=dict)
     _ancestors: Ancestors = field(init=False)
     _affected: Affected = field(init=False)
@@ -83,25 +89,30 @@ class Planner:
 
     async def look(self) -> None:
         """Look at the whole topology while others run, who may not change it."""
-        for slices in (self._affected.slices(), self._ancestors.slices()):
+        paths = self.paths.slices() if self.paths is not None else ()
+        for slices in (self._affected.slices(), self._ancestors.slices(), paths):
             for _ in slices:
                 await asyncio.sleep(0)
 
     def has_place(self, node: Node) -> bool:
         """Tell whether the status of such an object is ours to say something in."""
         if node.role is Role.POLICY:
-            return node.kind in self.topology.policy_kinds and self.tells(node.kind)
+            known = node.kind in self.topology.policy_kinds
+            return known and (self.tells(node.kind) or self.tells_plainly(node.kind))
         return node.kind in _PLACES
 
     def step(self, node: Node, current: Body) -> Step | None:
         """Return what to write of an object, None: nothing. Raises Malformed."""
         if text(current, "metadata", "deletionTimestamp") or _uid(current) != _uid(node.body):
             return None
+        if node.role is Role.POLICY and self.tells_plainly(node.kind):
+            return self._plainly(node, current)
         if node.role is Role.POLICY:
             return self._listed(ANCESTORS, self._ancestors.of(node.locator), node, current)
         if node.kind in ROUTES:
-            wanted = [*self._kept(current), *self._affected.entries(node)]
-            return self._listed(PARENTS, wanted, node, current)
+            paths = self.paths.entries(node) if self.paths is not None else ()
+            wanted = [*self._kept(current), *self._affected.entries(node), *paths]
+            return self._listed(PARENTS, joined(wanted), node, current)
         return self._applied(node, current)
 
     def _about(self, node: Node) -> About:
@@ -120,6 +131,16 @@ class Planner:
             return None
         key, version = ObjectKey(node.namespace, node.name), _version(current)
         return Replace(node.locator, node.kind, key, version, {listed.field: entries})
+
+    def _plainly(self, node: Node, current: Body) -> Step | None:
+        """Return how the conditions of a policy are to be, as one value with those of others."""
+        found = _list(current, "conditions")
+        said = self._ancestors.whole(node.locator)
+        conditions = merged(found, said, self._about(node), self._stands)
+        if conditions == found:
+            return None
+        key, version = ObjectKey(node.namespace, node.name), _version(current)
+        return Replace(node.locator, node.kind, key, version, {"conditions": conditions})
 
     def _affects(self, type_: object) -> bool:
         return affects(type_) and str(type_) not in self.keeps
@@ -143,7 +164,8 @@ class Planner:
         right = _holds(found, conditions)
         if conditions:
             status["conditions"] = conditions
-        listeners = items(current, "status", "listeners") if node.kind == GATEWAY else ()
+        has_listeners = node.kind in _WITH_LISTENERS
+        listeners = items(current, "status", "listeners") if has_listeners else ()
         for index, listener in enumerate(listeners):
             name, found = text(listener, "name"), list(items(listener, "conditions"))
             conditions = self._conditions(Locator(f"{node.locator}#{name}"), node, found)
@@ -159,7 +181,8 @@ class Planner:
         return Apply(node.locator, node.kind, key, uid, version, tuple(removals), said)
 
     def _conditions(self, place: Locator, node: Node, found: Sequence[Json]) -> list[Json]:
-        wanted: Sequence[Said] = self._affected.of(place)
+        paths = self.paths.of(place) if self.paths is not None else ()
+        wanted: Sequence[Said] = (*self._affected.of(place), *paths)
         ours = [condition for condition in found if self._affects(condition.get("type"))]
         room = max(0, _MOST - _LEFT_TO_OTHERS - (len(found) - len(ours)))
         if node.kind in _LIMITED and len(wanted) > room:
@@ -177,7 +200,7 @@ class Planner:
         ]
 
 
-_PLACES = frozenset({GATEWAY_CLASS, GATEWAY, SERVICE, NAMESPACE, *ROUTES})
+_PLACES = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER_SET, SERVICE, NAMESPACE, *ROUTES})
 
 
 def _holds(found: Sequence[Json], wanted: Iterable[Json]) -> bool:

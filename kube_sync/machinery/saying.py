@@ -5,7 +5,7 @@ Keeps true: neither the time of a write nor what others have in the same list ma
 
 from __future__ import annotations
 
-from kube_sync.machinery.conditions import CONTROLLER, Json, untimed
+from kube_sync.machinery.conditions import CONTROLLER, Json, stands, untimed
 from kube_sync.machinery.plan import Replace, Step
 from kube_sync.topology.shapes import items
 
@@ -13,11 +13,12 @@ from kube_sync.topology.shapes import items
 def saying(step: Step) -> object:
     """Return what a step says."""
     if isinstance(step, Replace):
-        return [
+        plain = [one for one in _untimed(step.status) if stands(one.get("type"))]
+        return plain + [
             {**entry, "conditions": _untimed(entry)}
-            for entries in step.status.values()
+            for name, entries in step.status.items()
             for entry in entries
-            if isinstance(entry, dict) and entry.get("controllerName") == CONTROLLER
+            if name != "conditions" and entry.get("controllerName") == CONTROLLER
         ]
     listeners = [(one["name"], _untimed(one)) for one in items(step.status, "listeners")]
     return len(step.removals), _untimed(step.status), listeners

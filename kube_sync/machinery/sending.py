@@ -8,7 +8,7 @@ from typing import Literal
 from kube_sync.kube.sending import Sending
 from kube_sync.observability import metrics
 
-What = Literal["status", "picture"]
+What = Literal["status", "picture", "paths"]
 
 
 def sending(fence: Callable[[], float]) -> Sending:

@@ -1,9 +1,9 @@
 """What is said of each target: that policies of a kind affect it.
 
 Keeps true: it is said where there is a place for it: of a Gateway, a GatewayClass, a Service and a
-Namespace in `status.conditions`, of a listener in its own entry of the Gateway's status, of a route
-in an entry for each parentRef that it is affected through. A rule and a port have no status: what
-affects them is said of the route and the Service.
+Namespace in `status.conditions`, of a ListenerSet likewise, of a listener in its own entry of the
+status of what it is of, of a route in an entry for each parentRef that it is affected through. A
+rule and a port have no status: what affects them is said of the route and the Service.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from kube_sync.machinery.conditions import Json, Said
 from kube_sync.machinery.entries import Entry
 from kube_sync.machinery.slices import exhaust
-from kube_sync.topology import GroupKind, Locator, Node, Topology
+from kube_sync.topology import GroupKind, Locator, Node, Topology, locator
 from kube_sync.topology.affected import Effect, condition_type, effects, message
-from kube_sync.topology.gateway import GATEWAY, LISTENER, ROUTES
+from kube_sync.topology.gateway import GATEWAY, LISTENER, LISTENER_SET, ROUTES
 from kube_sync.topology.shapes import items, number, text
 
 _By = dict[Locator, dict[GroupKind, set[Locator]]]  # by the target and the kind: policies
 _SLICE = 2000  # effects
+_PARENTS = frozenset({GATEWAY, LISTENER_SET})
 _REFERENCE = ("group", "kind", "namespace", "name", "sectionName", "port")
 
 
@@ -46,7 +47,7 @@ class Affected:
         """Return what is to be said of a route, by parentRef. Raises Malformed."""
         exhaust(self._looking)
         found = []
-        for reference, parents in self._parents(route):
+        for reference, parents in parents_of(self._topology, route):
             by = _united(self._through.get(route.locator, {}).get(p, {}) for p in parents)
             if by:
                 found.append(Entry(reference, _said(by)))
@@ -73,19 +74,27 @@ class Affected:
                 self._whole.setdefault(told, {}).setdefault(kind, set()).add(policy)
 
     def _told_at(self, name: Locator) -> tuple[Locator, bool]:
-        """Return where it is said what affects a node, and whether that is a route."""
-        node = self._topology[name]
-        told = name if node.owner is None or node.kind == LISTENER else node.owner
-        self._told[name] = found = told, self._topology[told].kind in ROUTES
+        self._told[name] = found = told_at(self._topology, name)
         return found
 
-    def _parents(self, route: Node) -> Iterator[tuple[Json, list[Locator]]]:
-        """Yield the references of a route to Gateways, each with the parents that it leads to."""
-        above = [self._topology[name] for name in self._topology.targetables.parents(route.locator)]
-        for said in items(route.body, "spec", "parentRefs"):
-            reference = _reference(said)
-            if (reference["group"], reference["kind"]) == GATEWAY:
-                yield reference, [n.locator for n in above if _meant(reference, n, route)]
+
+def told_at(topology: Topology, name: Locator) -> tuple[Locator, bool]:
+    """Return where it is said what affects a node, and whether that is a route."""
+    node = topology[name]
+    told = name if node.owner is None or node.kind == LISTENER else node.owner
+    return told, topology[told].kind in ROUTES
+
+
+def parents_of(topology: Topology, route: Node) -> Iterator[tuple[Json, list[Locator]]]:
+    """Yield the references of a route to Gateways and ListenerSets, each with its parents.
+
+    Raises Malformed.
+    """
+    above = [topology[name] for name in topology.targetables.parents(route.locator)]
+    for said in items(route.body, "spec", "parentRefs"):
+        reference = _reference(said)
+        if _kind(reference) in _PARENTS:
+            yield reference, [n.locator for n in above if _meant(reference, n, route)]
 
 
 def _reference(said: Json) -> Json:
@@ -94,14 +103,19 @@ def _reference(said: Json) -> Json:
     return known | {name: said[name] for name in _REFERENCE if said.get(name) is not None}
 
 
+def _kind(reference: Json) -> GroupKind:
+    return GroupKind(text(reference, "group"), text(reference, "kind"))
+
+
 def _meant(reference: Json, parent: Node, route: Node) -> bool:
-    owner, _, section = parent.name.partition("#")
     namespace = text(reference, "namespace") or route.namespace
-    if (parent.namespace, owner) != (namespace, text(reference, "name")):
+    meant = locator(_kind(reference), namespace, text(reference, "name"))
+    if (parent.owner or parent.locator) != meant:
         return False
     wanted, port = text(reference, "sectionName"), number(reference, "port")
     if parent.owner is None:  # a topology without sections
         return True
+    section = parent.name.partition("#")[2]
     return wanted in ("", section) and port in (None, number(parent.body, "port"))
 
 

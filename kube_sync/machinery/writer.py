@@ -38,11 +38,17 @@ _SLOWLY: Final = 60.0  # seconds until something that was refused is tried again
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where objects of a kind are written; `ancestors`: their status has `ancestors`."""
+    """Where objects of a kind are written, and what of policies is said where in their status."""
 
     gvr: GroupVersionResource
-    ancestors: bool = False
-    lacking: str = ""  # why it is taken to have none, in words
+    ancestors: bool = False  # there are `ancestors`
+    conditions: bool = False  # there are none, and `conditions` are ours by the configuration
+    lacking: str = ""  # why nothing is said of policies, in words
+
+    @property
+    def tells(self) -> bool:
+        """Whether policies hear anything."""
+        return self.ancestors or self.conditions
 
 
 # Where objects of a kind are written, None where they cannot be.

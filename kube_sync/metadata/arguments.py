@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.arguments import Words, declare_check
+from kube_sync.policykinds.arguments import Words, check_sources, declare_check
 
 WHAT: Final = "tell what MetadataPolicies would do to an object, and by which rule"
 _CHECK: Final = "say whether objects are admitted, and which labels and annotations they get"
@@ -20,15 +20,17 @@ _CHECK: Final = "say whether objects are admitted, and which labels and annotati
 _DESCRIPTION: Final = """\
 Says what would happen to objects in their namespace, before anything is created: which are
 rejected and by which rule, or which labels and annotations they get, and where rules disagree.
-Pods get their quality of service first, which policies see. Of what makes pods, the pods that it
-would make are judged too. Policies come from the cluster (reading only), or from files. It is
-judged by the Rego that comes with kube-sync, in an OPA of its own (opa.binary): nothing that runs
-is asked or changed.
+Pods get their quality of service first, which policies see (metadata.qos). What controllers would
+create for a workload is judged too: its pods, and the ReplicaSet of a Deployment, the Job of a
+CronJob, the volume claims of a StatefulSet. Policies come from the cluster (reading only), or from
+files. It is judged by the Rego that comes with kube-sync and the configuration's section
+`metadata`, in an OPA of its own (opa.binary): nothing that runs is asked or changed.
 
-An object is judged as it is written: what the API server, or another webhook before this one, would
-fill in is not there. Objects of the cluster, and MetadataPolicies themselves, are judged by no
-policy; of custom resources only those are known to be of the cluster whose definition is among the
-files.
+An object is judged as it is written: what the API server, a controller, or another webhook before
+this one would fill in is not there, but for the labels of a Job. No policy applies to objects of
+the cluster, to MetadataPolicies, Leases, Events and access reviews, nor in exempt namespaces
+(kube-system, and the one of kube-sync). Of custom resources only those are known to be of the
+cluster whose definition is among the files.
 """
 
 _EXAMPLES: Final = """\
@@ -63,6 +65,7 @@ class Request:
     files: tuple[str, ...]  # "-" for standard input
     namespace: str | None = None
     policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
+    ignore_other_kinds: bool = False  # in these files
     operation: Operation = "CREATE"
     old: tuple[str, ...] = ()  # of an update: files of the objects as they are stored
     json: bool = False
@@ -88,6 +91,7 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
 
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
+    check_sources(arguments)
     old = tuple(arguments.old)
     if old and arguments.operation == "CREATE":
         msg = "--old: what is created was not stored before; leave out one of the two"
@@ -96,6 +100,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         files=tuple(arguments.filename),
         namespace=arguments.namespace,
         policies=tuple(arguments.policies),
+        ignore_other_kinds=arguments.ignore_other_kinds,
         operation=arguments.operation or ("UPDATE" if old else "CREATE"),
         old=old,
         json=arguments.output == "json",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,13 +18,15 @@ from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
 from kube_sync.metadata.arguments import Request
 from kube_sync.metadata.effects import Decision, Rule, changes, disagreements, in_force
-from kube_sync.metadata.evidence import Policies, of_cluster, of_documents
+from kube_sync.metadata.evidence import Policies, of_cluster, of_files
+from kube_sync.metadata.exempt import not_asked
 from kube_sync.metadata.objects import Candidate, candidates, namespaces
 from kube_sync.metadata.verdicts import Verdict, answer
 from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.policykinds.documents import read_files
 from kube_sync.policykinds.evaluator import Evaluator
+from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import METADATA
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
@@ -35,7 +38,10 @@ _QUERY: Final = """{
         some request in input.requests
         decision := data.kube_sync.metadata.pipeline with input as request
         after := json.patch(request.object, decision.patch)
-        qos := data.kube_sync.qos.annotations with input as request
+        qos := {key: value |
+            data.kube_sync.config.metadata.qos
+            some key, value in data.kube_sync.qos.annotations with input as request
+        }
         labels := data.kube_sync.metadata.scope.map_of(request.object, "labels")
         own := data.kube_sync.metadata.scope.map_of(request.object, "annotations")
         annotations := object.union(own, qos)
@@ -73,15 +79,21 @@ async def run(request: Request, settings: Settings) -> Answer:
     old = await asyncio.to_thread(read_files, request.old, "--old")
     found = candidates(documents, old, request)
     policies = await _policies(request, settings, found)
-    verdicts, reports = await judged(found, policies, modules, scratch)
+    verdicts, reports = await judged(found, policies, settings, modules, scratch)
     return answer(verdicts, reports, as_json=request.json)
 
 
 async def judged(
-    found: Sequence[Candidate], policies: Policies, modules: Modules, evaluator: Evaluator
+    found: Sequence[Candidate],
+    policies: Policies,
+    settings: Settings,
+    modules: Modules,
+    evaluator: Evaluator,
 ) -> tuple[list[Verdict], Mapping[str, Report]]:
     """Return a verdict for each object and a report on each policy. Raises SyncError."""
-    data = {"kubernetes": {METADATA.gvr.resource: policies}}
+    config = {"metadata": msgspec.to_builtins(settings.metadata)}
+    kubernetes = {METADATA.gvr.resource: policies}
+    data = {"kubernetes": kubernetes, "kube_sync": {"config": config}}
     asked = {"requests": [one.request for one in found]}
     value = await evaluator.evaluated(modules, data, asked, _QUERY)
     try:
@@ -94,12 +106,20 @@ async def judged(
         raise Undecided(msg)
     pairs = zip(found, result.decisions, strict=True)
     reports = result.reports.items()
-    return [_verdict(one, what) for one, what in pairs], {
-        name: report_of(said, METADATA.rule) for name, said in reports
+    return [_verdict(one, what, settings) for one, what in pairs], {
+        name: _report(name, said, settings) for name, said in reports
     }
 
 
-def _verdict(candidate: Candidate, found: _Found) -> Verdict:
+def _report(name: str, said: Any, settings: Settings) -> Report:  # noqa: ANN401 - any JSON
+    found = report_of(said, METADATA.rule)
+    exempt = exemption(settings, name.partition("/")[0])
+    return found if exempt is None else Report((exempt, *found.problems), found.findings)
+
+
+def _verdict(candidate: Candidate, found: _Found, settings: Settings) -> Verdict:
+    if (reason := not_asked(candidate, settings)) is not None:
+        return Verdict(candidate, Decision(allowed=True, reasons=(reason,), patch=(), policies=()))
     rules = in_force(found.rules, found.decision)
     qos = found.qos if found.decision.allowed else {}
     return Verdict(
@@ -113,7 +133,7 @@ def _verdict(candidate: Candidate, found: _Found) -> Verdict:
 
 async def _policies(request: Request, settings: Settings, found: Sequence[Candidate]) -> Policies:
     if request.policies:
-        documents = await asyncio.to_thread(read_files, request.policies, "--policies")
-        return of_documents(documents, request.namespace)
+        read = partial(of_files, ignore_others=request.ignore_other_kinds)
+        return await asyncio.to_thread(read, request.policies, request.namespace)
     async with kube_client(settings.kubernetes) as client:
         return await of_cluster(client, namespaces(found))

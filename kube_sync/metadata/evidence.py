@@ -5,31 +5,42 @@ Keeps true: of a cluster it only reads, and only in the namespaces that are aske
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from kube_sync.kube.client import KubeClient
-from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.kinds import METADATA
 from kube_sync.policykinds.listing import listed
+from kube_sync.policykinds.policyfiles import Expected, read_policies
 
 Policies = dict[str, dict[str, Any]]  # by namespace and name
 
 
-def of_documents(documents: Iterable[Document], namespace: str | None) -> Policies:
-    """Return those in files, of one name the last; `namespace` is of those that name none.
+def _is_spec(spec: object) -> bool:
+    rules = spec.get("rules") if isinstance(spec, dict) else None
+    return isinstance(rules, list) and any(
+        isinstance(rule, dict) and not {"policyPredicate", "policyAction"}.isdisjoint(rule)
+        for rule in rules
+    )
+
+
+EXPECTED: Final = Expected(METADATA, {METADATA.kind: METADATA.gvr}, _is_spec)
+
+
+def of_files(
+    paths: Sequence[str], namespace: str | None, *, ignore_others: bool = False
+) -> Policies:
+    """Return the policies in these files; `namespace` is of those that name none.
 
     Raises Misconfigured.
     """
     found: Policies = {}
-    for document in documents:
-        if (document.api_group, document.kind) == (METADATA.gvr.group, METADATA.kind):
-            own = document.metadata.get("namespace")
-            where = document.namespace(None if own else namespace)
-            # As it would be stored: what is found about one is by the others of its namespace.
-            metadata = {**document.metadata, "namespace": where}
-            stored = {**document.object, "metadata": metadata}
-            found.setdefault(where, {})[document.name()] = stored
+    for document in read_policies(paths, EXPECTED, ignore_others=ignore_others):
+        own = document.metadata.get("namespace")
+        where = document.namespace(None if own else namespace)
+        # As it would be stored: what is found about one is by the others of its namespace.
+        metadata = {**document.metadata, "namespace": where}
+        found.setdefault(where, {})[document.name()] = {**document.object, "metadata": metadata}
     return found
 
 

@@ -1,7 +1,7 @@
 """The objects to judge, and the requests in which they would be created or updated.
 
-Keeps true: an object is passed on as it is written, but for its namespace; its shape is for the
-Rego to judge.
+Keeps true: an object is passed on as it is written, but for its namespace and the labels that the
+API server gives to a Job; its shape is for the Rego to judge.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 from kube_sync.errors import Misconfigured
 from kube_sync.metadata.arguments import Operation, Request
+from kube_sync.metadata.products import as_filled_in, products
 from kube_sync.metadata.scopes import Kind, of_the_cluster
 from kube_sync.policykinds.documents import Document
-from kube_sync.policykinds.templates import pod_made_by
+from kube_sync.policykinds.templates import check_version
 
 Json = dict[str, Any]
 _Id = tuple[str, str, str, str]  # API group, kind, namespace and name
@@ -22,13 +23,13 @@ _Id = tuple[str, str, str, str]  # API group, kind, namespace and name
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One object to judge; `name` is of what makes it where `made` is true."""
+    """One object to judge; `kind` and `name` are of the workload where `product` is given."""
 
     kind: str
     name: str
     namespace: str  # "" for what lies in none
     request: Json  # of an AdmissionReview
-    made: bool = False  # a pod that an object of this kind would make
+    product: str = ""  # what controllers would create for it: "pods", "Jobs"
 
     @property
     def operation(self) -> str:
@@ -39,7 +40,10 @@ class Candidate:
 def candidates(
     documents: Sequence[Document], old: Sequence[Document], request: Request
 ) -> list[Candidate]:
-    """Return all objects, and after each the pod that it would make. Raises Misconfigured."""
+    """Return all objects, and after each what controllers would create for it.
+
+    Raises Misconfigured.
+    """
     outside = of_the_cluster(documents)
     stored = {_id(one, outside, request): one.object for one in old}
     found = [c for one in documents for c in _candidates(one, outside, stored, request)]
@@ -63,12 +67,11 @@ def _candidates(
     kind = {"group": document.api_group, "version": _version(document), "kind": document.kind}
     asked = _review(kind, name, namespace, request.operation, whole, before)
     yield Candidate(document.kind, name, namespace, asked)
-    if (pod := pod_made_by(document)) is not None:
-        made = _in(pod, namespace)
-        kind = {"group": "", "version": "v1", "kind": "Pod"}
-        # However it comes to be changed, its pods are made anew.
-        asked = _review(kind, "", namespace, "CREATE", made, None)
-        yield Candidate(document.kind, name, namespace, asked, made=True)
+    for made in products(document):
+        kind = {"group": made.group, "version": "v1", "kind": made.kind}
+        # However it comes to be changed, these are created anew.
+        asked = _review(kind, "", namespace, "CREATE", _in(made.whole, namespace), None)
+        yield Candidate(document.kind, name, namespace, asked, made.plural)
 
 
 def _id(document: Document, outside: frozenset[Kind], request: Request) -> _Id:
@@ -78,13 +81,12 @@ def _id(document: Document, outside: frozenset[Kind], request: Request) -> _Id:
 
 
 def _placed(document: Document, outside: frozenset[Kind], request: Request) -> tuple[Json, str]:
-    if not document.kind:
-        msg = f"{document.file}: an object without a kind"
-        raise Misconfigured(msg)
+    check_version(document)
     if (document.api_group, document.kind) in outside:
         return document.object, ""
     namespace = document.namespace(request.namespace)
-    return _in(document.object, namespace), namespace
+    whole = as_filled_in(document.api_group, document.kind, document.object)
+    return _in(whole, namespace), namespace
 
 
 def _in(whole: Json, namespace: str) -> Json:

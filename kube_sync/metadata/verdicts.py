@@ -48,7 +48,8 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
         "kind": found.kind,
         "name": found.name,
         "namespace": found.namespace,
-        "podTemplate": found.made,
+        "podTemplate": found.product == "pods",
+        "creates": found.product,
         "operation": found.operation,
         "allowed": decision.allowed,
         "reasons": decision.reasons,
@@ -66,13 +67,13 @@ def _text(verdict: Verdict) -> str:
 
 def _title(verdict: Verdict) -> str:
     found = verdict.object
-    pods = "pods of " if found.made else ""
+    made = f"{found.product} of " if found.product else ""
     where = f" in {found.namespace}" if found.namespace else ", of the cluster"
     if not verdict.decision.allowed:
         what = "rejected"
     else:
         what = "admitted, with changes" if verdict.changes else "admitted as it is"
-    return f"{pods}{found.kind} {found.name or '(no name)'}{where}, {found.operation}: {what}"
+    return f"{made}{found.kind} {found.name or '(no name)'}{where}, {found.operation}: {what}"
 
 
 def _lines(verdict: Verdict) -> Iterator[str]:

@@ -321,7 +321,7 @@ topology_reconcile_seconds = Histogram(
 )
 topology_writes = Counter(
     "kube_sync_topology_writes_total",
-    "Writes of what a topology says, by what was written (status, picture) and by outcome",
+    "Writes of what a topology says, by what was written (status, picture, paths) and by outcome",
     ["operation", "outcome"],
 )
 policy_sync_wanted = Gauge(
@@ -399,7 +399,7 @@ _AT_ZERO: dict[Counter, tuple[tuple[str, ...], ...]] = {
     ),
     topology_writes: tuple(
         (what, outcome)
-        for what in ("status", "picture")
+        for what in ("status", "picture", "paths")
         for outcome in ("written", "gone", "conflict", "forbidden", "refused", "failed", "fenced")
     ),
 }

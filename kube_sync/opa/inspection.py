@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kube_sync.opa.builtins import REFUSED, is_allowed, refusal
+from kube_sync.regoversion import V1
 
 # A comment of METADATA says `schemas` in so many letters, or with escapes or a tag of YAML. OPA
 # takes a comment for METADATA where it begins its line. Matched from the first `#` of a line on, so
@@ -43,6 +44,7 @@ class Inspected(msgspec.Struct, frozen=True):
     schemas: int = 0  # the row of METADATA that has some
     fault: str = ""  # why it cannot be inspected: then the rest is not known
     until: float = 0.0  # it exceeds a limit: not inspected again before (monotonic clock)
+    rego_version: int = V1
 
 
 class Finding(NamedTuple):

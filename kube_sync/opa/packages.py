@@ -7,6 +7,7 @@ anything else is left to OPA.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # (Rego grammar: a module begins with its package clause; `#` comments end with the line.)
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -21,3 +22,12 @@ def plain_package(source: str) -> tuple[str, ...] | None:
     """Return the parts of the package, None if only a parser can tell."""
     found = _CLAUSE.match(source)
     return tuple(found["package"].split(".")) if found else None
+
+
+def outermost(packages: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the packages that lie within no other, in order: OPA takes no overlapping roots."""
+    found: list[tuple[str, ...]] = []
+    for package in sorted(set(packages)):
+        if not found or package[: len(found[-1])] != found[-1]:
+            found.append(package)
+    return found

@@ -6,7 +6,8 @@ neither process nor file behind. Sources pass through files of a private folder,
 modules' ids, so that OPA's own errors name them. No module leaves it: what compiles has passed
 `objections`, by OPA's capabilities too, and what is evaluated has compiled. (`opa run` and `opa
 parse` take no capabilities. They fetch no schemas, and an OPA is asked to evaluate only what passed
-`check`.)
+`check`.) A set with modules of Rego v0 is handed to OPA as a bundle (`versions.py`), since nothing
+else takes modules of both versions; any other set as plain files.
 """
 
 from __future__ import annotations
@@ -57,6 +58,17 @@ from kube_sync.opa.inspection import (
     may_differ,
     objections,
 )
+from kube_sync.opa.packages import outermost, plain_package
+from kube_sync.opa.versions import (
+    NOT_V0,
+    PARSED_AS,
+    V0_HINT,
+    as_bundle,
+    holds_v0,
+    manifest,
+    with_manifest,
+)
+from kube_sync.regoversion import V0, V1, version_of
 from kube_sync.runtime.rlimits import ResourceLimits, cpu_of_children
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Settings
@@ -74,11 +86,8 @@ _LIMITS = ResourceLimits(512 * 2**20, 30)
 # Of an OPA that holds a fleet for a command; the replicator gives what it starts less than that.
 _SERVING_LIMITS = ResourceLimits(4 * 2**30, 3600, files=4096)
 _OUTPUT_BYTES = 128 * 2**20  # of one answer, which this process has to hold
-_CRASH = re.compile(rb"^(?:fatal error|panic|runtime|SIGSEGV): .*", re.MULTILINE)
-_V0_HINT = (
-    "this is Rego v0, which OPA 1 no longer reads by default: rewrite it with"
-    " `opa fmt --write --v0-v1 FILE`"
-)
+_CRASH = re.compile(rb"^(?:fatal error|panic|runtime): .*", re.MULTILINE)
+_BUNDLE = "policies"  # the folder, and OPA's name, of a bundle that is served
 
 T = TypeVar("T")
 Modules = Mapping[str, str]  # source by id
@@ -163,22 +172,42 @@ class ScratchOpa:
         ids = {file_of(policy_id): policy_id for policy_id in modules}
         capabilities = await self._capabilities(allowed)
         async with _private({**_files(modules), _CAPABILITIES: capabilities}) as folder:
-            limited = f"--capabilities={_CAPABILITIES}"
-            arguments = ("check", "--format=json", "--max-errors=0", limited, ".")
             try:
-                status, output, complaint = await self._run(folder, arguments)
+                found = await self._check(folder, (*as_bundle(modules), "."))
+                if holds_v0(modules) and any(map(_is_parse_error, found)):
+                    # Of a bundle OPA names only the first file that does not parse.
+                    found = await self._parse_errors(folder, modules) or found
             except TooExpensive as error:
                 return [too_expensive("compile", error)]
-            if status == 0:
-                return []
-            causes = [self._named(cause, ids) for cause in _errors(output, complaint)]
+            causes = [self._named(cause, ids) for cause in found]
             for cause in _first_parse_errors(causes):
-                where = file_of(cause["location"]["file"])
-                with suppress(TooExpensive):
-                    status, _, _ = await self._run(folder, ("parse", "--v0-compatible", where))
-                    if status == 0:
-                        cause["message"] += f" ({_V0_HINT})"
+                await self._hint(folder, cause, modules)
         return causes
+
+    async def _check(self, folder: str, what: Sequence[str]) -> list[Cause]:
+        limited = f"--capabilities={_CAPABILITIES}"
+        arguments = ("check", "--format=json", "--max-errors=0", limited, *what)
+        status, output, complaint = await self._run(folder, arguments)
+        return [] if status == 0 else _errors(output, complaint)
+
+    async def _parse_errors(self, folder: str, modules: Modules) -> list[Cause]:
+        """Return what is wrong with each file that does not parse as what it is."""
+        found: list[Cause] = []
+        for version, flags in PARSED_AS.items():
+            files = [file_of(i) for i, source in modules.items() if version_of(source) == version]
+            if files:
+                found += await self._check(folder, (*flags, *files))
+        return [*filter(_is_parse_error, found)]
+
+    async def _hint(self, folder: str, cause: Cause, modules: Modules) -> None:
+        """Say so where the module is Rego of the other version."""
+        source = modules.get(cause["location"]["file"], "")
+        other, hint = (V0, V0_HINT) if version_of(source) == V1 else (V1, NOT_V0)
+        where = file_of(cause["location"]["file"])
+        with suppress(TooExpensive):
+            status, _, _ = await self._run(folder, ("parse", *PARSED_AS[other], where))
+            if status == 0:
+                cause["message"] += f" ({hint})"
 
     async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
         """Return the syntax trees of modules that compile together, by id, as OPA compiled them.
@@ -191,7 +220,9 @@ class ScratchOpa:
         async with (
             _private(_files(modules)) as folder,
             self._few,
-            self._process(folder, ("run", "--server", *_LISTENING, "."), None) as process,
+            self._process(
+                folder, ("run", "--server", *_LISTENING, *as_bundle(modules), "."), None
+            ) as process,
         ):
             body = await self._policies(Path(folder, _SOCKET), process)
         try:
@@ -213,7 +244,7 @@ class ScratchOpa:
 
         async def parse(folder: str, policy_id: str) -> None:
             async with few:
-                tree = await self._parse(folder, file_of(policy_id), _tree)
+                tree = await self._parse(folder, policy_id, modules[policy_id], _tree)
             if tree is not None:
                 found[policy_id] = tree
 
@@ -221,12 +252,16 @@ class ScratchOpa:
             await _all(parse(folder, policy_id) for policy_id in modules)
         return found
 
-    async def _parse(self, folder: str, file: str, read: Callable[[bytes], T]) -> T | None:
+    async def _parse(
+        self, folder: str, policy_id: str, source: str, read: Callable[[bytes], T]
+    ) -> T | None:
         """Return what `read` says of a syntax tree, None of what does not parse.
 
         It reads in a thread: nobody waits for that. Raises Unparsable, TooExpensive, Retriable.
         """
-        arguments = ("parse", "--format=json", "--json-include=locations,-comments", file)
+        version = PARSED_AS[version_of(source)]
+        included = "--json-include=locations,-comments"
+        arguments = ("parse", "--format=json", included, *version, file_of(policy_id))
         status, output, complaint = await self._run(folder, arguments)
         if status != 0 and _rejected(complaint):
             return None
@@ -265,7 +300,7 @@ class ScratchOpa:
         async def inspect(folder: str, policy_id: str) -> None:
             async with few:
                 try:
-                    module = await self._parse(folder, file_of(policy_id), inspected)
+                    module = await self._parse(folder, policy_id, sources[policy_id], inspected)
                 except TooExpensive as error:
                     fault = f"too expensive to parse ({error.limit})"
                     until = time.monotonic() + EXPENSIVE_SECONDS
@@ -350,7 +385,8 @@ class ScratchOpa:
         contents |= {**_files(modules), "data.json": _encode(data)}
         async with _private(contents) as folder:
             limited = f"--capabilities={_CAPABILITIES}"
-            arguments = ("eval", "--format=json", limited, "--data=.", "--stdin-input", query)
+            loaded = "--bundle=." if holds_v0(modules) else "--data=."
+            arguments = ("eval", "--format=json", limited, loaded, "--stdin-input", query)
             status, output, complaint = await self._run(folder, arguments, _encode(asked))
         if status != 0:
             cause = _errors(output, complaint)[0]
@@ -370,29 +406,49 @@ class ScratchOpa:
         """
         if causes := await self.check(modules, given):
             raise _against(causes)
-        async with _private({**_files(modules), "data.json": data}) as folder:
+        contents = await self._served(modules)
+        async with _private({**contents, "data.json": data}) as folder:
             connector = aiohttp.UnixConnector(str(Path(folder, _SOCKET)), limit=0)
+            bundle = f"--set=bundles.{_BUNDLE}.resource=file://{folder}/{_BUNDLE}"
+            what = (bundle, "data.json") if holds_v0(modules) else (".",)
             async with (
                 self._process(
-                    folder, ("run", "--server", *_LISTENING, "."), None, _SERVING_LIMITS
+                    folder, ("run", "--server", *_LISTENING, *what), None, _SERVING_LIMITS
                 ) as process,
                 aiohttp.ClientSession(connector=connector) as session,
             ):
                 client = OpaClient("http://opa", TokenFile(None), session, lambda: True)
-                await self._loaded(client, process)
+                await self._loaded(client, process, by_bundle=holds_v0(modules))
                 yield client
 
-    async def _loaded(self, client: OpaClient, process: asyncio.subprocess.Process) -> None:
+    async def _served(self, modules: Modules) -> dict[str, bytes]:
+        """Return the files of an OPA that takes data beside its modules.
+
+        Nothing can be written below the roots of a bundle, so these are the modules' packages.
+        """
+        if not holds_v0(modules):
+            return _files(modules)
+        packages = {i: plain_package(source) for i, source in modules.items()}
+        unclear = {i: modules[i] for i, package in packages.items() if package is None}
+        found = {i: one.package for i, one in (await self.inspect(unclear)).items()}
+        roots = outermost(p for p in {**packages, **found}.values() if p is not None)
+        files = {file_of(policy_id): source for policy_id, source in modules.items()}
+        contents = {i: source.encode() for i, source in files.items()}
+        contents |= manifest(files, {"roots": ["/".join(root) for root in roots]})
+        return {f"{_BUNDLE}/{name}": content for name, content in contents.items()}
+
+    async def _loaded(
+        self, client: OpaClient, process: asyncio.subprocess.Process, *, by_bundle: bool
+    ) -> None:
+        there = ("system", "bundles", _BUNDLE) if by_bundle else ("system",)
         for _ in range(int(_LOAD_SECONDS / _POLL_SECONDS)):
             if process.returncode is not None:
                 break
-            try:
-                # It listens once all files are read.
-                await client.get_data(("system",))
-            except SyncError:
-                await asyncio.sleep(_POLL_SECONDS)
-            else:
-                return
+            with suppress(SyncError):
+                # It listens once all files are read, and activates a bundle after that.
+                if await client.get_data(there) is not None or not by_bundle:
+                    return
+            await asyncio.sleep(_POLL_SECONDS)
         msg = b"its server does not answer"
         raise _no_answer(msg)
 
@@ -514,10 +570,7 @@ def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits
     if crash is None:
         return None
     said = crash[0].decode("utf-8", "replace")
-    # Where memory is refused to Go's garbage collector, it follows a pointer to nowhere.
-    if "memory" in said or said.startswith("SIGSEGV"):
-        return limits.memory_text
-    return f"OPA crashed: {said[:200]}"
+    return limits.memory_text if "memory" in said else f"OPA crashed: {said[:200]}"
 
 
 _encode = msgspec.json.encode
@@ -547,7 +600,7 @@ def _no_folder(error: OSError) -> Retriable:
 
 
 def _files(modules: Modules) -> dict[str, bytes]:
-    return {file_of(policy_id): source.encode() for policy_id, source in modules.items()}
+    return with_manifest({file_of(policy_id): source for policy_id, source in modules.items()})
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -631,8 +684,12 @@ def _against(causes: Sequence[Cause]) -> Terminal:
 def _first_parse_errors(causes: Iterable[Cause]) -> Iterable[Cause]:
     """Yield the first parse error of each file."""
     seen: set[str] = set()
-    for cause in causes:
+    for cause in filter(_is_parse_error, causes):
         file = cause["location"]["file"]
-        if cause.get("code") == "rego_parse_error" and file not in seen:
+        if file not in seen:
             seen.add(file)
             yield cause
+
+
+def _is_parse_error(cause: Cause) -> bool:
+    return cause.get("code") == "rego_parse_error"

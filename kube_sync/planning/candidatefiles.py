@@ -55,7 +55,9 @@ async def read_candidates(
         where = ", ".join(paths) or "--staged"
         raise Broken([f"{where}: there is no candidate policy"])
     versions = [version_of(own[name], key, m) for name, key, m in found_maps if name in own]
-    return Candidates(found_maps, rego, instead, staged=tuple(versions))
+    return Candidates(
+        found_maps, rego, instead, staged=tuple(versions), rego_version=policies.rego_version
+    )
 
 
 def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Mapping[str, Any]]]:

@@ -24,6 +24,8 @@ from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.policyobjects import as_active, is_object
+from kube_sync.regoversion import V1, by_default
+from kube_sync.regoversion import version_of as rego_version_of
 from kube_sync.replicator.policies.bundle import digest
 
 _NEW: Final = ObjectKey("", "candidates")  # what new modules lie in
@@ -47,6 +49,7 @@ class Candidates:
     instead: bool = False  # of all others
     removed: Sequence[str] = ()  # ConfigMaps that leave, as they were named
     staged: tuple[Staged, ...] = ()  # which of the maps are staged
+    rego_version: int = V1  # of files that state none and stand for nothing that there is
 
     def __bool__(self) -> bool:
         return bool(self.maps or self.files or self.instead or self.removed)
@@ -128,7 +131,10 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted
         if policy_id in taken:
             wrong.append(f"{file}: {taken[policy_id]} stands for {policy_id} too")
         taken[policy_id] = names[policy_id] = file
-        wanted.setdefault(key, {})[policy_id] = source
+        modules = wanted.setdefault(key, {})
+        stood_for = modules.get(policy_id)
+        version = candidates.rego_version if stood_for is None else rego_version_of(stood_for)
+        modules[policy_id] = by_default(source, version)
         changed.add(key)
     if wrong:
         raise Broken(wrong)

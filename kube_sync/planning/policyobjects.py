@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -55,7 +56,8 @@ def is_kind(group: str, kind: str) -> bool:
 def objects_among(items: Iterable[Item], policies: Policies) -> dict[ObjectKey, PlacementPolicy]:
     """Return the PlacementPolicies that decide, by what they go by. Raises Retriable."""
     inside = [i for i in items if i.key.namespace in policies.namespaces and is_object(i)]
-    found = {policy.key: policy for policy in map(read_policy, inside) if policy.counts}
+    read = partial(read_policy, rego_version=policies.rego_version)
+    found = {policy.key: policy for policy in map(read, inside) if policy.counts}
     for key, policy in found.items():
         if policy.unreadable is not None:
             msg = f"{called(key)} cannot be read: {policy.unreadable}"

@@ -67,7 +67,7 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
         objects[resource.name] = found
     if replicate.topology:
         with progress.during("reading the topology"):
-            objects[TOPOLOGY] = await topology.of_cluster(client)
+            objects[TOPOLOGY] = await topology.of_cluster(client, settings.topology)
         places[TOPOLOGY] = topology.place(replicate)
     notes = tuple(f"{name}: the API server does not know this kind" for name in sorted(unknown))
     policies = [

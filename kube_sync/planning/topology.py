@@ -22,7 +22,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.planning.broken import Broken
 from kube_sync.replicator.liverecords import LiveRecords, News
 from kube_sync.replicator.topology import Notes, Source, follow_gateway_api, withheld
-from kube_sync.settings import TOPOLOGY, Replicate, Resource
+from kube_sync.settings import TOPOLOGY, PolicyTopology, Replicate, Resource
 from kube_sync.survey.exported import Exported
 
 # What stands for a record in an export, where every line is an object.
@@ -45,10 +45,12 @@ def place(replicate: Replicate) -> Collection:
     return Collection((replicate.root, TOPOLOGY), namespaced=True)
 
 
-async def of_cluster(client: KubeClient, seconds: float = _SECONDS) -> Records:
+async def of_cluster(
+    client: KubeClient, settings: PolicyTopology, seconds: float = _SECONDS
+) -> Records:
     """Return the records as of now. Raises Broken: not all is known within `seconds`."""
     news, said = News(), list[str | None]()
-    source = follow_gateway_api(client, Notes(Readiness()), news.wake)
+    source = follow_gateway_api(client, settings, Notes(Readiness()), news.wake)
     records = LiveRecords(source.live, news, partial(withheld, source), said.append)
     async with asyncio.TaskGroup() as group:
         following = group.create_task(source.followed.run())

@@ -9,6 +9,8 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kube_sync.errors import Misconfigured
+
 
 @dataclass(frozen=True, slots=True)
 class Words:
@@ -55,10 +57,27 @@ def declare_check(
         action="append",
         default=[],
         metavar="PATH",
-        help=f"a file or folder of {words.policies}, instead of the cluster's (repeatable; other"
-        " kinds in it do not count)",
+        help=f"a file or folder of {words.policies}, instead of the cluster's; what cannot be read"
+        " is an error (repeatable)",
+    )
+    check.add_argument(
+        "--ignore-other-kinds",
+        action="store_true",
+        help="pass over objects of other kinds in --policies; what looks like a policy and is not"
+        " one is an error still",
     )
     check.add_argument(
         "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
     )
     return check
+
+
+def check_sources(arguments: argparse.Namespace) -> None:
+    """Check that every file can be read as it was named. Raises Misconfigured."""
+    files = [*arguments.filename, *arguments.policies, *getattr(arguments, "old", ())]
+    if files.count("-") > 1:
+        msg = "-: standard input can be read once only; write one of them into a file"
+        raise Misconfigured(msg)
+    if arguments.ignore_other_kinds and not arguments.policies:
+        msg = "--ignore-other-kinds: is about the files of --policies, of which there is none"
+        raise Misconfigured(msg)

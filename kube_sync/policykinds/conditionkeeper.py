@@ -22,7 +22,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.patch import apply_status
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.policykinds.conditions import Unjudged, are_right, conditions
+from kube_sync.policykinds.conditions import Exempt, Unjudged, are_right, conditions
 from kube_sync.policykinds.held import HeldPolicies, HeldPolicy
 from kube_sync.policykinds.kinds import PolicyKind
 from kube_sync.policykinds.reports import Report
@@ -69,14 +69,16 @@ class ConditionKeeper:
         leadership: Leadership,
         note: Callable[[str], None],
         *,
+        exempt: Callable[[str], str | None] = lambda _namespace: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`note` is told how it goes, in words."""
+        """`note` is told how it goes, in words; `exempt` says why no policy applies somewhere."""
         self._kind = kind
         self._client = client
         self._judge = judge
         self._leadership = leadership
         self._note = note
+        self._exempt = exempt
         self._now = now
         self._queue = WorkQueue[ObjectKey]()
         self._backoffs: dict[ObjectKey, Backoff] = {}
@@ -149,9 +151,10 @@ class ConditionKeeper:
         except Undecided as error:
             await self._write(policy, Unjudged(str(error)))
             raise
-        await self._write(policy, report)
+        reason = self._exempt(policy.key.namespace)
+        await self._write(policy, report if reason is None else Exempt(reason, report))
 
-    async def _write(self, policy: HeldPolicy, report: Report | Unjudged) -> None:
+    async def _write(self, policy: HeldPolicy, report: Report | Unjudged | Exempt) -> None:
         # For people only: nothing goes by it.
         now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         wanted = conditions(report, policy.generation, policy.conditions, now)

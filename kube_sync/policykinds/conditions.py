@@ -28,11 +28,27 @@ class Unjudged:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Exempt:
+    """There is a report, but no policy applies where this one is."""
+
+    reason: str
+    report: Report
+
+
 def conditions(
-    report: Report | Unjudged, generation: int, found: Sequence[Mapping[str, Any]], now: str
+    report: Report | Unjudged | Exempt,
+    generation: int,
+    found: Sequence[Mapping[str, Any]],
+    now: str,
 ) -> list[Json]:
     """Return the conditions of a policy that has `found`; `now` is as in RFC 3339."""
-    wanted = _unknown(report) if isinstance(report, Unjudged) else _known(report)
+    if isinstance(report, Unjudged):
+        wanted = _unknown(report)
+    elif isinstance(report, Exempt):
+        wanted = [_exempt(report), _findings(report.report)]
+    else:
+        wanted = [_accepted(report), _findings(report)]
     return dated(wanted, found, generation, now)
 
 
@@ -55,14 +71,21 @@ def _by_type(found: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]
     return {kind: one for one in found if isinstance(kind := one.get("type"), str)}
 
 
-def _known(report: Report) -> list[Json]:
-    accepted, questionable = not report.problems, bool(report.findings)
-    told = report.problems or ("decisions use this policy",)
-    found = report.findings or ("nothing was found",)
-    return [
-        condition(ACCEPTED, str(accepted), "Valid" if accepted else "Invalid", told),
-        condition(FINDINGS, str(questionable), "Questionable" if questionable else "Clear", found),
-    ]
+def _accepted(report: Report) -> Json:
+    if report.problems:
+        return condition(ACCEPTED, "False", "Invalid", report.problems)
+    return condition(ACCEPTED, "True", "Valid", ["decisions use this policy"])
+
+
+def _exempt(found: Exempt) -> Json:
+    told = [f"{found.reason}, and this policy applies to nothing", *found.report.problems]
+    return condition(ACCEPTED, "False", "NamespaceExempt", told)
+
+
+def _findings(report: Report) -> Json:
+    if report.findings:
+        return condition(FINDINGS, "True", "Questionable", report.findings)
+    return condition(FINDINGS, "False", "Clear", ["nothing was found"])
 
 
 def _unknown(report: Unjudged) -> list[Json]:

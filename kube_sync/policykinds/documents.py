@@ -1,7 +1,7 @@
 """Kubernetes objects in files: YAML or JSON, several in one, Lists of them.
 
-Keeps true: what is wrong with a file is said in one line with its name; nothing is skipped but
-empty documents.
+Keeps true: an error names the file, and the document where a file has several; nothing is skipped
+but empty documents.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ class Document:
 
     file: str
     object: Json
+    place: str = ""  # in the file: which document, which item of a List; empty where it is alone
+
+    @property
+    def where(self) -> str:
+        """The file, and the place in it: `policies.yaml, document 2 (line 14)`."""
+        return f"{self.file}, {self.place}" if self.place else self.file
 
     @property
     def kind(self) -> str:
@@ -55,7 +61,7 @@ class Document:
         own = self.metadata.get("namespace")
         if own and asked and own != asked:
             name = self.metadata.get("name", "")
-            msg = f"{self.file}: {self.kind} {name} is in namespace {own}, not in {asked}"
+            msg = f"{self.where}: {self.kind} {name} is in namespace {own}, not in {asked}"
             raise Misconfigured(msg)
         return str(own or asked or _DEFAULT)
 
@@ -63,14 +69,19 @@ class Document:
         """Return its name. Raises Misconfigured where it has none."""
         found = self.metadata.get("name")
         if not isinstance(found, str) or not found:
-            msg = f"{self.file}: a {self.kind} without metadata.name"
+            msg = f"{self.where}: a {self.kind} without metadata.name"
             raise Misconfigured(msg)
         return found
 
 
-def read_files(paths: Iterable[str], option: str) -> list[Document]:
-    """Return the objects of files and of all files in folders. Raises Misconfigured."""
-    return [found for path in paths for file in _files(path, option) for found in _read(file)]
+def read_files(paths: Iterable[str], option: str, *, objects_only: bool = True) -> list[Document]:
+    """Return the objects of files and of all files in folders. Raises Misconfigured.
+
+    Without `objects_only`, a list is a document whose object has it as `items`, and other values
+    that are no mapping are skipped; otherwise both are errors.
+    """
+    found = [one for path in paths for file in _files(path, option) for one in _read(file)]
+    return [one for part in found for one in _objects(part, objects_only=objects_only)]
 
 
 def _files(path: str, option: str) -> list[str]:
@@ -91,7 +102,16 @@ def _is_hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
-def _read(file: str) -> Iterator[Document]:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One document of a file, of any shape."""
+
+    file: str
+    value: Any
+    place: str
+
+
+def _read(file: str) -> list[_Part]:
     name = "standard input" if file == "-" else file
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
@@ -102,16 +122,29 @@ def _read(file: str) -> Iterator[Document]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         msg = f"{name}: neither YAML nor JSON: {' '.join(str(error).split())}"
         raise Misconfigured(msg) from error
-    for document in documents:
-        yield from _objects(name, document)
+    if len(documents) == 1:
+        return [_Part(name, documents[0][1], "")]
+    numbered = enumerate(documents, 1)
+    return [_Part(name, it, f"document {n} (line {line})") for n, (line, it) in numbered]
 
 
-def _parsed(text: str) -> list[Any]:
+def _parsed(text: str) -> list[tuple[int, Any]]:
+    """Return the documents of a text, each with the line on which it begins."""
     try:
         # JSON is YAML, too, but what `kubectl get` prints is long, and this a hundred times faster.
-        return [msgspec.json.decode(text)]
+        return [(1, msgspec.json.decode(text))]
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return [_json(document) for document in yaml.load_all(text, Loader=_Loader)]
+        return list(_yaml_documents(text))
+
+
+def _yaml_documents(text: str) -> Iterator[tuple[int, Any]]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node: Any = loader.get_node()
+            yield node.start_mark.line + 1, _json(loader.construct_document(node))
+    finally:
+        loader.dispose()
 
 
 def _json(value: Any) -> Any:  # noqa: ANN401 - any YAML
@@ -127,18 +160,26 @@ def _key(key: object) -> str:
     return str(key)
 
 
-def _objects(file: str, document: Any) -> Iterator[Document]:  # noqa: ANN401 - any JSON
+def _objects(part: _Part, *, objects_only: bool) -> Iterator[Document]:
+    document = part.value
     if document is None:
         return
     if not isinstance(document, dict):
-        msg = f"{file}: expected Kubernetes objects, found {type(document).__name__}"
-        raise Misconfigured(msg)
+        if objects_only:
+            where = Document(part.file, {}, part.place).where
+            msg = f"{where}: expected Kubernetes objects, found {type(document).__name__}"
+            raise Misconfigured(msg)
+        if isinstance(document, list):
+            yield Document(part.file, {"items": document}, part.place)
+        return
     items = document.get("items")
     if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
         # What the API server lists says only here of which kind it is.
         kind = str(document["kind"]).removesuffix("List")
         shared = {"apiVersion": document.get("apiVersion"), "kind": kind} if kind else {}
-        for item in items:
-            yield from _objects(file, shared | item if isinstance(item, dict) else item)
+        for number, item in enumerate(items, 1):
+            value = shared | item if isinstance(item, dict) else item
+            place = ", ".join(filter(None, (part.place, f"item {number}")))
+            yield from _objects(_Part(part.file, value, place), objects_only=objects_only)
     else:
-        yield Document(file, document)
+        yield Document(part.file, document, part.place)

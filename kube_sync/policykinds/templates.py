@@ -23,7 +23,28 @@ _TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
     }
 )
 
+# Groups in which Kubernetes has, or had, one of these kinds: in others they are somebody else's.
+_BUILT_IN: Final = frozenset({"", "apps", "batch", "extensions"})
+_KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"Pod": "v1", **{kind: f"{group}/v1".lstrip("/") for group, kind in _TEMPLATES}}
+)
+
 Json = dict[str, Any]
+
+
+def check_version(document: Document) -> None:
+    """Check that an object says what it is, and a workload as Kubernetes does.
+
+    Raises Misconfigured: passed over, its pods would not be judged, without a word of it.
+    """
+    given = document.object.get("apiVersion")
+    if not document.kind or not given:
+        msg = f"{document.where}: an object without {'apiVersion' if document.kind else 'a kind'}"
+        raise Misconfigured(msg)
+    version = _KINDS.get(document.kind)
+    if version is not None and document.api_group in _BUILT_IN and given != version:
+        msg = f"{document.where}: apiVersion of a {document.kind} has to be {version}, not {given}"
+        raise Misconfigured(msg)
 
 
 def is_pod(document: Document) -> bool:
@@ -40,6 +61,6 @@ def pod_made_by(document: Document) -> Json | None:
     for name in way:
         found = found.get(name) if isinstance(found, dict) else None
     if not isinstance(found, dict):
-        msg = f"{document.file}: {document.kind} without {'.'.join(way)}"
+        msg = f"{document.where}: {document.kind} without {'.'.join(way)}"
         raise Misconfigured(msg)
     return {"apiVersion": "v1", "kind": "Pod", **found}

@@ -1,7 +1,8 @@
 """What the hub's controller knows, and whom a change of it concerns.
 
-Stores of GatewayClasses, their ConfigMaps, Gateways, PlacementDecisions, ReferenceGrants,
-definitions, ManagedClusters and of the policies that are synced. It makes no request.
+Stores of GatewayClasses, their ConfigMaps, Gateways, ListenerSets and the namespaces of these,
+PlacementDecisions, ReferenceGrants, definitions, ManagedClusters and of the policies that are
+synced. It makes no request.
 
 Keeps true: a change tells exactly the policies that it can make a difference to, by their ids, and
 the classes by their names; what we write ourselves (statuses, `policies-synced`) concerns nobody.
@@ -23,6 +24,7 @@ from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
 from kube_sync.policysync.currency import Currency
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
+from kube_sync.policysync.listenersets import ListenerSets
 from kube_sync.policysync.parameters import (
     Invalid,
     Parameters,
@@ -32,15 +34,18 @@ from kube_sync.policysync.parameters import (
     together,
 )
 from kube_sync.policysync.placement import PLACEMENT, Placement, placement
+from kube_sync.policysync.references import References
 from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
 from kube_sync.topology.sameness import same
-from kube_sync.topology.shapes import UNREADABLE, text
+from kube_sync.topology.shapes import UNREADABLE, mapping, text
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
 GATEWAY_CLASSES: Final = GroupVersionResource(_GATEWAY, "v1", "gatewayclasses")
 GATEWAYS: Final = GroupVersionResource(_GATEWAY, "v1", "gateways")
+LISTENER_SETS: Final = GroupVersionResource(_GATEWAY, "v1", "listenersets")
+NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
 GRANTS: Final = GroupVersionResource(_GATEWAY, "v1beta1", "referencegrants")
 CONFIGMAPS: Final = GroupVersionResource("", "v1", "configmaps")
 DEFINITIONS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -71,14 +76,15 @@ class HubState:
         self.configmaps = Bodies(self._configmap_changed, self._look, clock=clock)
         self.gateways = bodies(self._gateway_changed)
         self.decisions = bodies(self._decision_changed)
+        self.listener_sets = bodies(self._listener_set_changed)
+        self.namespaces = bodies(self._namespace_changed)
         self.grants = bodies(self._all_changed)
         self.definitions = Bodies(self._definition_changed, self._kinds_changed, clock=clock)
         self.clusters = bodies(self._cluster_changed)
         self.clusters_late = Currency(clock)
         self._policies: dict[GroupVersionResource, Bodies] = {}
         self._allowed: dict[GroupVersionResource, frozenset[str]] = {}
-        self._referring: dict[ObjectKey, set[PolicyId]] = {}
-        self._named: dict[PolicyId, frozenset[ObjectKey]] = {}
+        self._references = References()
         self._parameters: dict[str, Parameters | Invalid] = {}
         self._followed: dict[str, bool] = {}  # whether a class named anything when last readable
         self._together = Together({})
@@ -150,7 +156,7 @@ class HubState:
         if (found := self._policies.pop(gvr, None)) is not None:
             for key in found:
                 policy = PolicyId(gvr, *_split(key))
-                self._refer(policy, frozenset())
+                self._references.put(policy, Targets())
                 self._tell.policy(policy)
 
     def wanted(self, gvr: GroupVersionResource) -> bool | None:
@@ -222,7 +228,15 @@ class HubState:
             name: None if isinstance(found, Invalid) and not found.foreign else name in wanting
             for name, found in self._parameters.items()
         }
-        return Hub(self.gateways.objects, syncs, list(self.grants.objects.values()))
+        listener_sets = ListenerSets(
+            self.listener_sets.objects, self.namespaces.objects, self._unknown_of_listener_sets()
+        )
+        return Hub(self.gateways.objects, syncs, list(self.grants.objects.values()), listener_sets)
+
+    def _unknown_of_listener_sets(self) -> str:
+        needed = {"ListenerSets": self.listener_sets, "Namespaces": self.namespaces}
+        unlisted = [name for name, one in needed.items() if not one.complete]
+        return f"the hub's {unlisted[0]} are not listed" if unlisted else ""
 
     def _placement(self, gateway: ObjectKey) -> Placement:
         if (body := self.gateways.get(gateway)) is None:
@@ -236,46 +250,57 @@ class HubState:
     # Whom a change concerns
 
     def _policy_changed(self, policy: PolicyId, before: Body | None, after: Body | None) -> None:
-        verdict = self.verdict(policy.gvr)
-        kind = verdict.kind if isinstance(verdict, Valid) else ""
-        named = frozenset() if after is None else self.targets(policy, kind, after).named
-        self._refer(policy, named)
+        self._refer(policy, after)
         if not same(meant(before), meant(after)):
             self._tell.policy(policy)
 
-    def _refer(self, policy: PolicyId, named: frozenset[ObjectKey]) -> None:
-        for key in self._named.pop(policy, frozenset()):
-            self._referring[key].discard(policy)
-            if not self._referring[key]:
-                del self._referring[key]
-        if named:
-            self._named[policy] = named
-        for key in named:
-            self._referring.setdefault(key, set()).add(policy)
+    def _refer(self, policy: PolicyId, body: Body | None) -> None:
+        verdict = self.verdict(policy.gvr)
+        kind = verdict.kind if isinstance(verdict, Valid) else ""
+        found = Targets() if body is None else self.targets(policy, kind, body)
+        self._references.put(policy, found)
 
-    def _concern(self, gateways: Iterable[ObjectKey]) -> None:
-        for policy in sorted({one for key in gateways for one in self._referring.get(key, ())}):
+    def _concern(self, policies: Iterable[PolicyId]) -> None:
+        for policy in policies:
+            self._tell.policy(policy)
+
+    def _refer_anew(self, policies: Iterable[PolicyId]) -> None:
+        """Look up again which Gateways policies name by ListenerSets."""
+        for policy in policies:
+            self._refer(policy, self._body(policy))
             self._tell.policy(policy)
 
     def _gateway_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
         if _of_gateway(before) != _of_gateway(after):
-            self._concern([key])
+            self._concern(self._references.gateways.of([key]))
+
+    def _listener_set_changed(
+        self, key: ObjectKey, before: Body | None, after: Body | None
+    ) -> None:
+        if _inside(before, "spec", "parentRef") != _inside(after, "spec", "parentRef"):
+            self._refer_anew(self._references.listener_sets.of([key]))
+
+    def _namespace_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
+        if _inside(before, "metadata", "labels") != _inside(after, "metadata", "labels"):
+            self._refer_anew(self._references.listener_sets.within(key.name))
 
     def _decision_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
         names = {_said(one, "metadata", "labels", PLACEMENT) for one in (before, after)} - {""}
         self._concern(
-            gateway
-            for gateway, body in self.gateways.objects.items()
-            if gateway.namespace == key.namespace
-            and _said(body, "metadata", "labels", PLACEMENT) in names
+            self._references.gateways.of(
+                gateway
+                for gateway, body in self.gateways.objects.items()
+                if gateway.namespace == key.namespace
+                and _said(body, "metadata", "labels", PLACEMENT) in names
+            )
         )
 
     def _all_changed(self, _key: ObjectKey, _before: Body | None, _after: Body | None) -> None:
-        self._concern(list(self._referring))
+        self._concern(self._references.all())
 
     def _cluster_changed(self, _key: ObjectKey, before: Body | None, after: Body | None) -> None:
         if before is None or after is None:
-            self._concern(list(self._referring))
+            self._concern(self._references.all())
 
     def _class_changed(self, key: ObjectKey, _before: Body | None, _after: Body | None) -> None:
         self._read_parameters([key.name])
@@ -307,7 +332,7 @@ class HubState:
             for name in self._parameters:
                 self._tell.gateway_class(name)
             self._tell.kinds()
-            self._concern(list(self._referring))
+            self._concern(self._references.all())
 
     def _read(self, name: str, body: Body) -> Parameters | Invalid:
         found = parameters(body, self.configmaps.get)
@@ -349,11 +374,21 @@ def meant(policy: Body | None) -> Mapping[str, Any] | None:
     return {**rest, "metadata": {**{n: metadata.get(n) for n in _MEANT}, "annotations": notes}}
 
 
-def _of_gateway(body: Body | None) -> tuple[str, str] | None:
+def _of_gateway(body: Body | None) -> tuple[str, str, Mapping[str, Any]] | None:
     if body is None:
         return None
-    name = _said(body, "spec", "gatewayClassName")
-    return name, _said(body, "metadata", "labels", PLACEMENT)
+    name, label = (
+        _said(body, "spec", "gatewayClassName"),
+        _said(body, "metadata", "labels", PLACEMENT),
+    )
+    return name, label, _inside(body, "spec", "allowedListeners")
+
+
+def _inside(body: Body | None, *path: str) -> Mapping[str, Any]:
+    try:
+        return {} if body is None else mapping(body, *path)
+    except UNREADABLE:
+        return {}
 
 
 def _said(body: Body | None, *path: str) -> str:

@@ -1,7 +1,8 @@
 """Which references of a policy lead to Gateways that it goes to the spokes with.
 
-Keeps true: only a reference to a Gateway of a class that syncs the kind of policy counts, and only
-where the policy may refer to it (a ReferenceGrant, from another namespace, as in the topology).
+Keeps true: only a reference to a Gateway of a class that syncs the kind of policy counts, or to a
+ListenerSet that such a Gateway takes, and only where the policy may refer to what it names (a
+ReferenceGrant, from another namespace, as in the topology).
 What does not count is told, and is left out of the copies. A reference into another namespace is
 refused, since its ReferenceGrant does not go to the spokes. A copy is not copied on, so that a hub
 that is its own spoke makes no second generation.
@@ -11,18 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from kube_sync.errors import Terminal
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.bodies import TOO_DEEP
 from kube_sync.policysync.copies import SYNCED, PolicyId
+from kube_sync.policysync.listenersets import ListenerSets, is_attached, named_gateway
 from kube_sync.topology import GroupKind, View
-from kube_sync.topology.gateway import GATEWAY
+from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
 from kube_sync.topology.grants import REFERENCE_GRANT, granted
 from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.shapes import UNREADABLE, Malformed, items, mapping, reason, text
 from kube_sync.topology.synced import is_synced
+
+_NOWHERE: Final = ObjectKey("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class Targets:
 
     targets: tuple[Target, ...] = ()
     named: frozenset[ObjectKey] = frozenset()  # every Gateway that it refers to
+    listener_sets: frozenset[ObjectKey] = frozenset()  # likewise
     others: tuple[str, ...] = ()  # references that do not count, and why
     problem: str = ""  # why nothing of the policy is known
 
@@ -53,6 +59,7 @@ class Hub:
     # Whether a GatewayClass syncs the kind of the policy; None: its parameters cannot be read.
     classes: Mapping[str, bool | None]
     grants: Iterable[Body] = field(default=())  # ReferenceGrants
+    listener_sets: ListenerSets = field(default_factory=ListenerSets)
 
 
 def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
@@ -65,13 +72,19 @@ def targets(policy: PolicyId, kind: str, body: Body, hub: Hub) -> Targets:
         found = [_looked_up(place, ref, policy, own, hub) for place, ref in _refs(body)]
     except UNREADABLE as error:
         return Targets(problem=f"the policy cannot be read: {reason(error)}")
-    named = frozenset(one.gateway for one in found if one.gateway.name)
+    made = Targets(
+        named=frozenset(one.gateway for one in found if one.gateway.name),
+        listener_sets=frozenset(one.listener_set for one in found if one.listener_set),
+    )
     if is_copy:
-        return Targets((), named, (f"it is a copy itself, as its annotation {SYNCED} says",))
-    return Targets(
-        tuple(one.target(index) for index, one in enumerate(found) if one.counts),
-        named,
-        tuple(one.problem for one in found if not one.counts),
+        others = (f"it is a copy itself, as its annotation {SYNCED} says",)
+        return replace(made, others=others)
+    if made.listener_sets and (unknown := hub.listener_sets.unknown):
+        return replace(made, problem=f"it names a ListenerSet, and {unknown}")
+    return replace(
+        made,
+        targets=tuple(one.target(index) for index, one in enumerate(found) if one.counts),
+        others=tuple(one.problem for one in found if not one.counts),
     )
 
 
@@ -81,6 +94,7 @@ class _Found:
     problem: str
     counts: bool
     refused: str = ""
+    listener_set: ObjectKey | None = None  # through which it leads to the Gateway
 
     def target(self, index: int) -> Target:
         return Target(index, self.gateway, self.problem, self.refused)
@@ -100,19 +114,38 @@ def _refs(body: Body) -> Iterator[tuple[str, Body]]:
 
 def _looked_up(place: str, ref: Body, policy: PolicyId, own: GroupKind, hub: Hub) -> _Found:
     kind, name = GroupKind(text(ref, "group"), text(ref, "kind")), text(ref, "name")
-    if kind != GATEWAY:
-        return _Found(ObjectKey("", ""), f"{place}: {kind} {name} is no Gateway", counts=False)
-    gateway = ObjectKey(text(ref, "namespace", default=policy.namespace), name)
+    if kind not in (GATEWAY, LISTENER_SET):
+        why = f"{place}: {kind} {name} is no Gateway and no ListenerSet"
+        return _Found(_NOWHERE, why, counts=False)
+    key = ObjectKey(text(ref, "namespace", default=policy.namespace), name)
     text(ref, "sectionName")  # it goes with the reference, and has to be one
-    return _judged(place, gateway, policy, own, hub)
-
-
-def _judged(place: str, key: ObjectKey, policy: PolicyId, own: GroupKind, hub: Hub) -> _Found:
-    gateway = hub.gateways.get(key)
-    if not _permitted(key, policy, own, hub):
+    through = key if kind == LISTENER_SET else None
+    if not _permitted(key, kind, policy, own, hub):
         # Said first: whoever may not refer to it does not learn whether it is there.
-        why = f"{place}: Gateway {key} is in a namespace that grants no reference to it"
-        return _Found(key, why, counts=False)
+        why = f"{place}: {kind.kind} {key} is in a namespace that grants no reference to it"
+        return _Found(key if through is None else _NOWHERE, why, counts=False, listener_set=through)
+    judged = _judged if through is None else _through
+    found = replace(judged(place, key, own, hub), listener_set=through)
+    if not found.counts or found.problem:
+        return found
+    return replace(found, refused=_refused(place, kind, key, policy))
+
+
+def _through(place: str, key: ObjectKey, own: GroupKind, hub: Hub) -> _Found:
+    """Judge a ListenerSet: it stands for the Gateway that takes it."""
+    one = hub.listener_sets.there.get(key)
+    if one is None:
+        return _Found(_NOWHERE, f"{place}: ListenerSet {key} was not found", counts=False)
+    named = named_gateway(one) or _NOWHERE
+    gateway = hub.gateways.get(named)
+    if gateway is None or not is_attached(one, gateway, hub.listener_sets):
+        why = f"{place}: ListenerSet {key} is attached to no Gateway"
+        return _Found(named, why, counts=False)
+    return _judged(place, named, own, hub)
+
+
+def _judged(place: str, key: ObjectKey, own: GroupKind, hub: Hub) -> _Found:
+    gateway = hub.gateways.get(key)
     if gateway is None:
         return _Found(key, f"{place}: Gateway {key} was not found", counts=False)
     name = text(gateway, "spec", "gatewayClassName")
@@ -123,26 +156,26 @@ def _judged(place: str, key: ObjectKey, policy: PolicyId, own: GroupKind, hub: H
     if not syncs:
         why = f"{place}: GatewayClass {name} of Gateway {key} does not sync {own}"
         return _Found(key, why, counts=False)
-    return _Found(key, "", counts=True, refused=_refused(place, key, policy))
+    return _Found(key, "", counts=True)
 
 
-def _refused(place: str, key: ObjectKey, policy: PolicyId) -> str:
-    """Return why copies of a policy could not refer to a Gateway, "" where they can."""
+def _refused(place: str, kind: GroupKind, key: ObjectKey, policy: PolicyId) -> str:
+    """Return why copies of a policy could not refer to an object, "" where they can."""
     if policy.namespace in ("", key.namespace):
         return ""
     return (
-        f"{place}: Gateway {key} is in another namespace than the policy, and the ReferenceGrant"
-        " that permits the reference is not brought to clusters, which would refuse the copy: move"
-        f" the policy into namespace {key.namespace}"
+        f"{place}: {kind.kind} {key} is in another namespace than the policy, and the"
+        " ReferenceGrant that permits the reference is not brought to clusters, which would refuse"
+        f" the copy: move the policy into namespace {key.namespace}"
     )
 
 
-def _permitted(key: ObjectKey, policy: PolicyId, own: GroupKind, hub: Hub) -> bool:
+def _permitted(key: ObjectKey, kind: GroupKind, policy: PolicyId, own: GroupKind, hub: Hub) -> bool:
     if policy.namespace in ("", key.namespace):
         return True
     nodes = {node.locator: node for node in _grants(hub) if node.namespace == key.namespace}
     view = View({}, {}, {REFERENCE_GRANT.id: {key.namespace: nodes}})
-    by, of = (own, policy.namespace), (GATEWAY, key.namespace, key.name)
+    by, of = (own, policy.namespace), (kind, key.namespace, key.name)
     return granted(view, by, of)
 
 

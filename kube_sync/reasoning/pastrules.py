@@ -21,19 +21,15 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import Modules, file_of
 from kube_sync.reasoning.past import Past
 from kube_sync.replicator.policies.builtin import built_in
-from kube_sync.replicator.policies.reading import Reading
+from kube_sync.replicator.policies.reading import Reading, TreeCompiler
 from kube_sync.settings import Settings
 
 
-class Scratch(Protocol):
+class Scratch(TreeCompiler, Protocol):
     """The scratch OPA."""
 
     def serving(self, modules: Modules, data: bytes) -> AbstractAsyncContextManager[OpaClient]:
         """Yield a client of an OPA that holds these."""
-        ...
-
-    async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
-        """Return the compiled syntax trees, by id."""
         ...
 
 

@@ -142,8 +142,8 @@ class _Rule:
         match terms:
             case _ if expression.get("negated"):
                 return bound
-            case {"domain": _}:
-                return bound
+            case {"domain": _} | {"type": "and" | "or" | "not"}:
+                return bound  # what is bound within holds there alone
             case {"symbols": symbols} if all(s.get("type") == "var" for s in symbols):
                 return bound  # declared, and no more
         return _joined(bound, self._vars(operands(terms)))

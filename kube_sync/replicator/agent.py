@@ -264,7 +264,7 @@ class Replicator:
 
     def _stores(self, where: Policies) -> tuple[list[PolicyMaps], list[PlacementPolicies]]:
         policies = policy_maps(where, self._staged_news)
-        objects = placement_policies(where.namespaces, self._staged_news)
+        objects = placement_policies(where, self._staged_news)
         self._staging = (*policies, *objects)
         return policies, objects
 

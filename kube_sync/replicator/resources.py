@@ -457,7 +457,7 @@ class Resources:
 
     def _feed(self, resource: Resource) -> Origin:
         if resource is _TOPOLOGY:
-            follow = partial(follow_gateway_api, self._kube)
+            follow = partial(follow_gateway_api, self._kube, self._settings.topology)
             return TopologyFeed(follow, self._readiness, currency=self._currency)
         replicate = self._settings.replicate
         return Feed(self._kube, replicate, resource, self._readiness, currency=self._currency)

@@ -18,8 +18,9 @@ from kube_sync.kube.reflector import Reflector
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.liverecords import Live, LiveRecords, News
 from kube_sync.replicator.mirror import Mirror
-from kube_sync.settings import TOPOLOGY
+from kube_sync.settings import TOPOLOGY, PolicyTopology
 from kube_sync.topology import GroupKind
+from kube_sync.topology.configured import shaped
 from kube_sync.topology.controller.choosing import Chooser
 from kube_sync.topology.controller.following import FollowedKinds
 from kube_sync.topology.controller.live import LiveTopology
@@ -149,11 +150,14 @@ class Notes:
             self.forget(condition)
 
 
-def follow_gateway_api(client: KubeClient, notes: Notes, wake: Callable[[], None]) -> Source:
-    """Follow the kinds of the Gateway API, and the kinds of policies that are declared."""
-    api, world = gateway_api(), World(wake)
-    followed = FollowedKinds(client, world, notes, wake, Chooser(api.kinds))
-    return Source(followed, LiveTopology(world, followed, api.kinds, api.links))
+def follow_gateway_api(
+    client: KubeClient, settings: PolicyTopology, notes: Notes, wake: Callable[[], None]
+) -> Source:
+    """Follow the Gateway API, what is configured beside it, and the declared kinds of policies."""
+    shape, world = shaped(gateway_api(), settings), World(wake)
+    followed = FollowedKinds(client, world, notes, wake, Chooser(shape.kinds))
+    live = LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots)
+    return Source(followed, live)
 
 
 def withheld(source: Source) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.arguments import Words, declare_check
+from kube_sync.policykinds.arguments import Words, check_sources, declare_check
 
 WHAT: Final = "tell which scheduling options a pod may use, and why"
 _CHECK: Final = "say whether SchedulingPolicies admit a pod, and why"
@@ -25,8 +25,10 @@ Policies, roles and bindings come from the cluster (reading only), or from files
 the Rego that comes with kube-sync and the configuration's section `scheduling`, in an OPA of its
 own (opa.binary): nothing that runs is asked or changed.
 
-A pod is judged as it is written. The API server adds to it before anybody is asked: tolerations,
-the priority of a PriorityClass, the name of the default scheduler.
+A pod is judged as the webhook sees it: with what the API server puts in first (the default
+scheduler, two tolerations, the PriorityClass that the configuration names as the global default),
+and pods of a workload as its controller creates them, by the controller's user. What other webhooks
+put in is not there. In exempt namespaces (kube-system, and the one of kube-sync) no policy applies.
 """
 
 _EXAMPLES: Final = """\
@@ -37,6 +39,8 @@ examples:
       may the pods of this Deployment, if they run as `builder` in team-a?
   helm template ./chart | kube-sync scheduling check -f - -n team-a --policies policies/ -o json
       in CI, without a cluster: policies, roles and bindings are the files of a folder
+  kube-sync scheduling check -f pod.yaml --policies manifests/ --ignore-other-kinds
+      the same in a folder that has other kinds, too
 
 exit status: 0 if every pod is admitted; 1 if one is denied; 2 if it cannot be said: the command
 line, the configuration or a file is wrong, or a server or OPA does not answer.
@@ -78,6 +82,7 @@ class Request:
     groups: tuple[str, ...] = ()  # of that user
     namespace: str | None = None
     policies: tuple[str, ...] = ()  # files and folders; none: the configured cluster
+    ignore_other_kinds: bool = False  # in these files
     json: bool = False
 
 
@@ -89,7 +94,8 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
         dest="user",
         metavar="USER",
         help="system:serviceaccount:NAMESPACE:NAME, which the pod is to run as instead of the one"
-        " that it names; or any other user who creates it (counts if scheduling.user_may_use)",
+        " that it names; or any other user who creates it (counts if scheduling.user_may_use, and"
+        " not for pods of a workload, which its controller creates)",
     )
     check.add_argument(
         "--as-group",
@@ -103,6 +109,7 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
 
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
+    check_sources(arguments)
     user: str | None = arguments.user
     account = None
     if user is not None and user.startswith("system:serviceaccount:"):
@@ -117,6 +124,7 @@ def requested(arguments: argparse.Namespace) -> Request:
         groups=tuple(arguments.groups),
         namespace=arguments.namespace,
         policies=tuple(arguments.policies),
+        ignore_other_kinds=arguments.ignore_other_kinds,
         json=arguments.output == "json",
     )
 

@@ -8,7 +8,8 @@ must not need it to start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,20 +20,25 @@ from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.policykinds.documents import read_files
 from kube_sync.policykinds.evaluator import Evaluator
+from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
+from kube_sync.scheduling.apiserver import filled_in, global_default
 from kube_sync.scheduling.arguments import Request
-from kube_sync.scheduling.evidence import Evidence, of_cluster, of_documents
-from kube_sync.scheduling.pods import Candidate, candidates, namespaces
-from kube_sync.scheduling.verdicts import Decision, Verdict, answer
+from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
+from kube_sync.scheduling.otherrights import rights_of_other_groups
+from kube_sync.scheduling.pods import Candidate, candidates, daemonsets, namespaces, of_daemonset
+from kube_sync.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 from kube_sync.settings import Settings
 
-# One process for all pods. `merged` is in a list, since a decision may do without it.
+# One process for all pods, and one before it for all DaemonSets. `merged` is in a list, since a
+# decision may do without it.
 _QUERY: Final = """{
-    "decisions": [{"decision": decision, "merged": merged} |
+    "decisions": [{"decision": decision, "after": after, "merged": merged} |
         some request in input.requests
         decision := data.kube_sync.scheduling.decision with input as request
+        after := [json.patch(request.object, decision.patch) | decision.patch != []]
         merged := [spec | spec := data.kube_sync.scheduling.merged with input as request]
     ],
     "reports": {name: report |
@@ -45,6 +51,7 @@ _QUERY: Final = """{
 class _Found(msgspec.Struct):
     decision: Decision
     merged: list[dict[str, Any]]
+    after: list[dict[str, Any]] = []  # the object, where it is changed
 
 
 class _Result(msgspec.Struct):
@@ -61,7 +68,7 @@ async def run(request: Request, settings: Settings) -> Answer:
     evidence = await _evidence(request, settings, pods)
     if not evidence.policies:
         # As the webhook does: deny-all-except begins with the first policy.
-        return answer([Verdict(pod) for pod in pods], {}, as_json=request.json)
+        return answer([_unjudged(pod, settings) for pod in pods], {}, as_json=request.json)
     verdicts, reports = await judged(pods, evidence, settings, modules, scratch)
     return answer(verdicts, reports, as_json=request.json)
 
@@ -74,21 +81,70 @@ async def judged(
     evaluator: Evaluator,
 ) -> tuple[list[Verdict], Mapping[str, Report]]:
     """Return a verdict for each pod and a report on each policy. Raises SyncError."""
-    data = {"kubernetes": evidence.data, "kube_sync": {"config": _config(settings)}}
-    asked = {"requests": [pod.request for pod in pods]}
-    value = await evaluator.evaluated(modules, data, asked, _QUERY)
+    config = {"config": _config(settings)}
+    asking = partial(_asked, evaluator, modules)
+    data = {"kubernetes": evidence.data, "kube_sync": config}
+    written = await _written(pods, partial(asking, data))
+    stored = [_stored(pod, one) for pod, one in zip(pods, written, strict=True)]
+    # The controller's pods are judged by their DaemonSet too.
+    data = {"kubernetes": {**evidence.data, "daemonsets": daemonsets(stored)}, "kube_sync": config}
+    result = await asking(data, [_as_seen(pod, evidence, settings) for pod in stored])
+    decided = zip(pods, written, result.decisions, strict=True)
+    verdicts = [_verdict(*one, settings) for one in decided]
+    reports = {name: report_of(said, SCHEDULING.rule) for name, said in result.reports.items()}
+    return verdicts, reports | rights_of_other_groups(evidence.data)
+
+
+async def _asked(
+    evaluator: Evaluator, modules: Modules, data: Mapping[str, Any], requests: Sequence[Any]
+) -> _Result:
+    value = await evaluator.evaluated(modules, data, {"requests": requests}, _QUERY)
     try:
         result = msgspec.convert(value, _Result)
     except msgspec.ValidationError as error:
         msg = f"data.kube_sync.scheduling gives no decision: {error}"
         raise Undecided(msg) from error
-    if len(result.decisions) != len(pods):
+    if len(result.decisions) != len(requests):
         msg = "data.kube_sync.scheduling.decision is undefined"
         raise Undecided(msg)
-    pairs = zip(pods, result.decisions, strict=True)
-    verdicts = [Verdict(pod, found.decision, _only(found.merged)) for pod, found in pairs]
-    reports = result.reports.items()
-    return verdicts, {name: report_of(said, SCHEDULING.rule) for name, said in reports}
+    return result
+
+
+async def _written(
+    pods: Sequence[Candidate], asking: Callable[[Sequence[Any]], Awaitable[_Result]]
+) -> list[_Found | None]:
+    """Return what is decided about the DaemonSet of each pod, None where it is not of one."""
+    requests = [pod.written for pod in pods if pod.written is not None]
+    decisions = iter((await asking(requests)).decisions if requests else ())
+    return [None if pod.written is None else next(decisions) for pod in pods]
+
+
+def _stored(pod: Candidate, written: _Found | None) -> Candidate:
+    """Return a pod of its DaemonSet as that is stored, with the defaults of its template."""
+    return of_daemonset(pod, written.after[0]) if written and written.after else pod
+
+
+def _as_seen(pod: Candidate, evidence: Evidence, settings: Settings) -> dict[str, Any]:
+    """Return the request about a pod that the API server sends to the webhook."""
+    seconds = settings.scheduling.injected_toleration_seconds
+    configured = settings.scheduling.global_default_priority_class
+    name = global_default(evidence.data.get("priorityclasses", {}), configured)
+    return {**pod.request, "object": filled_in(pod.request["object"], seconds, name)}
+
+
+def _verdict(pod: Candidate, written: _Found | None, made: _Found, settings: Settings) -> Verdict:
+    if (exempt := exemption(settings, pod.account.namespace)) is not None:
+        return Verdict(pod, unjudged=exempt)
+    if written is None:
+        return Verdict(pod, made.decision, _only(made.merged))
+    if not written.decision.allowed:  # without the DaemonSet there are no pods of it
+        return Verdict(pod, written.decision, _only(written.merged))
+    patch = (*written.decision.patch, *made.decision.patch)
+    return Verdict(pod, msgspec.structs.replace(made.decision, patch=patch), _only(made.merged))
+
+
+def _unjudged(pod: Candidate, settings: Settings) -> Verdict:
+    return Verdict(pod, unjudged=exemption(settings, pod.account.namespace) or NO_POLICY)
 
 
 def _only(merged: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -101,6 +157,7 @@ def _config(settings: Settings) -> dict[str, Any]:
 
 async def _evidence(request: Request, settings: Settings, pods: Sequence[Candidate]) -> Evidence:
     if request.policies:
-        return of_documents(await asyncio.to_thread(read_files, request.policies, "--policies"))
+        ignore = request.ignore_other_kinds
+        return await asyncio.to_thread(of_files, request.policies, ignore_others=ignore)
     async with kube_client(settings.kubernetes) as client:
         return await of_cluster(client, namespaces(pods))

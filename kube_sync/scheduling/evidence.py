@@ -6,18 +6,28 @@ namespaces that are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.documents import Document
+from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.listing import listed
+from kube_sync.policykinds.policyfiles import Expected, read_policies
 from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
 
 _IN_NAMESPACES: Final = frozenset({"Role", "RoleBinding"})
+_SECTIONS: Final = frozenset({"required", "allowed", "default", "allowedAffinities"})
 
 Json = dict[str, Any]
+
+
+def _is_spec(spec: object) -> bool:
+    return isinstance(spec, dict) and not _SECTIONS.isdisjoint(spec)
+
+
+EXPECTED: Final = Expected(SCHEDULING, COLLECTIONS, _is_spec)
 
 
 class Evidence:
@@ -39,13 +49,11 @@ class Evidence:
         return self.data[SCHEDULING_POLICIES.resource]
 
 
-def of_documents(documents: Iterable[Document]) -> Evidence:
-    """Return what objects in files say; other kinds are left out. Raises Misconfigured."""
+def of_files(paths: Sequence[str], *, ignore_others: bool = False) -> Evidence:
+    """Return what the objects in these files say, all of them. Raises Misconfigured."""
     found = Evidence()
-    for document in documents:
-        gvr = COLLECTIONS.get(document.kind)
-        if gvr is not None and gvr.group == document.api_group:
-            found.add(document.kind, _key(document), document.object)
+    for document in read_policies(paths, EXPECTED, ignore_others=ignore_others):
+        found.add(document.kind, _key(document), document.object)
     return found
 
 

@@ -1,21 +1,26 @@
 """The pods that objects are, or would make, and the requests in which they would be created.
 
-Keeps true: a pod is passed on as it is written, but for the namespace and the service account that
-the command line gives it; its shape is for the Rego to judge.
+Keeps true: a pod is as its controller creates it, in the namespace and with the service account
+that the command line gives it; its shape is for the Rego to judge. A DaemonSet is a request of its
+own before that of its pods, of which the controller takes the required node affinity away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kube_sync.errors import Misconfigured
 from kube_sync.policykinds.documents import Document
-from kube_sync.policykinds.templates import is_pod, pod_made_by
+from kube_sync.policykinds.templates import check_version, is_pod, pod_made_by
+from kube_sync.scheduling.apiserver import scheduler_of
 from kube_sync.scheduling.arguments import Account, Request
+from kube_sync.scheduling.controllers import is_daemonset, on_a_node, user_of
 
 _DEFAULT: Final = "default"
+_POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
+_DAEMONSET: Final = {"group": "apps", "version": "v1", "kind": "DaemonSet"}
 Json = dict[str, Any]
 
 
@@ -27,6 +32,7 @@ class Candidate:
     name: str
     account: Account
     request: Json  # of an AdmissionReview
+    written: Json | None = None  # the request in which their DaemonSet is created
 
 
 def candidates(documents: Iterable[Document], request: Request) -> list[Candidate]:
@@ -44,15 +50,54 @@ def namespaces(found: Iterable[Candidate]) -> list[str]:
 
 
 def _candidate(document: Document, request: Request) -> Candidate | None:
+    check_version(document)
     pod = document.object if is_pod(document) else pod_made_by(document)
     if pod is None:
         return None
-    asked = request.account.namespace if request.account else request.namespace
-    namespace = document.namespace(asked)
+    namespace = document.namespace(
+        request.account.namespace if request.account else request.namespace
+    )
     pod = {**pod, "metadata": {**_mapping(pod.get("metadata")), "namespace": namespace}}
     pod, account = _running_as(pod, namespace, request)
     name = str(document.metadata.get("name") or document.metadata.get("generateName") or "")
-    return Candidate(document.kind, name, account, _review(pod, name, account, request))
+    author = _user(account, request)
+    asked = _review(_POD, pod, name, namespace, user_of(document) or author)
+    found = Candidate(document.kind, name, account, asked)
+    if not is_daemonset(document):
+        return found
+    whole = _with_template(document, pod, namespace)
+    written = _review(_DAEMONSET, whole, name, namespace, author)
+    return of_daemonset(replace(found, written=written), whole)
+
+
+def daemonsets(found: Iterable[Candidate]) -> dict[str, Json]:
+    """Return the DaemonSets of these pods by namespace and name, as OPA has what is stored."""
+    stored: dict[str, Json] = {}
+    for one in found:
+        if one.written is not None:
+            stored.setdefault(one.account.namespace, {})[one.name] = one.written["object"]
+    return stored
+
+
+def of_daemonset(found: Candidate, whole: Json) -> Candidate:
+    """Return the pod of a DaemonSet that is written like this."""
+    template = whole["spec"]["template"]
+    metadata = {**_mapping(template.get("metadata")), "namespace": found.account.namespace}
+    pod = on_a_node(
+        {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}, found.name
+    )
+    request = {**found.request, "object": pod}
+    return replace(found, request=request, written={**(found.written or {}), "object": whole})
+
+
+def _with_template(document: Document, pod: Json, namespace: str) -> Json:
+    """Return a DaemonSet whose template runs as asked, as the API server fills it in."""
+    whole, template = document.object, document.object["spec"]["template"]
+    spec = pod.get("spec")
+    if isinstance(spec, dict):
+        template = {**template, "spec": {**spec, "schedulerName": scheduler_of(spec)}}
+    metadata = {**document.metadata, "namespace": namespace}
+    return {**whole, "metadata": metadata, "spec": {**whole["spec"], "template": template}}
 
 
 def _running_as(pod: Json, namespace: str, request: Request) -> tuple[Json, Account]:
@@ -68,16 +113,17 @@ def _running_as(pod: Json, namespace: str, request: Request) -> tuple[Json, Acco
     return {**pod, "spec": named}, request.account
 
 
-def _review(pod: Json, name: str, account: Account, request: Request) -> Json:
+def _review(kind: Json, whole: Json, name: str, namespace: str, user: Json) -> Json:
+    resource = f"{kind['kind'].lower()}s"
     return {
         "uid": "",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "kind": kind,
+        "resource": {**{n: kind[n] for n in ("group", "version")}, "resource": resource},
         "name": name,
-        "namespace": account.namespace,
+        "namespace": namespace,
         "operation": "CREATE",
-        "userInfo": _user(account, request),
-        "object": pod,
+        "userInfo": user,
+        "object": whole,
         "oldObject": None,
         "dryRun": True,
         "options": {},

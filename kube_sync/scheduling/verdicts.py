@@ -18,7 +18,7 @@ from kube_sync.policykinds.reports import Report
 from kube_sync.scheduling.pods import Candidate
 
 _UNUSED = "policies that are not used, and why:"
-_NO_POLICY = "there is no SchedulingPolicy: every pod is admitted"
+NO_POLICY = "there is no SchedulingPolicy: every pod is admitted"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -32,11 +32,12 @@ class Decision(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A pod, what was decided, and by which merged policy; no decision where there is no policy."""
+    """A pod, what was decided, and by which merged policy; or why no policy applies to it."""
 
     pod: Candidate
     decision: Decision | None = None
     merged: dict[str, Any] | None = None
+    unjudged: str = NO_POLICY  # where there is no decision
 
     @property
     def allowed(self) -> bool:
@@ -61,7 +62,7 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
         "namespace": pod.account.namespace,
         "serviceAccount": pod.account.name,
         "allowed": verdict.allowed,
-        "reasons": [_NO_POLICY] if decision is None else decision.reasons,
+        "reasons": [verdict.unjudged] if decision is None else decision.reasons,
         "policies": () if decision is None else decision.policies,
         "patch": () if decision is None else decision.patch,
         "merged": verdict.merged,
@@ -73,7 +74,7 @@ def _text(verdict: Verdict) -> str:
     what = "admitted" if verdict.allowed else "denied"
     lines = [f"{pod.kind} {pod.name or '(no name)'} as {pod.account}: {what}"]
     if decision is None:
-        return "\n".join([*lines, f"  {_NO_POLICY}"])
+        return "\n".join([*lines, f"  {verdict.unjudged}"])
     lines += [f"  {reason}" for reason in decision.reasons]
     lines.append(f"policies: {', '.join(decision.policies) or 'none that it may use'}")
     if verdict.merged is not None and decision.policies:

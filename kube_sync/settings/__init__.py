@@ -33,6 +33,7 @@ from kube_sync.settings.model import (
     PlacementForm,
     Policies,
     PolicySync,
+    PolicyTopology,
     Remediate,
     Replicate,
     Resource,
@@ -43,8 +44,16 @@ from kube_sync.settings.model import (
     Spokes,
     Staging,
     SyncBrakes,
+    TopologyLink,
 )
-from kube_sync.settings.systems import SYSTEMS, System, chosen, supplied, with_builtin
+from kube_sync.settings.systems import (
+    SYSTEMS,
+    System,
+    chosen,
+    exempt_namespaces,
+    supplied,
+    with_builtin,
+)
 
 __all__ = [
     "CONFIG_ENV",
@@ -72,6 +81,7 @@ __all__ = [
     "PlacementForm",
     "Policies",
     "PolicySync",
+    "PolicyTopology",
     "Remediate",
     "Replicate",
     "Resource",
@@ -84,9 +94,11 @@ __all__ = [
     "Staging",
     "SyncBrakes",
     "System",
+    "TopologyLink",
     "check_stream",
     "chosen",
     "effective",
+    "exempt_namespaces",
     "explained",
     "fields",
     "keys",

@@ -10,6 +10,7 @@ import re
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import SECRET_VALUES, GroupVersionResource
 from kube_sync.settings.addresses import check_status, check_url, parse_listen
+from kube_sync.settings.links import check_links
 from kube_sync.settings.model import (
     TOPOLOGY,
     Admission,
@@ -39,6 +40,7 @@ def check(settings: Settings) -> None:
             raise Misconfigured(msg)
         names[resource.name] = resource.gvr
     _check_topology(settings)
+    check_links(settings.topology)
     check_builtin(settings)
     _check_policy_sync(settings.policy_sync)
     targets: dict[GroupVersionResource, str] = {}

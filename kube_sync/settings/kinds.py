@@ -46,6 +46,20 @@ DataPath = Annotated[
     str,
     msgspec.Meta(pattern=r"^[^/\s]+(/[^/\s]+)*$", description="path in OPA with `/` between"),
 ]
+KindName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        description="kind as `Kind.group`, or `Kind` of the core group",
+    ),
+]
+FieldPath = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$",
+        description="names of fields with dots between",
+    ),
+]
 # What these are beyond text is checked in `addresses`, and by whoever opens the file.
 File = Annotated[str, msgspec.Meta(description="path of a file")]
 Url = Annotated[str, msgspec.Meta(description="http or https URL")]

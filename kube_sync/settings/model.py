@@ -46,6 +46,7 @@ from kube_sync.settings.replication import (
 )
 from kube_sync.settings.rules import Metadata, Scheduling, SystemName
 from kube_sync.settings.syncing import PolicySync, Spokes, SyncBrakes
+from kube_sync.settings.topology import PolicyTopology, TopologyLink
 from kube_sync.settings.webhook import Admission, EnforceSchedulingPolicy, Engine, Registration
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "PlacementForm",
     "Policies",
     "PolicySync",
+    "PolicyTopology",
     "Registration",
     "Remediate",
     "Replicate",
@@ -87,6 +89,7 @@ __all__ = [
     "Staging",
     "SyncBrakes",
     "SystemName",
+    "TopologyLink",
 ]
 
 # What a process that reads its file again puts in force at once; all else asks for a restart.
@@ -177,6 +180,7 @@ class Settings(
     """Policy systems to load into OPA and to answer for in the webhook."""
     scheduling: Scheduling = Scheduling()
     metadata: Metadata = Metadata()
+    topology: PolicyTopology = PolicyTopology()
     policy_sync: PolicySync = PolicySync()
     enforce_scheduling_policy: EnforceSchedulingPolicy = EnforceSchedulingPolicy()
 

@@ -161,6 +161,9 @@ class Policies(Section, frozen=True):
     for placement leaves them out."""
     static: bool = False
     """Says that OPA has policies from elsewhere, so that there is always one to decide by."""
+    rego_version: Literal[0, 1] = 1
+    """Version of Rego of policies that state none themselves: no label
+    `kube-sync.io/rego-version`, no `spec.regoVersion`, no comment line of that name."""
     labelled: Labelled = Labelled()
     allow: Allow = Allow()
 

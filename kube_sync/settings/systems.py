@@ -61,6 +61,15 @@ def _rbac(resource: str, *fields: str) -> Resource:
 
 
 _SCHEDULING = GroupVersionResource("policy.kube-sync.io", "v1alpha1", "schedulingpolicies")
+# What its rules read of a template, as of a pod.
+_TEMPLATE = tuple(
+    f"spec.template.spec.{field}"
+    for field in (
+        *("affinity", "nodeName", "nodeSelector", "tolerations"),
+        *("priorityClassName", "schedulerName", "serviceAccount", "serviceAccountName"),
+        *("containers.resources", "initContainers.resources"),
+    )
+)
 _METADATA = GroupVersionResource("policy.kube-sync.io", "v1alpha1", "metadatapolicies")
 
 SYSTEMS: Mapping[str, System] = {
@@ -76,6 +85,15 @@ SYSTEMS: Mapping[str, System] = {
                 _rbac("rolebindings", "roleRef", "subjects"),
                 _rbac("clusterroles", "rules"),
                 _rbac("clusterrolebindings", "roleRef", "subjects"),
+                _whole(
+                    GroupVersionResource("apps", "v1", "daemonsets"),
+                    "spec.template.metadata.labels",
+                    *_TEMPLATE,
+                ),
+                _whole(
+                    GroupVersionResource("scheduling.k8s.io", "v1", "priorityclasses"),
+                    "globalDefault",
+                ),
             ),
         ),
         # With the quality of service of pods, which policies look at in the same review.
@@ -92,6 +110,14 @@ SYSTEMS: Mapping[str, System] = {
         ),
     )
 }
+
+
+def exempt_namespaces(settings: Settings) -> tuple[str, ...]:
+    """Return the namespaces about whose objects no built-in system is asked.
+
+    What a cluster needs to come up again has to start while nobody answers: its own pods, and ours.
+    """
+    return tuple(dict.fromkeys(("kube-system", settings.coordination.namespace)))
 
 
 def chosen(settings: Settings) -> tuple[System, ...]:

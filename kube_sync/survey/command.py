@@ -86,7 +86,9 @@ async def _policies(
     request: Request, settings: Settings, progress: Progress, say: Say
 ) -> Sequence[PolicySet]:
     if request.paths:
-        sources = await asyncio.to_thread(read_sources, request.paths)
+        sources = await asyncio.to_thread(
+            read_sources, request.paths, settings.policies.rego_version
+        )
         compiler = ScratchOpa.of(settings)
         return await sets_of_files(sources, ", ".join(request.paths), compiler, progress)
     async with opa_client(settings.opa) as opa:

@@ -83,7 +83,10 @@ def _tree(decision: str, finding: Finding, savings: Savings | None) -> Iterator[
         return
     yield f"  {decision} reads, with {_fields(finding.whole)} whole:"
     if finding.reads.gave_up is not None:
-        yield f"  everything, since the policies could not be analysed: {finding.reads.gave_up}"
+        blamed = finding.reads.blamed
+        at = "" if blamed is None else f", in {' '.join(filter(None, (str(blamed), blamed.rule)))}"
+        why = f"the policies could not be analysed: {finding.reads.gave_up}{at}"
+        yield f"  everything, since {why}"
     for name, document in documents(finding.reads):
         yield f"  {name}{_extent(name, document)}"
         yield from (line for field in document.fields for line in _field(field))

@@ -11,12 +11,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kube_sync.errors import Terminal
+from kube_sync.regoversion import V1, by_default
 from kube_sync.survey.folders import files_of
 
 
-def read_sources(paths: Iterable[str]) -> dict[str, str]:
-    """Return the modules of folders and files, by file name. Raises Misconfigured, Terminal."""
-    return {str(file): _text(file) for path in paths for file in _files(Path(path))}
+def read_sources(paths: Iterable[str], rego_version: int = V1) -> dict[str, str]:
+    """Return the modules of folders and files, by file name. Raises Misconfigured, Terminal.
+
+    `rego_version` is that of modules that state none.
+    """
+    files = (file for path in paths for file in _files(Path(path)))
+    return {str(file): by_default(_text(file), rego_version) for file in files}
 
 
 def by_folder(sources: dict[str, str]) -> dict[str, dict[str, str]]:

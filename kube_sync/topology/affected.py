@@ -65,6 +65,11 @@ def condition_type(kind: GroupKind) -> str:
     return f"{_DOMAIN}/{kind.kind}Affected"
 
 
+def paths_type(kind: GroupKind) -> str:
+    """Return the type of the condition that tells which effective policy applies on which path."""
+    return f"{_DOMAIN}/{kind.kind}Paths"
+
+
 def message(kind: GroupKind, by: Iterable[Locator]) -> str:
     """Return what the condition says where these policies affect a node."""
     names = listed((name.partition(":")[2] for name in by), " ")

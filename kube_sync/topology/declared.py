@@ -1,32 +1,26 @@
 """What a CustomResourceDefinition declares of a kind of policies.
 
-Keeps true: the label of GEP-713 makes a kind one of policies; what a definition does not say is as
-GEP-713 has it: inherited, in effect at the rules of routes. It is read the same from a file and
-from an API server.
+Keeps true: the label of GEP-713 makes a kind one of policies; it is read the same from a file and
+from an API server. What a definition says of itself comes before what is known of released kinds
+(`hints.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kube_sync.topology.colors import COLOR_POLICY
-from kube_sync.topology.conditions import EFFECTS, Effect
-from kube_sync.topology.gateway.kinds import GATEWAY, GATEWAY_CLASS, LISTENER, ROUTES, RULES
+from kube_sync.topology.hints import ANNOTATIONS, LABEL, NAMED, Hints, described, shipped
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Body, Kind, kind_of
 from kube_sync.topology.policies import PolicyKind
 from kube_sync.topology.shapes import Malformed, items, mapping, text
 
-LABEL = "gateway.networking.k8s.io/policy"
-LEVEL = "kube-sync.io/takes-effect-at"  # annotation: kinds, separated by commas
-EFFECT = "kube-sync.io/effect-condition"  # annotation: Programmed or Enforced
-WIDE = "kube-sync.io/targets-cluster-scoped"  # annotation: "true" or "false"
 _CRD = GroupKind("apiextensions.k8s.io", "CustomResourceDefinition")
-_DIRECT = "Direct"
-_BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER, *ROUTES, *RULES})
-_NAMED = "rules"
+_RULES = "rules"
 _BLOCKS = ("defaults", "overrides")
+_ANYTHING = "x-kubernetes-preserve-unknown-fields"
 
 
 def declares_policies(body: Body) -> bool:
@@ -40,22 +34,18 @@ def declared(body: Body, kinds: Iterable[Kind]) -> PolicyKind:
     `kinds` are those that it may take effect at.
     """
     id_ = GroupKind(text(body, "spec", "group"), text(body, "spec", "names", "kind"))
-    kind = policy_kind(id_, direct=mapping(body, "metadata", "labels").get(LABEL) == _DIRECT)
-    if id_ != COLOR_POLICY.id:
-        kind = replace(kind, rules=rules_of(body) or "")
-    kind = replace(kind, effect=_effect(body), cluster_scoped_targets=_targets_wide(body))
-    said = text(body, "metadata", "annotations", LEVEL)
-    if not said:
-        return kind
-    level = frozenset(_level(said, {id_.kind: id_ for kind in kinds for id_ in _nodes_of(kind)}))
-    # What lies below gateways takes effect on the paths through these, other things by themselves.
-    origins = kind.origins if level <= _BELOW_GATEWAYS else frozenset[GroupKind]()
-    return replace(kind, level=level, origins=origins)
+    own = _own(body)
+    kind = policy_kind(id_, kinds, own)
+    if NAMED in own:
+        _check_paths(kind.rules, list(_specs(body)))
+    elif NAMED not in shipped(id_) and id_ != COLOR_POLICY.id:
+        kind = replace(kind, rules=rules_of(body) or ())
+    return kind
 
 
-def policy_kind(id_: GroupKind, *, direct: bool) -> PolicyKind:
-    """Return what a kind of policies is when nothing else is said of it."""
-    return PolicyKind(id_, merges=False) if direct else replace(COLOR_POLICY, id=id_)
+def policy_kind(id_: GroupKind, kinds: Iterable[Kind], own: Hints | None = None) -> PolicyKind:
+    """Return what a kind of policies is by what it says of itself. Raises Malformed."""
+    return described(id_, {**shipped(id_), **(own or {})}, kinds)
 
 
 def is_cluster_scoped(body: Body) -> bool:
@@ -63,57 +53,65 @@ def is_cluster_scoped(body: Body) -> bool:
     return text(body, "spec", "scope") == "Cluster"
 
 
-def rules_of(body: Body) -> str | None:
-    """Return the field of named rules as the schema has it, "" for none, None if it is silent.
+def tells_rules(body: Body) -> bool:
+    """Tell whether it is known where a kind has its named rules. Raises Malformed."""
+    id_ = GroupKind(text(body, "spec", "group"), text(body, "spec", "names", "kind"))
+    return NAMED in {**shipped(id_), **_own(body)} or rules_of(body) is not None
+
+
+def rules_of(body: Body) -> tuple[str, ...] | None:
+    """Return the map of named rules as the schema has it, () for none, None if it is silent.
 
     Raises Malformed.
     """
-    specs = [
-        spec
-        for version in items(body, "spec", "versions")
-        if (spec := _properties(version, "schema", "openAPIV3Schema", "properties", "spec"))
-    ]
+    specs = [properties for spec in _specs(body) if (properties := _properties(spec))]
     if not specs:
         return None
-    return _NAMED if any(_has_rules(spec) for spec in specs) else ""
+    return (_RULES,) if any(_has_rules(spec) for spec in specs) else ()
+
+
+def _own(body: Body) -> dict[str, str]:
+    """Return what a definition says of itself."""
+    there = mapping(body, "metadata", "annotations").keys()
+    said = {name: text(body, "metadata", "annotations", name) for name in ANNOTATIONS}
+    label = mapping(body, "metadata", "labels").get(LABEL)
+    found = {name: value for name, value in said.items() if name in there}
+    return found | ({LABEL: label} if isinstance(label, str) and label else {})
+
+
+def _specs(body: Body) -> Iterable[Body]:
+    for version in items(body, "spec", "versions"):
+        yield mapping(version, "schema", "openAPIV3Schema", "properties", "spec")
 
 
 def _has_rules(spec: Body) -> bool:
-    blocks = [spec, *(_properties(spec, name) for name in _BLOCKS)]
-    return any(text(block, _NAMED, "type") == "object" for block in blocks)
+    blocks = [spec, *(_properties(mapping(spec, name)) for name in _BLOCKS)]
+    return any(text(block, _RULES, "type") == "object" for block in blocks)
 
 
-def _properties(body: Body, *path: str) -> Mapping[str, object]:
-    return mapping(body, *path, "properties")
-
-
-def _effect(body: Body) -> Effect | None:
-    said = text(body, "metadata", "annotations", EFFECT)
-    if said and said not in EFFECTS:
-        known = " or ".join(sorted(EFFECTS))
-        msg = f'metadata.annotations: {EFFECT}: "{said}" is not {known}'
-        raise Malformed(msg)
-    return EFFECTS.get(said)
-
-
-def _targets_wide(body: Body) -> bool:
-    said = text(body, "metadata", "annotations", WIDE, default="false")
-    if said not in ("true", "false"):
-        msg = f'metadata.annotations: {WIDE}: "{said}" is not true or false'
-        raise Malformed(msg)
-    return said == "true"
-
-
-def _level(said: str, known: Mapping[str, GroupKind]) -> Iterator[GroupKind]:
-    names = {name.strip() for name in said.split(",")}
-    for name in sorted(names):
-        if name not in known:
-            msg = f"metadata.annotations: {LEVEL}: {name} is no targetable kind"
+def _check_paths(paths: Iterable[str], specs: Iterable[Body]) -> None:
+    """Refuse a path that no policy of the kind can have. Raises Malformed."""
+    blocks = [block for spec in specs for block in (spec, *_inner(spec)) if block]
+    for path in paths:
+        if blocks and not any(_may_have(block, path.split(".")) for block in blocks):
+            msg = f"metadata.annotations: {NAMED}: the schema has no spec.{path}"
             raise Malformed(msg)
-        yield known[name]
 
 
-def _nodes_of(kind: Kind) -> Iterator[GroupKind]:
-    yield kind.id
-    if kind.sections is not None:
-        yield kind.sections.kind
+def _inner(spec: Body) -> Iterable[Body]:
+    return (mapping(_properties(spec), name) for name in _BLOCKS)
+
+
+def _may_have(schema: Body, path: Iterable[str]) -> bool:
+    """Tell whether a schema has a field, or does not say which ones it has."""
+    for name in path:
+        if not (properties := _properties(schema)):
+            return bool(schema.get(_ANYTHING))
+        if name not in properties:
+            return False
+        schema = mapping(properties, name)
+    return True
+
+
+def _properties(schema: Body) -> Mapping[str, object]:
+    return mapping(schema, "properties")

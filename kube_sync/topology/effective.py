@@ -23,6 +23,7 @@ from kube_sync.topology.policies import Policy, PolicyKind
 from kube_sync.topology.ways import Ways
 
 _DIGEST_BYTES = 10
+_UPON = frozenset({"JSONMerge", "StrategicMerge"})  # Envoy Gateway, MergeType
 _SPACES = "namespace:"  # how the locators of namespaces begin
 _Stack = tuple[Policy, ...]  # least specific first
 
@@ -194,14 +195,16 @@ class EffectivePolicies:
 
 def combine(kind: PolicyKind, policies: tuple[Policy, ...]) -> Combined:
     """Put policies together, least specific first."""
-    rules = _folded(kind, policies) if kind.merges else policies[-1].rules
-    shared = {
-        name: digest("rule", str(kind.id), name, *_came_from(rules, name))
-        for name, value in rules.values.items()
-        if kind.shared(value)
-    }
-    whole = len(shared) == len(rules.values)
-    own = digest("effective", str(kind.id), *shared.values()) if whole else None
+    rules = _folded(kind, policies) if kind.merges else _nearest(kind, policies)
+    names = [name for name, value in rules.values.items() if kind.shared(value)]
+    # Whose rules they are: what is the same rule may have another value in another policy.
+    owned = {name: _rule_id(kind, name, _came_from(rules, name)) for name in names}
+    whole = len(owned) == len(rules.values)
+    own = digest("effective", str(kind.id), *owned.values()) if whole else None
+    scopes = {policy.node.locator: policy.scope for policy in policies}
+    shared = owned
+    if any(scope != locator for locator, scope in scopes.items()):
+        shared = {name: _rule_id(kind, name, _within(scopes, rules, name)) for name in names}
     parts = {by for known in rules.parts.values() for by in known.values()}
     active = frozenset({*rules.sources.values(), *parts})
     return Combined(policies, rules, shared, own, active, _removed(policies, rules))
@@ -214,6 +217,14 @@ def _removed(policies: _Stack, rules: Rules) -> dict[str, Locator]:
             if value is None and name not in rules.values:
                 found.setdefault(name, policy.node.locator)
     return found
+
+
+def _nearest(kind: PolicyKind, policies: _Stack) -> Rules:
+    """Return the rules of the most specific policy, put upon those above it if it says so."""
+    *above, last = policies
+    if not above or not kind.merge_type or last.strategy not in _UPON:
+        return last.rules
+    return settled(patch(above[-1].rules, last.rules, Mode.DEFAULTS))
 
 
 def _folded(kind: PolicyKind, policies: _Stack) -> Rules:
@@ -233,5 +244,14 @@ def digest(*parts: str) -> str:
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _came_from(rules: Rules, name: str) -> list[str]:
+def _rule_id(kind: PolicyKind, name: str, within: Iterable[str]) -> str:
+    return digest("rule", str(kind.id), name, *within)
+
+
+def _within(scopes: Mapping[Locator, str], rules: Rules, name: str) -> Iterable[str]:
+    """Return what tells a rule from others of its name: scopes, once each."""
+    return dict.fromkeys(scopes[source] for source in _came_from(rules, name))
+
+
+def _came_from(rules: Rules, name: str) -> list[Locator]:
     return [rules.sources[name], *sorted(set(rules.parts.get(name, {}).values()))]

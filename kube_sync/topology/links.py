@@ -7,15 +7,22 @@ exactly the nodes whose answer may differ are asked again when something changes
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from kube_sync.topology.conditions import Condition
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.nodes import Node
 
-Topic = Hashable  # a locator, or (kind, namespace) for all of these
+_Made = TypeVar("_Made")
+
+# A locator; (kind, namespace) for all of these, where None is any namespace; (kind, key) for those
+# under a key of its index; or the key of a shared result.
+Topic = Hashable
 
 Collections = Mapping[GroupKind, Mapping[str, Mapping[Locator, Node]]]  # by kind and namespace
+Indexed = Mapping[tuple[GroupKind, Hashable], Mapping[Locator, Node]]  # by kind and key
 
 
 class View:
@@ -26,10 +33,13 @@ class View:
         nodes: Mapping[Locator, Node],
         sections: Mapping[Locator, Sequence[Node]],
         collections: Collections,
+        indexed: Indexed | None = None,
     ) -> None:
         self._nodes = nodes
         self._sections = sections
         self._collections = collections
+        self._indexed: Indexed = {} if indexed is None else indexed
+        self._shared: dict[Hashable, tuple[Any, set[Topic]]] = {}
         self._asking: Node | None = None
         self.seen: set[Topic] = set()
         self.said: list[Condition] = []
@@ -52,6 +62,39 @@ class View:
         """Return the nodes of a kind in a namespace, in no order."""
         self.seen.add((kind, namespace))
         return self._collections.get(kind, {}).get(namespace, {}).values()
+
+    def every(self, kind: GroupKind) -> Iterable[Node]:
+        """Return the nodes of a kind in all namespaces, in no order."""
+        self.seen.add((kind, None))
+        spaces = self._collections.get(kind, {}).values()
+        return (node for nodes in spaces for node in nodes.values())
+
+    def indexed(self, kind: GroupKind, key: Hashable) -> Iterable[Node]:
+        """Return the nodes of a kind under a key of its index, in no order."""
+        self.seen.add((kind, key))
+        return self._indexed.get((kind, key), {}).values()
+
+    def shared(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+        """Return what `make` returns, made once for all nodes that ask for the same key.
+
+        It is made again after a change of anything that `make` looked at.
+        """
+        outer, self.seen = self.seen, set()
+        try:
+            if key not in self._shared:
+                made = make()
+                self._shared[key] = made, self.seen
+        finally:
+            self.seen = outer | self.seen | {key}
+        found: _Made = self._shared[key][0]
+        return found
+
+    def outdated(self, topics: AbstractSet[Topic]) -> set[Topic]:
+        """Forget the shared results that looked at any of these; returns their keys."""
+        keys = {key for key, (_, seen) in self._shared.items() if not seen.isdisjoint(topics)}
+        for key in keys:
+            del self._shared[key]
+        return keys
 
     def complain(self, kind: str, reason: str, message: str, status: str = "False") -> None:
         """Put a condition on the node that looks."""

@@ -6,7 +6,7 @@ all that a new kind of object needs: what it is called, what it is for, and wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -60,6 +60,9 @@ class Kind:
     role: Role = Role.TARGETABLE
     namespaced: bool = True
     sections: Sections | None = None
+    # Keys under which `View.indexed` finds its objects, beside their names (client-go, IndexFunc).
+    # It may raise Malformed: such an object has no keys.
+    index: Callable[[Node], Iterable[Hashable]] | None = None
 
 
 def kind_of(body: Body) -> GroupKind:

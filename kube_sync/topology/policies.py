@@ -7,7 +7,7 @@ created yet, as in a file, comes after all that were. A copy of a hub's policy i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +17,8 @@ from kube_sync.topology.conditions import ENFORCED, PROGRAMMED, Effect
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.merging import STRATEGIES, Mode, Rules, Strategy
 from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.ruleidentity import Identity, identity_of, scope
+from kube_sync.topology.rulemaps import rule_maps
 from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import Malformed, items, mapping, text
 from kube_sync.topology.synced import Origin, origin_of
@@ -47,8 +49,12 @@ class PolicyKind:
     origins: frozenset[GroupKind] = frozenset()
     merges: bool = True
     strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
-    rules: str = "rules"  # the field of named rules, the only one that counts; "": each is a rule
+    rules: tuple[str, ...] = ("rules",)  # maps of named rules by path; (): each field is a rule
+    no_rules: frozenset[str] = frozenset()  # fields of the spec that are none
+    merge_type: str = ""  # the field by which a policy that is not merged is put upon the one above
+    all_apply: bool = False  # none keeps another out: each is a rule by itself
     shared: Callable[[object], bool] = says_shared
+    identity: Identity = Identity.POLICY  # unless a policy says another
     # Targets in other namespaces: where a ReferenceGrant allows it, never, or wherever.
     across: Literal["granted", "never", "free"] = "granted"
     cluster_scoped_targets: bool = False  # policies of a namespace may target e.g. GatewayClasses
@@ -56,7 +62,7 @@ class PolicyKind:
 
     def spec(self, rules: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return rules as a policy of the kind would say them."""
-        return {self.rules: rules} if self.rules else rules
+        return rules if self.all_apply else rule_maps(self.rules).spec(rules)
 
     @property
     def in_force(self) -> Effect:
@@ -90,7 +96,7 @@ class Policy:
     """One policy, understood as far as it can be."""
 
     node: Node
-    refs: tuple[TargetRef, ...]
+    refs: tuple[TargetRef, ...]  # none, without a problem: it selects by means not known here
     mode: Mode
     strategy: str
     rules: Rules
@@ -99,6 +105,7 @@ class Policy:
     problem: str = ""  # why it means nothing
     synced: bool = False  # a copy of a hub's policy: one made here for the same target beats it
     remark: str = ""  # what is wrong with it, although it means something
+    scope: str = ""  # rules of one name and one scope are the same thing
 
     def says_the_same(self, other: Policy) -> bool:
         """Tell whether nothing that counts differs from another version of it."""
@@ -115,8 +122,8 @@ class Policy:
 _COUNTS = [one.name for one in fields(Policy) if one.name != "node"]
 
 
-def policy_of(kind: PolicyKind, node: Node) -> Policy:
-    """Read a policy."""
+def policy_of(kind: PolicyKind, node: Node, kinds: Mapping[GroupKind, Kind]) -> Policy:
+    """Read a policy; `kinds` are those of what it may target."""
     created, leaving, origin = _NOT_YET, False, Origin()
     make = partial(Policy, node)
     try:
@@ -124,19 +131,25 @@ def policy_of(kind: PolicyKind, node: Node) -> Policy:
         leaving = bool(text(node.body, "metadata", "deletionTimestamp"))
         origin = origin_of(node.body)
         created = origin.created or created
-        refs = tuple(_refs(mapping(node.body, "spec")))
+        refs = tuple(_refs(mapping(node.body, "spec"), needed=not kind.no_rules))
     except Malformed as error:
         return make((), Mode.DEFAULTS, "", Rules(), created, leaving, str(error))
     try:
-        mode, block, path = _block(mapping(node.body, "spec"), kind.rules)
-        rules = _rules(kind, block, path, node.locator)
-        strategy = text({path: block}, path, _STRATEGY)
+        mode, path, values = _said(mapping(node.body, "spec"), kind)
+        rules, strategy = _rules(kind, values, node), _strategy(kind, node.body, path)
+        own, wrong = identity_of(node.body)
     except Malformed as error:
         return make(refs, Mode.DEFAULTS, "", Rules(), created, leaving, str(error), origin.synced)
-    return make(refs, mode, strategy, rules, created, leaving, "", origin.synced, origin.remark)
+    remark = "; ".join(part for part in (origin.remark, wrong) if part)
+    targets = [ref.among(kinds, node.namespace) for ref in refs]
+    within = scope(own or kind.identity, node, targets)
+    return make(refs, mode, strategy, rules, created, leaving, "", origin.synced, remark, within)
 
 
-def _refs(spec: Body) -> Iterator[TargetRef]:
+def _refs(spec: Body, *, needed: bool) -> Iterator[TargetRef]:
+    """Yield what a policy refers to; not `needed`: it may select by other means alone."""
+    if not needed and spec.get("targetRef") is None and spec.get("targetRefs") is None:
+        return
     if spec.get("targetRef") is not None and spec.get("targetRefs") is not None:
         msg = "spec.targetRef: not together with spec.targetRefs"
         raise Malformed(msg)
@@ -166,28 +179,51 @@ def _ref(path: str, ref: Body) -> TargetRef:
     return TargetRef(group, namespace, name, text({path: ref}, path, "sectionName"))
 
 
-def _block(spec: Body, rules: str) -> tuple[Mode, Body, str]:
-    """Return the one block that a policy has, and its path."""
-    present = {name for name, value in spec.items() if value is not None}
-    blocks = [str(mode) for mode in Mode if mode in present]
-    bare = sorted(present & {rules} if rules else present - _NO_RULES)
-    said = [*blocks, *bare[:1]]
-    if len(said) > 1:
+def _said(spec: Body, kind: PolicyKind) -> tuple[Mode, str, dict[str, Any]]:
+    """Return the mode of the one block that a policy has, its path, and all rules by name."""
+    maps = rule_maps(kind.rules)
+    bare = {name: value for name, value in spec.items() if _is_rule(name, value, kind)}
+    block = _one_block(spec, bare.keys() & maps.fields if maps.fields else bare.keys())
+    if block is None:
+        # A bare policy is atomic defaults (GEP-713): it says no strategy of its own.
+        return Mode.DEFAULTS, "spec", maps.read(bare, "spec")
+    path = f"spec.{block}"
+    inside = mapping({path: spec[block]}, path)
+    found = maps.read({name: v for name, v in inside.items() if name != _STRATEGY}, path)
+    beside = maps.read(bare, "spec")
+    for name in sorted(found.keys() & beside.keys()):
+        msg = f"spec{name}: not together with {path}{name}"
+        raise Malformed(msg)
+    return block, path, found | beside
+
+
+def _is_rule(name: str, value: object, kind: PolicyKind) -> bool:
+    others = name in _NO_RULES or name in kind.no_rules or name == kind.merge_type
+    return value is not None and not others
+
+
+def _one_block(spec: Body, rivals: Iterable[str]) -> Mode | None:
+    """Return the block that a policy has its rules in, None where they are bare."""
+    blocks = [mode for mode in Mode if spec.get(mode) is not None]
+    said = [*blocks, *sorted(rivals)]
+    if blocks and said[1:]:
         msg = f"spec.{said[0]}: not together with spec.{said[1]}"
         raise Malformed(msg)
-    if blocks:
-        path = f"spec.{blocks[0]}"
-        return Mode(blocks[0]), mapping({path: spec[blocks[0]]}, path), path
-    # A bare policy is atomic defaults (GEP-713): it says no strategy of its own.
-    return Mode.DEFAULTS, {name: spec[name] for name in bare}, "spec"
+    return blocks[0] if blocks else None
 
 
-def _rules(kind: PolicyKind, block: Body, path: str, policy: Locator) -> Rules:
-    if kind.rules:
-        values = mapping({path: block}, path, kind.rules)
-    else:
-        values = {name: value for name, value in block.items() if name != _STRATEGY}
-    return Rules(dict(sorted(values.items())), dict.fromkeys(sorted(values), policy))
+def _rules(kind: PolicyKind, values: Mapping[str, Any], node: Node) -> Rules:
+    if kind.all_apply:
+        values = {node.full_name: values}
+    return Rules(dict(sorted(values.items())), dict.fromkeys(sorted(values), node.locator))
+
+
+def _strategy(kind: PolicyKind, body: Body, path: str) -> str:
+    if kind.all_apply:
+        return "merge"
+    if kind.merge_type:
+        return text(body, "spec", kind.merge_type)
+    return "" if path == "spec" else text(body, *path.split("."), _STRATEGY)
 
 
 def _time(said: str) -> datetime:

@@ -119,6 +119,8 @@ class Standing:
 
     def _outcome(self, matter: _Matter) -> _Outcome:
         kind = self._effective.kind
+        if not (matter.policy.refs or matter.policy.problem):
+            return _Outcome((), {})
         lost, kept = _counted(matter)
         accepted = _accepted(kind, matter)
         if accepted.status != "True":
@@ -158,7 +160,7 @@ def _accepted(kind: PolicyKind, matter: _Matter) -> Condition:
         message = f"{name} is conflicted by {_names(matter.beaten.values())}"
         return Condition(own, ACCEPTED, "False", "Conflicted", message)
     message = f"{name} has been accepted"
-    if policy.strategy and policy.strategy not in kind.strategies:
+    if kind.merges and policy.strategy and policy.strategy not in kind.strategies:
         message += f'; strategy "{policy.strategy}" is not known and counts as atomic'
     if policy.remark:
         message += f"; {policy.remark}"

@@ -6,7 +6,7 @@ the object there, without the sections that come after, and a condition that say
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kube_sync.topology.conditions import ACCEPTED, Condition
@@ -35,7 +35,8 @@ class State:
         self.said: dict[Locator, Sequence[Condition]] = {}  # by the object
         self._sections: dict[Locator, tuple[Node, ...]] = {}
         self._collections: dict[GroupKind, dict[str, dict[Locator, Node]]] = {}
-        self.view = View(self.nodes, self._sections, self._collections)
+        self._indexed: dict[tuple[GroupKind, Hashable], dict[Locator, Node]] = {}
+        self.view = View(self.nodes, self._sections, self._collections, self._indexed)
 
     def of(self, kind: GroupKind) -> list[Locator]:
         """Return the nodes of a kind, in order."""
@@ -63,7 +64,10 @@ class State:
             spaces = self._collections.setdefault(new.kind, {})
             spaces.setdefault(new.namespace, {})[new.locator] = new
             difference.gone.discard(new.locator)
-            difference.topics.update((new.locator, (new.kind, new.namespace)))
+            difference.topics.update(_topics(new))
+        for key in _keys(kind, node):
+            self._indexed.setdefault((kind.id, key), {})[node.locator] = node
+            difference.topics.add((kind.id, key))
 
     def drop(self, locator: Locator, difference: Difference) -> None:
         """Let go of an object, if it is there."""
@@ -73,12 +77,13 @@ class State:
         node = self.nodes[locator]
         difference.before.setdefault(locator, node.body)
         self.said.pop(locator, None)
+        self._unindex(node, difference)
         for old in (node, *self._sections.pop(locator)):
             del self.nodes[old.locator]
             self._uncollect(old)
             difference.come.pop(old.locator, None)
             difference.gone.add(old.locator)
-            difference.topics.update((old.locator, (old.kind, old.namespace)))
+            difference.topics.update(_topics(old))
 
     def restore(self, difference: Difference) -> None:
         """Make the objects what they were before a difference."""
@@ -88,6 +93,14 @@ class State:
             else:
                 self.put(body, difference)
 
+    def _unindex(self, node: Node, difference: Difference) -> None:
+        for key in _keys(self.kinds[node.kind], node):
+            under = self._indexed[node.kind, key]
+            under.pop(node.locator, None)
+            if not under:
+                del self._indexed[node.kind, key]
+            difference.topics.add((node.kind, key))
+
     def _uncollect(self, node: Node) -> None:
         spaces = self._collections[node.kind]
         del spaces[node.namespace][node.locator]
@@ -95,11 +108,22 @@ class State:
             del spaces[node.namespace]
 
 
+def _topics(node: Node) -> tuple[Topic, ...]:
+    return node.locator, (node.kind, node.namespace), (node.kind, None)
+
+
 def _kind_of(body: Body) -> GroupKind:
     try:
         return kind_of(body)
     except Malformed:
         return GroupKind("", "")
+
+
+def _keys(kind: Kind, node: Node) -> set[Hashable]:
+    try:
+        return set(kind.index(node)) if kind.index else set()
+    except UNREADABLE:
+        return set()
 
 
 def _sections(kind: Kind, node: Node) -> tuple[tuple[Node, ...], list[Condition]]:

@@ -8,6 +8,7 @@ update touches. An update that would close a loop where none is allowed changes 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from kube_sync.errors import Terminal
 from kube_sync.topology.conditions import Condition
@@ -37,7 +38,9 @@ class Topology:
         policies: Iterable[PolicyKind] = (),
         *,
         allow_loops: bool = False,
+        roots: Collection[GroupKind] = (),
     ) -> None:
+        """Make one without objects; paths of all policies may begin at kinds of `roots`, too."""
         self.policy_kinds = {kind.id: kind for kind in policies}
         own = {id_: kind.node_kind for id_, kind in self.policy_kinds.items()}
         self._state = State({kind.id: kind for kind in (_NAMESPACES, *kinds)} | own)
@@ -53,7 +56,7 @@ class Topology:
         }
         self._ways = Ways(self.targetables)
         self._effective = {
-            id_: EffectivePolicies(kind, self._state.nodes, self._ways)
+            id_: EffectivePolicies(_from(kind, roots), self._state.nodes, self._ways)
             for id_, kind in self.policy_kinds.items()
         }
         self._standings = {id_: Standing(found) for id_, found in self._effective.items()}
@@ -68,9 +71,10 @@ class Topology:
         policies: Iterable[PolicyKind] = (),
         *,
         allow_loops: bool = False,
+        roots: Collection[GroupKind] = (),
     ) -> Topology:
         """Build the topology of objects. Raises Terminal: a loop, or an object without a name."""
-        topology = cls(kinds, links, policies, allow_loops=allow_loops)
+        topology = cls(kinds, links, policies, allow_loops=allow_loops, roots=roots)
         topology.update(objects)
         return topology
 
@@ -189,7 +193,8 @@ class Topology:
         for locator in new:
             self.all.add(locator)
             self._of_role[difference.come[locator].role].add(locator)
-        stale = {n for n in self._linker.watching(difference.topics) if n in self._state.nodes}
+        topics = difference.topics | self._state.view.outdated(difference.topics)
+        stale = {n for n in self._linker.watching(topics) if n in self._state.nodes}
         targets = self._ask(sorted(stale | difference.come.keys()), rewired)
         touched = self._rewire(rewired) | new | difference.gone
         for locator in difference.gone:
@@ -214,7 +219,7 @@ class Topology:
     def _aim(self, node: Node, targets: set[Locator]) -> tuple[Locator, ...]:
         """Read a policy and look up its targets, which count as changed where it says other."""
         kind = self.policy_kinds[node.kind]
-        policy = policy_of(kind, node)
+        policy = policy_of(kind, node, self._state.kinds)
         before = self._read.get(node.locator)
         if before is not None and before[0].says_the_same(policy):
             policy = before[0]  # the very one: what was put together of it still holds
@@ -267,3 +272,7 @@ class Topology:
         if loop is not None:
             msg = f"loop detected: {' -> '.join(loop)}"
             raise Terminal(msg)
+
+
+def _from(kind: PolicyKind, roots: Collection[GroupKind]) -> PolicyKind:
+    return replace(kind, origins=kind.origins.union(roots)) if kind.origins and roots else kind

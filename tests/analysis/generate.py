@@ -67,6 +67,7 @@ class PolicyMaker:
         self.functions: dict[str, int] = {}
         self.rules: list[str] = []  # references to complete rules
         self.collections: list[str] = []  # references to sets and objects
+        self.logic = random.random() < 0.5  # `and`, `or` and `not { … }` are imported
 
     def modules(self) -> dict[str, str]:
         """Return the modules' sources by name, in an order in which they load."""
@@ -79,9 +80,15 @@ class PolicyMaker:
         if self.random.random() < 0.3 and all(d.startswith("decision :=") for d in decision):
             default = ['default decision := "none"']
         return {
-            "lib.rego": "package lib\n\n" + "\n\n".join(library) + "\n",
-            "main.rego": "package main\n\n" + "\n\n".join([*default, *decision]) + "\n",
+            "lib.rego": "package lib\n\n" + "\n\n".join([*self._imports(), *library]) + "\n",
+            "main.rego": "package main\n\n"
+            + "\n\n".join([*self._imports(), *default, *decision])
+            + "\n",
         }
+
+    def _imports(self) -> list[str]:
+        words = ("and", "or", "not") if self.logic else ()
+        return [f"import future.keywords.{word}" for word in words]
 
     def _qualify(self) -> None:
         self.functions = {f"data.lib.{name}": size for name, size in self.functions.items()}
@@ -177,6 +184,7 @@ class PolicyMaker:
     def _line(self, scope: _Scope, depth: int) -> str:
         simple = [self._test, self._alias, self._some, self._compare, self._alias, self._some]
         nested = [self._every, self._comprehension, self._call, self._rule, self._builtin]
+        nested += [self._keyed, self._operands if self.logic else self._keyed]
         rare = [self._negated, self._pattern, self._literal, self._member, self._scan, self._with]
         choices = [*simple, *nested, *rare] if depth < 2 else simple
         return self.random.choice(choices)(scope, depth)
@@ -210,6 +218,25 @@ class PolicyMaker:
             name, size = self.random.choice(sorted(self.functions.items()))
             return f"not {name}({', '.join([ref] * size)})"
         return f"not {ref}" + self.random.choice(["", "", f" == {self._constant()}"])
+
+    def _keyed(self, scope: _Scope, _: int) -> str:
+        """Compare a key in a body within, which says nothing of it outside."""
+        ref, name = self._ref(scope), self._bind(scope)
+        equal = f'{name} == "{self.random.choice(_NAMES)}"'
+        if self.random.random() < 0.3:
+            other = self._new()
+            equal = f"{other} := {self._constant()}; {name} == {other}"
+        within = [f"count([1 | {equal}]) == 0", f"every _ in input.c {{ {equal} }}"]
+        if ";" not in equal:
+            within += [f"not {equal}", f"not {equal}"]
+        if self.logic:
+            within += [f"not {{ {equal} }}", f"{{ {equal} }} or {{ {self._ref(scope)} }}"]
+        return f"some {name}\n\t{ref}[{name}]\n\t{self.random.choice(within)}"
+
+    def _operands(self, scope: _Scope, depth: int) -> str:
+        made = [self._body(scope.inner(), self.random.randrange(1, 3), depth + 1) for _ in "ab"]
+        one, other = (f"{{\n{body}\n\t}}" for body in made)
+        return self.random.choice([f"{one} and {other}", f"{one} or {other}", f"not {one}"])
 
     def _member(self, scope: _Scope, _: int) -> str:
         ref = self._ref(scope)

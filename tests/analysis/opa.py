@@ -30,10 +30,10 @@ class NotCompiled(Exception):
     """OPA does not take these policies."""
 
 
-def plain_spec(folder: Path, port: int) -> ServerSpec:
+def plain_spec(folder: Path, port: int, *options: str) -> ServerSpec:
     """Describe an OPA without any security, for policies and data of a test."""
     address = f"--addr=127.0.0.1:{port}"
-    arguments = ("run", "--server", address, "--log-level=error", "--skip-version-check")
+    arguments = ("run", "--server", address, "--log-level=error", "--skip-version-check", *options)
     url = f"http://127.0.0.1:{port}"
     return ServerSpec(
         name="opa",
@@ -81,6 +81,40 @@ class PolicyOpa:
             if status != 200:
                 raise NotCompiled(json.dumps(answer))
         return [PolicyModule(name, tree) for name, tree in self._trees() if name in sources]
+
+    def load(self, sources: Sequence[str], data: Any) -> list[PolicyModule] | None:
+        """Load these modules and this data, alone; return the modules as OPA compiled them.
+
+        They need not come in the order in which they load. None: OPA does not take them together.
+        """
+        self._asked = ""
+        self._data = b""
+        for name in self._names():
+            self._ask("DELETE", f"/v1/policies/{name}")
+        if not self.replace_data(data):
+            return None
+        left = {f"module{number}.rego": source for number, source in enumerate(sources)}
+        names = {*left}
+        while left:
+            taken = [n for n, s in left.items() if self._is_taken(n, s)]
+            if not taken:
+                return None
+            left = {n: s for n, s in left.items() if n not in taken}
+        return [PolicyModule(name, tree) for name, tree in self._trees() if name in names]
+
+    def replace_data(self, data: Any) -> bool:
+        """Replace all data; returns whether OPA takes it."""
+        status, _ = self._ask("PUT", "/v1/data", json.dumps(data).encode())
+        return status == 204
+
+    def decided(self, decision: str, asked: Any) -> Any:
+        """Return the decision of one input (None: of none), or UNDEFINED, or FAILED."""
+        body = json.dumps({} if asked is None else {"input": asked}).encode()
+        status, answer = self._ask("POST", f"/v1/data/{decision}", body)
+        return FAILED if status != 200 else answer.get("result", UNDEFINED)
+
+    def _is_taken(self, name: str, source: str) -> bool:
+        return self._ask("PUT", f"/v1/policies/{name}", source.encode())[0] == 200
 
     def put(self, data: Any) -> None:
         """Replace `data.kubernetes`."""

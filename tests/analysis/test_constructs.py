@@ -18,6 +18,7 @@ from tests.analysis.generate import chance, some_objects, some_world
 from tests.analysis.opa import PolicyOpa
 
 DATA = "data.kubernetes"
+LOGIC = "".join(f"import future.keywords.{word}\n" for word in ("and", "or", "not"))
 # Modules are divided by `---`; the last one, of package main, makes the decision. What is read of
 # `input` comes first, then what is read of clusters and of nodes.
 CONSTRUCTS: dict[str, tuple[str, str]] = {
@@ -42,6 +43,96 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "array index": ("decision := input.a[0].b", "a[*].b"),
     "key that varies": ("decision contains k if input.a[k].b", "a[*].b"),
     "key compared": ('decision if { some k; input.a[k].b; k == "a" }', "a.a.b"),
+    # What holds within a body of its own says nothing of the variables around it.
+    "key that a negation excludes": (
+        'decision if { some k; input.a[k].b; not k == "a" }',
+        "a[*].b",
+    ),
+    "key that a negation excludes by a variable": (
+        'decision if { some k; input.a[k].b; y := "a"; not k == y }',
+        "a[*].b",
+    ),
+    "key that a comprehension compares": (
+        'decision if { some k; input.a[k].b; count([1 | k == "a"]) == 0 }',
+        "a[*].b",
+    ),
+    "key that every compares": (
+        'decision if { some k; input.a[k].b; every x in input.c { [x, k] != [1, "a"]; k != "a" } }',
+        "a[*].b c",
+    ),
+    "key that every equals": (
+        'decision if { some k; input.a[k].b; every _ in input.c { k == "a" } }',
+        "a[*].b c",
+    ),
+    "key that a negation and a line compare": (
+        'decision if { some k; input.a[k].b; k == "a"; not k == "b" }',
+        "a.a.b",
+    ),
+    "value that a negation compares": (
+        'r := x if { some x in input.a; not x == "a" }\ndecision if r.b',
+        "a",
+    ),
+    "variables that a negation compares": (
+        "decision if { x := input.a; y := input.b; not x == y; x.c }",
+        "a b",
+    ),
+    "and": (f"{LOGIC}decision if {{ input.a.b and input.b > 1 }}", "a.b b"),
+    "or": (f"{LOGIC}decision if {{ input.a.b or input.b.c }}", "a.b b.c"),
+    "or of bodies": (
+        f"{LOGIC}decision if {{ {{ x := input.a; x.b; x.c }} or {{ x := input.b; x.c }} }}",
+        "a.b a.c b.c",
+    ),
+    "or that compares a key": (
+        f'{LOGIC}decision if {{ some k; input.a[k].b; {{ k == "a" }} or {{ input.c }} }}',
+        "a[*].b c",
+    ),
+    "and that compares a key": (
+        f'{LOGIC}decision contains k if {{ some k; input.a[k].b; {{ k == "a" }} and input.c }}',
+        "a[*].b c",
+    ),
+    "or whose sides name one variable": (
+        f'{LOGIC}decision if {{ {{ k = "a"; input.a[k].b }} or {{ input.b[k].c }} }}',
+        "a[*].b b[*].c",
+    ),
+    "or within and": (
+        f"{LOGIC}decision if {{ input.a.b and ({{ input.b == 1 }} or input.c.k) }}",
+        "a.b b c.k",
+    ),
+    "or under with": (
+        f"{LOGIC}r if input.b\ndecision if {{ r or input.k with input as input.a }}",
+        "a.b a.k",
+    ),
+    "or in a comprehension": (
+        f"{LOGIC}decision := [x.k | some x in input.a; {{ x.b == 1 }} or {{ x.c == 2 }}]",
+        "a[*].b a[*].c a[*].k",
+    ),
+    "or in every": (f"{LOGIC}decision if every x in input.a {{ x.b or x.c }}", "a[*].b a[*].c"),
+    "or of variables around it": (
+        f"{LOGIC}decision if {{ x := input.a; y := input.b; {{ x == y }} or x.c }}",
+        "a b",
+    ),
+    "not of a body": (f"{LOGIC}decision if not {{ x := input.a; x.b; x.c == 1 }}", "a.b a.c"),
+    "not of one line": (f"{LOGIC}decision if not input.a.b", "a.b"),
+    "not of a comparison": (f"{LOGIC}decision if not input.a.b > 1", "a.b"),
+    "not of a body that compares a key": (
+        f'{LOGIC}decision if {{ some k; input.a[k].b; not {{ k == "a"; input.c }} }}',
+        "a[*].b c",
+    ),
+    "not and or of rego.v2": (
+        "import rego.v2\ndecision if { not { input.a.b } or input.b.c }",
+        "a.b b.c",
+    ),
+    "two rules of which one says not in a body": (
+        f"{LOGIC}r := input.a if input.k\nr := input.b if not input.k\ndecision if r.b",
+        "a.b b.b k",
+    ),
+    "two rules of which one says or": (
+        (
+            f'{LOGIC}r := input.a if {{ input.k == "a" or input.c }}\n'
+            'r := input.b if input.k == "b"\ndecision if r.b'
+        ),
+        "a b c k",
+    ),
     "key from the input": ("decision := input.a[input.k]", "a k"),
     "key joins two": ("decision contains k if input.a[k].b == input.b[k].c", "a[*].b b[*].c"),
     "keys spelt out": ('decision contains k if { some k in ["a", "b"]; input.c[k] }', "c.a c.b"),
@@ -280,6 +371,45 @@ decision := [more.r.b, g(input.b)]""",
         "r := input.b\ndecision := [x | some y in input.a; x := r with input as y]",
         "a[*].b",
     ),
+    "with a function for a function": (
+        "f(x) := x.b\ng(x) := x.c\ndecision := y if y := f(input.a) with f as g",
+        "a.c",
+    ),
+    "with a function for a builtin": (
+        "g(x) := x.c\ndecision := y if y := json.marshal(input.a) with json.marshal as g",
+        "a.c",
+    ),
+    "with a builtin for a function": (
+        "f(x) := x.b\ndecision := y if y := f(input.a) with f as count",
+        "a",
+    ),
+    "with a value for a function": (
+        "f(x) := x.b\ndecision := y.c if y := f(input.a) with f as input.k",
+        "a k.c",
+    ),
+    "with a rule for a function": (
+        "f(x) := x.b\nq := input.c\ndecision := y if y := f(1) with f as q with input as input.a",
+        "a.c",
+    ),
+    "with a value for a builtin": (
+        "decision := y if y := json.marshal(input.a) with json.marshal as input.k",
+        "a k",
+    ),
+    "with a function that calls what it stands for": (
+        "f(x) := x.b\ng(x) := [f(x), x.c]\ndecision := y if y := f(input.a) with f as g",
+        "a.b a.c",
+    ),
+    "with a function for one that a rule calls": (
+        ("f(x) := x.b\ng(x) := x.c\nr := f(input.a)\ndecision := [x, r] if x := r with f as g"),
+        "a.b a.c",
+    ),
+    "with a test that keeps two rules apart replaced": (
+        (
+            "r := input.a if is_string(input.k)\nr := input.b if is_array(input.k)\n"
+            "decision := 1 if r.b with is_string as true with is_array as true"
+        ),
+        "a b k",
+    ),
     "variables unified twice": ("decision if { x := input.a; y = x; x = y; y.b }", "a.b"),
     "variables made of each other": (
         "r := x if { x = input.a[_]; [y] = [x]; y = [_] }\ndecision if r[0].b",
@@ -470,6 +600,8 @@ CRAFTED: dict[str, list[Any]] = {
     "pattern in a loop": [{"a": [{"a": 1}]}],
     "reference compared with a literal": [{"a": {"b": [1]}, "b": [1]}],
     "two rules that exclude each other": [{"k": "b", "b": {"b": 1}}],
+    "or within and": [{"a": {"b": 1}, "b": 1}, {"a": {"b": 1}, "b": 2, "c": {"k": 1}}],
+    "not of a body": [{"a": {"b": 1, "c": 1}}, {"a": {"b": 1, "c": 2}}],
     "collection by name": [{"a": "a", "b": "a"}, {"a": "b", "b": "a"}],
 }
 # Kept though no object can show why: what `with` replaces is taken to be read all the same.

@@ -24,7 +24,9 @@ from kube_sync.policysync.hubstate import (
     GATEWAY_CLASSES,
     GATEWAYS,
     GRANTS,
+    LISTENER_SETS,
     MANAGED_CLUSTERS,
+    NAMESPACES,
 )
 from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.works import WORKS
@@ -45,6 +47,8 @@ KINDS = {
     DEFINITIONS: "CustomResourceDefinition",
     CONFIGMAPS: "ConfigMap",
     GRANTS: "ReferenceGrant",
+    LISTENER_SETS: "ListenerSet",
+    NAMESPACES: "Namespace",
     WORKS: "ManifestWork",
     MANAGED_CLUSTERS: "ManagedCluster",
     AUTH: "AuthPolicy",
@@ -55,7 +59,7 @@ ALLOWED = json.dumps({"status": {"allowed": True}}).encode()
 
 def hub(api: FakeApiServer) -> None:
     """Put a class, a Gateway on two clusters and a policy of it there."""
-    whole = (GATEWAY_CLASSES, DEFINITIONS, MANAGED_CLUSTERS)
+    whole = (GATEWAY_CLASSES, DEFINITIONS, MANAGED_CLUSTERS, NAMESPACES)
     for gvr, kind in {**KINDS, LEASES: "Lease"}.items():
         api.define(gvr, kind, namespaced=gvr not in whole, builtin=False)
     state = World().state

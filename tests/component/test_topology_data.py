@@ -23,7 +23,14 @@ from kube_sync.planning.snapshot import document
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import Placement, Policies, Replicate, Resource, Settings
+from kube_sync.settings import (
+    Placement,
+    Policies,
+    PolicyTopology,
+    Replicate,
+    Resource,
+    Settings,
+)
 from kube_sync.survey.exported import read_objects
 from kube_sync.topology.identity import Locator
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, watches
@@ -325,7 +332,7 @@ async def test_a_plan_stands_on_the_topology_that_opa_holds_and_so_does_its_expo
         await until(lambda: world.applied() == [{"sky": {"color": "blue"}}])
         held = world.topology
     async with kube_of(world.api, world.folder) as client:
-        found = await planned.of_cluster(client)
+        found = await planned.of_cluster(client, PolicyTopology())
     exported = world.folder / "fleet.jsonl"
     exported.write_text("\n".join(planned.lines(found)))
     for records in (found, planned.of_export(read_objects(str(exported)))):
@@ -337,7 +344,7 @@ async def test_no_plan_stands_on_half_a_topology(world: World) -> None:
     world.api.http.fault(lists(ROUTES), answer(403, b""), times=10_000)
     async with kube_of(world.api, world.folder) as client:
         with pytest.raises(Broken, match=r"topology: not known within .*HTTPRoute"):
-            await planned.of_cluster(client, seconds=2.0)
+            await planned.of_cluster(client, PolicyTopology(), seconds=2.0)
 
 
 def _bodies(records: planned.Records) -> dict[ObjectKey, bytes]:

@@ -449,3 +449,23 @@ async def test_smallest_change_once_made_turns_the_decision(
         now_on = await placed(source, then, changed)
         assert name in now_on
         assert now_on == set(one["decided"])
+
+
+async def test_operands_of_or_speak_against_a_cluster_as_one_line(tmp_path: Path) -> None:
+    """What an operand binds is unknown behind it: probes that name it would not compile."""
+    either = (
+        "\t{ z := _zone(cluster.metadata.labels); z == _zone(input.metadata.annotations) }"
+        " or { cluster.metadata.labels.any }\n"
+        "\tnot { bad := cluster.metadata.labels.bad; bad == 1 }\n"
+    )
+    alike = "\t_zone(cluster.metadata.labels) == _zone(input.metadata.annotations)\n"
+    words = "import future.keywords.or\nimport future.keywords.not\n"
+    package, rest = POLICY.replace(alike, either).split("\n", 1)
+    source = f"{package}\n\n{words}{rest}"
+    exported = write(tmp_path / "fleet.jsonl", policy(source), *FLEET, *WORKLOADS)
+    found = await asked(exported, "web", "c3")
+    (reason,) = found["clusters"][0]["against"]
+    assert (reason["text"].partition(" or ")[2], reason["holds"]) == (
+        "{ cluster.metadata.labels.any }",
+        False,
+    )

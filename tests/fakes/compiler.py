@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from kube_sync.errors import Retriable
 from kube_sync.opa.builtins import REFUSED
 from kube_sync.opa.inspection import Inspected
 from kube_sync.opa.scratch import Cause, Modules
@@ -33,6 +34,7 @@ class FakeCompiler:
         self.analysed: list[Modules] = []
         self.parses: list[Modules] = []
         self.trees = trees
+        self.odd: str | None = None  # the line of a rule that compiles to what nobody can read
 
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         """Return what is wrong with them together."""
@@ -55,12 +57,23 @@ class FakeCompiler:
     async def parsed(self, modules: Modules) -> dict[str, Any]:
         """Return the places of packages and of `data.x.y`, with nothing around them."""
         self.parses.append(dict(modules))
-        return {i: _located(source) for i, source in modules.items()}
+        found = {i: _located(source) for i, source in modules.items()}
+        for policy_id, source in modules.items():
+            if self.odd is not None and self.odd in source.split("\n"):
+                row = source.split("\n").index(self.odd) + 1
+                found[policy_id]["rules"] = [{"head": {"location": {"row": row, "col": 1}}}]
+        return found
 
     async def compiled(self, modules: Modules) -> dict[str, msgspec.Raw]:
-        """Return their trees; without any that can be read everything counts as read."""
+        """Return their trees; where there are none everything counts as read."""
         self.analysed.append(dict(modules))
-        trees = {i: tree_of(source) if self.trees else None for i, source in modules.items()}
+        if not self.trees:
+            msg = "it gives no trees"
+            raise Retriable(msg)
+        trees = {i: tree_of(source) for i, source in modules.items()}
+        for policy_id, source in modules.items():
+            if self.odd is not None and self.odd in source:
+                trees[policy_id]["rules"] = [{"nobody": "knows"}]
         return {i: msgspec.Raw(msgspec.json.encode(tree)) for i, tree in trees.items()}
 
 

@@ -48,6 +48,23 @@ def gateway(name: str = "my-gateway", *listeners: Mapping[str, Any], **metadata:
     return made(f"{GROUP}/v1/Gateway", name, spec, **metadata)
 
 
+def allowing(one: Object, spaces: str = "Same", **namespaces: Any) -> Object:
+    """Return a gateway that takes ListenerSets from some namespaces."""
+    allowed = {"namespaces": {"from": spaces, **namespaces}}
+    return one | {"spec": one["spec"] | {"allowedListeners": allowed}}
+
+
+def listener_set(
+    name: str = "my-set", *listeners: Mapping[str, Any], parent: Any = None, **metadata: Any
+) -> Object:
+    """Return a ListenerSet of that gateway, by default with one listener on a port of its own."""
+    spec = {
+        "parentRef": parent or {"name": "my-gateway"},
+        "listeners": list(listeners) or [listener("more", port=81)],
+    }
+    return made(f"{GROUP}/v1/ListenerSet", name, spec, **metadata)
+
+
 def listener(name: str = "http", **fields: Any) -> Object:
     return {"name": name, "port": 80, "protocol": "HTTP", **fields}
 

@@ -216,6 +216,21 @@ def _replicator() -> Iterator[Write]:
     yield created(who, "a right beyond use", f"{RBAC}/clusterroles", listing, "and nothing else")
 
 
+def _plain_statuses() -> Iterator[Write]:
+    """Yield what the topology writes of policies without ancestors, and its maps of paths."""
+    who, maps = "topology", "kube-sync-topology-paths-"
+    yield created(who, "its maps of paths", CONFIGMAPS.format(OWN), named(f"{maps}0"))
+    nothing = "and nothing else"
+    yield created(who, "one map too many", CONFIGMAPS.format(OWN), named(f"{maps}8"), nothing)
+    limits = f"/apis/kuadrant.io/v1/namespaces/{SHOP}/ratelimitpolicies/limits/status"
+    counted, enforced = condition("example.com/Counted"), condition("Enforced")
+    plain = {"status": {"conditions": [counted, condition("Accepted"), enforced]}}
+    yield patched(who, "a policy without ancestors is enforced", limits, plain)
+    alone = {"status": {"conditions": [enforced]}}
+    others = "its own conditions, and no others"
+    yield patched(who, "another's condition of a policy", limits, alone, others)
+
+
 def _topology() -> Iterator[Write]:
     who, space = "topology", f"/api/v1/namespaces/{SHOP}/status"
     service = f"/api/v1/namespaces/{SHOP}/services/web/status"
@@ -355,6 +370,7 @@ ALL = [
     *_remediator(),
     *_replicator(),
     *_topology(),
+    *_plain_statuses(),
     *_policy_sync(),
     *_policy_sync_spoke(),
     *_provision(),

@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 POLICIES = "schedulingpolicies.policy.kube-sync.io"
 _DRY, _LAX = "--dry-run=server", "--validate=ignore"
+# Off by default, and add tolerations to pods.
+PLUGINS = "ExtendedResourceToleration,PodTolerationRestriction"
 GLOBAL_DEFAULT = "common"  # the PriorityClass of pods that name none, once there is one
 
 
@@ -40,6 +42,7 @@ class World:
     services: dict[str, RunningServer]
     port: int
     authority: bytes
+    folder: Path
     system: str = "scheduling"
 
     @property
@@ -172,7 +175,14 @@ def system_world(
     launcher: Launcher, folder: Path, system: str, section: dict[str, object]
 ) -> Iterator[World]:
     """Run a system with its section of the configuration, without any policy."""
-    arguments = ("--disable-admission-plugins=",)
+    with cluster_of(launcher, folder, system) as world, running(world, {system: section}):
+        yield world
+
+
+@contextmanager
+def cluster_of(launcher: Launcher, folder: Path, *systems: str) -> Iterator[World]:
+    """Run a cluster with the roles that systems need; the world is of the first of them."""
+    arguments = ("--disable-admission-plugins=", f"--enable-admission-plugins={PLUGINS}")
     stack = start_stack(launcher, folder / "stack", apiserver_arguments=arguments)
     with ExitStack() as ending:
         ending.callback(shutil.rmtree, stack.etcd.spec.folder / "data")
@@ -181,17 +191,27 @@ def system_world(
         stack.api.create(service_account("default", "kube-system"))
         authority, port = make_authority("webhook"), free_port()
         write_pair(folder, "tls", issue(authority, "kube-sync", LOOPBACK))
-        ca_file = write_file(folder / "ca.crt", authority.cert_pem)
-        world = World(stack, {}, port, authority.cert_pem, system)
-        for document in (*world.manifests(), *world.rights()):
-            if document["kind"].startswith("ClusterRole"):
-                world.apply(document)
-        built_in: dict[str, object] = {"builtin": [system], system: section}
-        for command, configuration in _configurations(stack, folder, port, ca_file).items():
-            service = start_service(command, folder / command, configuration | built_in)
+        write_file(folder / "ca.crt", authority.cert_pem)
+        worlds = [World(stack, {}, port, authority.cert_pem, folder, one) for one in systems]
+        for world in worlds:
+            for document in (*world.manifests(), *world.rights()):
+                if document["kind"].startswith("ClusterRole"):
+                    world.apply(document)
+        yield worlds[0]
+
+
+@contextmanager
+def running(world: World, sections: dict[str, dict[str, object]]) -> Iterator[None]:
+    """Run replicator and webhook with these systems, each with its section of the configuration."""
+    built_in: dict[str, object] = {"builtin": [*sections], **sections}
+    ca_file = world.folder / "ca.crt"
+    found = _configurations(world.stack, world.folder, world.port, ca_file)
+    with ExitStack() as ending:
+        for command, configuration in found.items():
+            service = start_service(command, world.folder / command, configuration | built_in)
             ending.callback(service.stop)
             world.services[command] = service
-        yield world
+        yield
 
 
 def _configurations(

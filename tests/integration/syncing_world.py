@@ -324,6 +324,7 @@ _KINDS = {
     "gatewayclasses": "GatewayClass",
     "gateways": "Gateway",
     "httproutes": "HTTPRoute",
+    "listenersets": "ListenerSet",
     "managedclusters": "ManagedCluster",
     "namespaces": "Namespace",
     "placementdecisions": "PlacementDecision",

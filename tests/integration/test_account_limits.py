@@ -83,6 +83,8 @@ def _there() -> list[Manifest]:
         "gatewayClassName": "c",
         "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
     }
+    gateway = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "g"}
+    limits: Manifest = {"targetRef": gateway, "limits": {"all": {}}}
     found: list[tuple[str, str, str, str, Manifest]] = [
         ("v1", "Namespace", "", SHOP, {}),
         ("v1", "Namespace", "", SPOKE, {}),
@@ -105,6 +107,7 @@ def _there() -> list[Manifest]:
         ),
         ("gateway.networking.k8s.io/v1", "Gateway", SHOP, "g", {"spec": gate}),
         ("gateway.networking.k8s.io/v1", "HTTPRoute", SHOP, "r", {"spec": route}),
+        ("kuadrant.io/v1", "RateLimitPolicy", SHOP, "limits", {"spec": limits}),
         (
             "examples.kube-sync.io/v1alpha1",
             "ColorPolicy",
@@ -141,6 +144,18 @@ def _there() -> list[Manifest]:
         metadata |= {"labels": rest["metadata"]["labels"]} if name == BEFORE else {}
         objects.append(rest | {"apiVersion": version, "kind": kind, "metadata": metadata})
     return objects
+
+
+def _may_say() -> Manifest:
+    """Return the role by which the topology writes statuses of RateLimitPolicies."""
+    resource = {"apiGroups": ["kuadrant.io"], "resources": ["ratelimitpolicies/status"]}
+    labels = {"kube-sync.io/aggregate-to-topology-status": "true"}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "limits-status", "labels": labels},
+        "rules": [resource | {"verbs": ["patch"]}],
+    }
 
 
 @dataclass(frozen=True)
@@ -203,13 +218,14 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
         found = Cluster(api, {})
         admin = api.kubeconfigs["admin"]
         kinds = (ROOT / "tests/crds", ROOT / "manifests/crds")
-        third = [ensure_kinds(one) for one in ("gateway-api", "open-cluster-management")]
+        projects = ("gateway-api", "open-cluster-management", "kuadrant")
+        third = [ensure_kinds(one) for one in projects]
         for path in (*kinds, *third, ROOT / "manifests/examples/colorpolicy/colorpolicies.yaml"):
             servers.install_kinds(admin, path)
         manifests = [one for folder in FOLDERS for one in build(folder)]
         found.apply(*of_kind(manifests, "Namespace"))
         without = ("CustomResourceDefinition", "Job", "CronJob")
-        found.apply(*(one for one in manifests if one["kind"] not in without))
+        found.apply(*(one for one in manifests if one["kind"] not in without), _may_say())
         aggregate(admin)
         found.apply(*_there())
         found.status(
@@ -220,6 +236,8 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
                 "listeners": [listener(1, condition("Programmed"))],
             },
         )
+        said = [condition("example.com/Counted"), condition("Accepted")]
+        found.status("ratelimitpolicy", "limits", {"conditions": said})
         parent: Manifest = {"parentRef": {"name": "g"}, "controllerName": "example.com/c"}
         parent["conditions"] = [condition("Programmed")]
         found.status("httproute", "r", {"parents": [parent]})

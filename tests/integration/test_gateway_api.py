@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kube_sync.topology.gateway import GATEWAY as GATEWAY_KIND
-from kube_sync.topology.gateway import GATEWAY_CLASS, ROUTES
+from kube_sync.topology.gateway import GATEWAY_CLASS, LISTENER_SET, ROUTES
 from kube_sync.topology.grants import REFERENCE_GRANT
 from tests.commandline import Finished, kube_sync
 from tests.fakes.topologies import (
@@ -25,12 +25,14 @@ from tests.fakes.topologies import (
     GROUP,
     NS,
     Object,
+    allowing,
     color,
     defaults,
     gateway,
     gateway_class,
     grant,
     listener,
+    listener_set,
     made,
     overrides,
     route,
@@ -47,7 +49,8 @@ EXAMPLE = ROOT / "manifests/examples/topology"
 _ROUTES = [f"{kind.kind.lower()}s.{GROUP}" for kind in ROUTES]
 KINDS = ",".join(
     [
-        *(f"gateways.{GROUP}", *_ROUTES, f"referencegrants.{GROUP}", f"backendtlspolicies.{GROUP}"),
+        *(f"gateways.{GROUP}", f"listenersets.{GROUP}", *_ROUTES, f"referencegrants.{GROUP}"),
+        f"backendtlspolicies.{GROUP}",
         *("services", "colorpolicies.examples.kube-sync.io"),
     ]
 )
@@ -158,7 +161,8 @@ def every_protocol() -> list[Object]:
 def test_every_kind_of_the_library_is_served(cluster: RunningStack) -> None:
     served = cluster.kubectl("api-resources", f"--api-group={GROUP}", "--no-headers")
     names = {line.split()[-1] for line in served.splitlines()}
-    ours = {kind.kind for kind in (GATEWAY_CLASS, GATEWAY_KIND, *ROUTES, REFERENCE_GRANT.id)}
+    gateways = (GATEWAY_CLASS, GATEWAY_KIND, LISTENER_SET)
+    ours = {kind.kind for kind in (*gateways, *ROUTES, REFERENCE_GRANT.id)}
     assert ours <= names
 
 
@@ -300,6 +304,32 @@ def test_a_parent_elsewhere_is_named_with_its_namespace_and_has_to_take_it(
     assert {parent for parent, child in plain if child == there} == {
         f"{GATEWAY}#{name}" for name in ("own", "all", "some")
     }
+
+
+def test_listenersets_are_read_as_the_api_server_stores_them(world: World, beside: str) -> None:
+    """It fills in what nobody said: that a Gateway takes none, and what a parent is."""
+    parent = {"name": "my-gateway", "namespace": NS}
+    through = [{"kind": "ListenerSet", "name": "mine"}]
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": beside}}
+    world.create(
+        allowing(gateway(), "Selector", selector=selector),
+        gateway("closed"),
+        listener_set("mine", listener("more", port=81), parent=parent, namespace=beside),
+        listener_set("same", listener("more", port=81), parent=parent, namespace=beside),
+        listener_set("here"),
+        listener_set("refused", parent={"name": "closed"}),
+        route("route", parentRefs=through, NAMESPACE=beside),
+        color("p", target("ListenerSet", "mine"), namespace=beside, rules=rules(sky="blue")),
+    )
+    found = world.read()
+    mine, to = f"listenerset.{GROUP}:{beside}/mine", f"httproute.{GROUP}:{beside}/route"
+    assert {(GATEWAY, mine), (mine, f"{mine}#more"), (f"{mine}#more", to)} <= edges(found)
+    (effective,) = found["effective"].values()
+    assert effective["path"] == [CLASS, GATEWAY, mine, f"{mine}#more", to, f"{to}#rule-1"]
+    for name in ("here", "refused"):
+        assert conditions(found, name) == {("Accepted", "False", "NotAllowed")}
+    # Made in the same second or after it: by the name.
+    assert conditions(found, "same#more") == {("Conflicted", "True", "HostnameConflict")}
 
 
 def test_a_backend_elsewhere_needs_a_grant(world: World, beside: str) -> None:

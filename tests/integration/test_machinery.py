@@ -22,6 +22,7 @@ from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.machinery.machinery import Machinery
+from kube_sync.machinery.pathmaps import PLACES
 from kube_sync.machinery.picture import KEY, NAME
 from kube_sync.machinery.writer import MANAGER, Address
 from kube_sync.objects import GroupVersionResource
@@ -288,9 +289,40 @@ async def test_a_policy_and_all_that_it_affects_say_so(cluster: Cluster) -> None
     }
     (parent,) = cluster.status("httproutes", "route")["parents"]
     assert parent["controllerName"] == OURS
-    assert [c["message"] for c in parent["conditions"]] == [
-        f"Object affected by ColorPolicy [{NS}/p]"
-    ]
+    affected, paths = parent["conditions"]
+    assert affected["message"] == f"Object affected by ColorPolicy [{NS}/p]"
+    assert (paths["type"], paths["status"]) == ("kube-sync.io/ColorPolicyPaths", "True")
+    (path,) = json.loads(paths["message"])
+    assert path.endswith(f"{NS}/my-gateway#http > {NS}/route > {NS}/route#rule-1")
+
+
+async def test_maps_of_many_paths_are_in_configmaps_until_they_are_short_again(
+    cluster: Cluster,
+) -> None:
+    many = [{"name": f"l{n}", "port": n + 1} for n in range(16)]
+    cluster.create(
+        gateway("wide", *many),
+        route("wide", parentRefs=[{"name": "wide"}]),
+        color("p", target("HTTPRoute", "wide"), **BLUE),
+    )
+    async with cluster.running():
+        await eventually(lambda: kept(cluster), {f"httproute.{GROUP}_{NS}_wide": 16})
+        (parent,) = cluster.status("httproutes", "wide")["parents"]
+        message = next(c["message"] for c in parent["conditions"] if c["type"].endswith("Paths"))
+        assert message.startswith(f"16 paths, 0 of them without: ConfigMap {NS}/{PLACES[0][:-1]}")
+        cluster.delete("gateways", "wide")
+        await eventually(lambda: kept(cluster), {})
+
+
+def kept(cluster: Cluster) -> dict[str, int]:
+    """Return how many paths are in the ConfigMaps, by the key."""
+    found = json.loads(cluster.kubectl("get", "configmaps", "--output=json"))
+    return {
+        key.replace(cluster.namespace, NS): len(json.loads(text)[str(COLOR_POLICY.id)])
+        for one in found["items"]
+        if one["metadata"]["name"] in PLACES
+        for key, text in one.get("data", {}).items()
+    }
 
 
 async def test_an_unchanged_world_is_not_written_by_the_next_process(cluster: Cluster) -> None:
@@ -331,6 +363,8 @@ async def test_what_holds_no_more_is_taken_away_and_what_others_said_stays(
             lambda: AFFECTED in str(cluster.get("gateways", "my-gateway")), expected=False
         )
         await cluster.settled(controller)
+        # As long as there is a policy of the kind, the last one too, paths without one are told.
+        await eventually(lambda: len(cluster.status("httproutes", "route")["parents"]), 1)
     status = cluster.status("gateways", "my-gateway")
     assert status["listeners"] == listeners("http", conditions=[condition("Accepted")])["listeners"]
     (kept,) = cluster.status("httproutes", "route")["parents"]

@@ -176,6 +176,7 @@ def test_documents_and_lists_and_what_they_make_are_judged_each(
         "ConfigMap it in shop, CREATE: admitted as it is",
         "ConfigMap it in shop, CREATE: rejected",
         "Deployment d in shop, CREATE: admitted as it is",
+        "ReplicaSets of Deployment d in shop, CREATE: rejected",
         "pods of Deployment d in shop, CREATE: rejected",
         "Namespace shop, of the cluster, CREATE: admitted as it is",
     ]
@@ -209,6 +210,53 @@ def test_rules_with_faults_are_told_and_apply_to_nothing(check: Check, policies:
     assert status == 0
     assert 'label a: none → "b" (metadata policy "p", rule 1)' in out
     assert "rules that apply to nothing, and why:\n  shop/p: spec.rules[0].policyAction" in out
+
+
+def test_example_rules_of_the_document_are_followed_by_predicate_and_action(
+    check: Check, policies: Any
+) -> None:
+    """Its glosses of the first two are the wrong way round: X is forbidden, and Y is required."""
+    present, absent, unset = (
+        {"labelSelector": {"matchExpressions": [{"key": key, "operator": operator}]}}
+        for key, operator in (("X", "Exists"), ("Y", "DoesNotExist"), ("Z", "DoesNotExist"))
+    )
+    adding = {"updatedAnnotations": {"A": "B"}}
+    alternatives = [{"annotationSelector": {"matchLabels": {k: v}}} for k, v in ("CD", "EF")]
+    found = policy(
+        "examples",
+        rule(present, reject=True),
+        rule(absent, reject=True),
+        rule(unset, updatedLabels={"Z": "default"}),
+        *(rule(one, **adding) for one in alternatives),
+    )
+    with_x, without_y = config_map({"X": "1", "Y": "1"}), config_map()
+    assert check(*policies(found), objects=[with_x])[0] == 1
+    assert check(*policies(found), objects=[without_y])[0] == 1
+    status, out, _ = check(
+        *policies(found), objects=[config_map({"Y": "1"}, annotations={"E": "F"})]
+    )
+    assert status == 0
+    assert 'label Z: none → "default"' in out
+    assert 'annotation A: none → "B"' in out
+
+
+def test_policy_written_as_the_document_writes_kinds_is_an_error(
+    check: Check, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("Kind: MetadataPolicy\nspec: {rules: []}\n")
+    status, out, err = check("--policies", str(file), objects=[config_map()])
+    assert (status, out) == (2, "")
+    assert 'p.yaml: it looks like a MetadataPolicy, but is not one: "Kind" has to be' in err
+
+
+def test_quality_of_service_that_is_off_changes_no_pod(
+    check: Check, policies: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = (*policies(REJECTING), "-o", "json")
+    assert json.loads(check(*asked, objects=[pod({})])[1])["objects"][0]["changes"] != []
+    monkeypatch.setenv("KUBE_SYNC_METADATA_QOS", "false")
+    assert json.loads(check(*asked, objects=[pod({})])[1])["objects"][0]["changes"] == []
 
 
 def test_file_that_is_missing_is_neither_answer(check: Check) -> None:

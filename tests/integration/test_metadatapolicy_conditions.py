@@ -141,6 +141,15 @@ async def test_rule_that_applies_to_nothing_is_named_until_it_is_mended(
     await eventually(partial(world.said, shop, "it"), ("True", "False"))
 
 
+async def test_policy_in_an_exempt_namespace_says_so_instead_of_accepted(world: World) -> None:
+    world.policy("kube-system", "exempt", setting("gold"))
+    await eventually(partial(world.said, "kube-system", "exempt"), ("False", "False"))
+    accepted = world.conditions("kube-system", "exempt")["Accepted"]
+    assert accepted["reason"] == "NamespaceExempt"
+    assert accepted["message"].startswith("the namespace kube-system is exempt: ")
+    world.delete("kube-system", "exempt")
+
+
 async def test_rule_that_can_never_match_is_found(world: World, shop: str) -> None:
     contradiction = [
         {"key": "a", "operator": "Exists"},

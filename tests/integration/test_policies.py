@@ -91,6 +91,13 @@ class World:
         where = f"{self.opa.url}/v1/data/{path}"
         return request("POST", where, ca_file=self.opa.ca_file, token=token, body="{}").status
 
+    def asked_with(self, path: str, asked: object) -> Any:
+        """Return a document as the webhook is answered that asks for it with this input."""
+        token = self.opa.token_files["admission"].read_text(encoding="utf-8")
+        where, body = f"{self.opa.url}/v1/data/{path}", json.dumps({"input": asked})
+        answer = request("POST", where, ca_file=self.opa.ca_file, token=token, body=body)
+        return json.loads(answer.body)["result"]
+
     def plan(self) -> tuple[Any, int]:
         """Return what `kube-sync plan --staged` says with the replicator's configuration."""
         config = str(self.folder / str(self.runs) / "config.yaml")
@@ -308,7 +315,7 @@ async def test_old_rego_gets_opas_message_and_the_way_to_mend_it(world: World) -
         first = world.status("p")["error"]["errors"][0]
         assert first["location"]["row"] == 3
         assert "`if` keyword is required" in first["message"]
-        assert "opa fmt --write --v0-v1" in first["message"]
+        assert "opa fmt --write --rego-v1" in first["message"]
 
 
 DOORS = {

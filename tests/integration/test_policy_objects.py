@@ -24,6 +24,7 @@ CRD = ROOT / "manifests/crds/placementpolicies.yaml"
 NEXT = "web-candidate"
 NAMED = "placementpolicies.policy.kube-sync.io"
 FULL = "x" * 600_000
+REGO_V0 = 'package io.k8s.federation.admission\n\nerrors["said in Rego v0"] { true }\n'
 GOOD = {"name": "placement.rego", "rego": POLICY}
 
 
@@ -155,6 +156,12 @@ async def test_a_placementpolicy_decides_says_so_and_closes_the_webhook(
         assert f"placement.rego:{row}: rego_parse_error" in compiled[1]
         assert "no cluster is certified" in cluster.denied(namespace)
 
+        cluster.policy(REGO_V0, regoVersion="0")
+        # This OPA takes policies one by one, which has no version of Rego.
+        await eventually(lambda: cluster.reasons().get("Compiled"), "Forbidden")
+        assert "PUT /v1/policies has no version" in cluster.conditions()["Compiled"][1]
+        assert "no cluster is certified" in cluster.denied(namespace)  # by the last good version
+
         cluster.policy(stage="shadow")
         await eventually(lambda: cluster.staged().get("objects"), 0)
         assert cluster.reasons() == {**good, "Active": "Shadow", "Conflicting": "NotTried"}
@@ -196,6 +203,7 @@ async def test_a_placementpolicy_decides_says_so_and_closes_the_webhook(
         ("web", {"modules": [GOOD | {"name": "../a.rego"}]}, "should match"),
         ("web", {"modules": [GOOD | {"name": "placement"}]}, "should match"),
         ("web", {"modules": [GOOD], "stage": "later"}, "Unsupported value"),
+        ("web", {"modules": [GOOD], "regoVersion": "2"}, "Unsupported value"),
         ("web", {"modules": [GOOD], "enforce": True}, "unknown field"),
         (
             "web",

@@ -15,11 +15,11 @@ from kube_sync.kube.approvals import APPROVED
 from kube_sync.kube.events import EVENTS
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import PLACED
-from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES, GATEWAYS
-from kube_sync.policysync.placement import PLACEMENT_DECISIONS
+from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS
+from kube_sync.policysync.placement import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.policysync.works import WORKS
 from tests.eventually import eventually
-from tests.integration.syncing_world import COLORS, ROUTES, World, spec_of, world_of
+from tests.integration.syncing_world import API, COLORS, ROUTES, World, spec_of, world_of
 from tests.integration.test_machinery import ROOT
 from tools.servers.spokes import RunningSpoke
 from tools.servers.stack import RunningStack
@@ -127,6 +127,37 @@ async def test_a_policy_on_two_gateways_that_is_overridden_at_one_says_at_which(
         assert first not in said["Programmed"][2]
         await world.delete(COLORS, world.below, "native", on=second)
         await eventually(world.said, lambda said: said["Programmed"][0] == "True")
+
+
+@pytest.mark.slow
+async def test_a_policy_of_a_listenerset_goes_where_its_gateway_is_and_says_how_it_is_there(
+    world: World,
+) -> None:
+    await world.below_it()
+    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+    own = {"parentRef": {"name": "web"}, "listeners": [{**listener, "port": 81}]}
+    taking = {
+        "gatewayClassName": world.gateway_class,
+        "allowedListeners": {"namespaces": {"from": "Same"}},
+        "listeners": [listener],
+    }
+    for client in world.on.values():
+        await world.put(GATEWAYS, world.below, "web", on=client, spec=taking)
+        await world.put(LISTENER_SETS, world.below, "more", on=client, spec=own)
+        route = {"parentRefs": [{"kind": "ListenerSet", "name": "more"}], "rules": [{}]}
+        await world.put(ROUTES, world.below, "route", on=client, spec=route)
+    labels = {PLACEMENT: "web"}
+    await world.put(GATEWAYS, world.space, "web", metadata={"labels": labels}, spec=taking)
+    await world.put(LISTENER_SETS, world.space, "more", spec=own)
+    ref = {"group": API, "kind": "ListenerSet", "name": "more", "sectionName": "http"}
+    spec = {**spec_of(), "targetRef": ref}
+    await world.put(COLORS, world.space, "paint", spec=spec)
+    async with world.agents(), world.topologies(), world.syncing():
+        await eventually(world.copies, dict.fromkeys(world.names, "red"))
+        await eventually(world.said, lambda said: said.get("Programmed", ("",))[0] == "True")
+        copy = await world.get(COLORS, world.below, "paint", on=world.names[0])
+        assert copy is not None
+        assert copy["spec"]["targetRef"] == ref
 
 
 async def test_a_placement_that_moves_takes_its_copy_along(world: World) -> None:

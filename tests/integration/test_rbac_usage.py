@@ -23,9 +23,12 @@ from tests.eventually import eventually
 from tests.fakes.manifests import Manifest, build, of_kind
 from tests.fakes.topologies import (
     NS,
+    allowing,
     color,
     gateway,
     gateway_class,
+    listener,
+    listener_set,
     overrides,
     route,
     service,
@@ -342,12 +345,15 @@ def policies_attach(everything: Everything) -> None:
     ]
     backend = [{"backendRefs": [{"name": "service", "port": 80}]}]
     a_class = gateway_class() | {"spec": {"controllerName": "example.com/c"}}
-    objects = [a_class, gateway("my-gateway", *listeners), service("service", 80)]
+    more = listener_set("my-set", listener("more", port=90))
+    objects = [a_class, allowing(gateway("my-gateway", *listeners)), more, service("service", 80)]
     named = {"TLSRoute": {"hostnames": ["a.example"]}}
     objects += [
         route(kind.lower(), kind, rules=backend, **named.get(kind, {}))
         for kind in (*protocols, "GRPCRoute")
     ]
+    through = [{"kind": "ListenerSet", "name": "my-set"}]
+    objects.append(route("through-set", parentRefs=through, rules=backend))
     objects += [
         color(f"on-{kind.lower()}", target(kind, name), **overrides(a="blue"))
         for kind, name in (

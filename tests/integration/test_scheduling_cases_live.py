@@ -1,7 +1,7 @@
 """The worked cases of SchedulingPolicy that can exist in a live cluster, through its API server.
 
-Left out are those of another `merge_option` than the cluster's, and the default scheduler name,
-which the API server has put in before anybody asks. The tolerations that it puts in are its own.
+Left out are those of another `merge_option` than the cluster's. The API server puts in the name of
+the default scheduler before anybody is asked, and tolerations of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tools.servers.running import Launcher
 pytestmark = pytest.mark.slow  # tests/scheduling asks OPA itself about the same cases
 
 _FILE = ROOT / "tests/cases/policy_cases.json"
-_DEFAULTED = {"sched-name-08-default-injected"}
 _KINDS = {
     "clusterRoles": "clusterroles",
     "roles": "roles",
@@ -32,13 +31,7 @@ _INJECTED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 def _cases() -> list[Any]:
     found = json.loads(_FILE.read_text(encoding="utf-8"))
-    return [
-        case
-        for case in found
-        if case["system"] == "scheduling"
-        and case["merge_option"] == 1
-        and case["id"] not in _DEFAULTED
-    ]
+    return [case for case in found if case["system"] == "scheduling" and case["merge_option"] == 1]
 
 
 CASES = _cases()

@@ -21,7 +21,9 @@ from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack
 
-SHIPPED = ("--policies", "manifests/scheduling")
+# The folder has its kustomization too.
+SHIPPED = ("--policies", "manifests/scheduling", "--ignore-other-kinds")
+BUILDER = "system:serviceaccount:team-a:builder"
 KUBE_SYSTEM = "system:serviceaccount:kube-system:coredns"
 TOLERANT = {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]}
 
@@ -110,10 +112,24 @@ def test_denial_names_field_and_value_and_policies(check: Check) -> None:
     assert "policies considered: restricted" in out
 
 
-def test_account_of_kube_system_may_do_everything(check: Check) -> None:
+def test_pods_of_kube_system_are_said_to_be_exempt(check: Check) -> None:
     status, out, _ = check(*SHIPPED, "--as", KUBE_SYSTEM, **TOLERANT)
-    assert status == 0
-    assert "policies: privileged, restricted\n" in out
+    assert (status, "the namespace kube-system is exempt" in out) == (0, True)
+
+
+def test_account_that_may_use_privileged_may_do_everything(check: Check, tmp_path: Path) -> None:
+    text = (ROOT / "manifests/scheduling/rolebinding-kube-system-privileged.yaml").read_text()
+    (tmp_path / "b.yaml").write_text(text.replace("kube-system", "team-a"))
+    more = ("--policies", str(tmp_path), "--as", BUILDER)
+    status, out, _ = check(*SHIPPED, *more, **TOLERANT)
+    assert (status, "policies: privileged, restricted\n" in out) == (0, True)
+
+
+def test_folder_with_other_kinds_is_an_error_that_says_what_to_do(check: Check) -> None:
+    status, out, err = check("--policies", "manifests/scheduling")
+    assert (status, out) == (2, "")
+    assert "kustomization.yaml: Kustomization (kustomize.config.k8s.io/v1beta1) is none of" in err
+    assert "`kubectl kustomize`" in err
 
 
 def test_defaults_are_shown_as_the_changes_that_they_make(check: Check, tmp_path: Path) -> None:
@@ -174,11 +190,21 @@ def test_user_counts_only_where_the_configuration_says_so(
     assert check(*asked)[0] == 0
 
 
-def test_without_any_policy_every_pod_is_admitted(check: Check, tmp_path: Path) -> None:
+def test_files_without_any_policy_give_no_answer(check: Check, tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("kind: ConfigMap\napiVersion: v1\n")
-    status, out, _ = check("--policies", str(tmp_path), **TOLERANT)
-    assert status == 0
-    assert "there is no SchedulingPolicy" in out
+    status, out, err = check("--policies", str(tmp_path), "--ignore-other-kinds", **TOLERANT)
+    assert (status, out) == (2, "")
+    assert "there is no SchedulingPolicy in it" in err
+
+
+def test_cluster_without_any_policy_admits_every_pod(
+    check: Check, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(stack.kubeconfigs["admin"]))
+    stack.install_kinds(ROOT / "manifests/crds")
+    stack.kubectl("delete", "schedulingpolicies", "--all")
+    status, out, _ = check(**TOLERANT)
+    assert (status, "there is no SchedulingPolicy: every pod is admitted" in out) == (0, True)
 
 
 def test_what_a_deployment_would_make_is_judged(check: Check, tmp_path: Path) -> None:
@@ -225,7 +251,8 @@ def test_cluster_that_refuses_says_what(
 def test_answer_that_nobody_reads_is_no_trouble(launcher: Launcher) -> None:
     assert launcher.form
     program = Path(sys.executable).with_name("kube-sync")
-    command = f"{program} scheduling check -f - --policies manifests/scheduling | true"
+    shipped = " ".join(SHIPPED)
+    command = f"{program} scheduling check -f - {shipped} | true"
     environment = {**os.environ, "KUBE_SYNC_OPA_BINARY": str(ensure_binary("opa"))}
     finished = subprocess.run(
         ["/bin/sh", "-c", command],

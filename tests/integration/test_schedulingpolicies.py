@@ -28,6 +28,7 @@ TAKEN: list[dict[str, Any]] = [
     {"allowed": {"nodeSelectors": {"disk": ["ssd"], "region": []}, "affinities": {}}},
     {"required": {"schedulerNames": ["a"], "nodeSelectors": {"arch": ["amd64"]}}},
     {"required": {"priorityClassNames": ["a"]}, "default": {"priorityClassName": "a"}},
+    {"allowed": {"nodeNames": ["node-1"]}},
     {"allowed": {"SchedulerNames": ["a"]}, "default": {"SchedulerName": "a"}},
     {"allowed": {"tolerations": [{"keys": [], "effects": ["NoSchedule"]}]}},
     {"default": {"tolerations": [{"key": "k", "operator": "Equal", "values": ["a", "b"]}]}},
@@ -69,6 +70,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"required": {"schedulerNames": "a"}}, "spec.required.schedulerNames"),
     ({"allowed": {"nodeSelectors": ["disk"]}}, "spec.allowed.nodeSelectors"),
     ({"allowed": {"tolerations": {}}}, "spec.allowed.tolerations"),
+    ({"allowed": {"nodeNames": "node-1"}}, "spec.allowed.nodeNames"),
     ({"allowed": {"schedulerNames": [1]}}, r"spec.allowed.schedulerNames\[0\]"),
     ({"default": {"nodeSelector": {"disk": ["ssd"]}}}, "spec.default.nodeSelector.disk"),
 ]
@@ -124,6 +126,54 @@ def test_what_makes_no_sense_is_refused_by_name(
 ) -> None:
     with pytest.raises(ToolError, match=said):
         stored(server, policy(spec), strict=validation == "Strict")
+
+
+# The fields as the design document lists them, each with nothing but a comment behind it.
+SKELETON = """
+apiVersion: policy.kube-sync.io/v1alpha1
+kind: SchedulingPolicy
+metadata: {name: my-schedpol}
+spec:
+  required:
+    schedulerNames:      # schedulers that are required
+    priorityClasseNames: # priority classes that are required
+    nodeSelectors:       # node selectors that must be used
+    affinities:          # affinities that must be used
+  allowed:
+    schedulerNames:      # schedulers that are allowed
+    priorityClasseNames: # priority classes that are allowed
+    nodeSelectors:       # node selectors that can be used
+    tolerations:         # tolerations that can be used
+    affinities:          # affinities that can be used
+  default:
+    schedulerName:       # the default scheduler
+    priorityClasseName:  # the default priority class
+    nodeSelector:        # the default node selector
+    tolerations:         # default tolerations
+    affinity:            # the default affinity
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [("create",), ("apply",), ("apply", "--server-side")], ids=" ".join
+)
+@pytest.mark.parametrize("validation", ["strict", "ignore"])
+def test_skeleton_of_the_document_with_empty_values_is_stored(
+    server: RunningStack, command: tuple[str, ...], validation: str
+) -> None:
+    """What is empty there counts as absent, and says so in the findings."""
+    arguments = (*command, f"--validate={validation}", "-f", "-", "--output=json")
+    try:
+        found = json.loads(server.kubectl(*arguments, stdin=SKELETON))["spec"]
+        assert {
+            name: {k: v for k, v in part.items() if v is not None} for name, part in found.items()
+        } == {
+            "required": {},
+            "allowed": {},
+            "default": {},
+        }
+    finally:
+        server.kubectl("delete", KIND, "my-schedpol", "--ignore-not-found")
 
 
 def test_policy_without_a_spec_is_refused(server: RunningStack) -> None:

@@ -60,7 +60,7 @@ async def test_only_old_rego_gets_the_hint(scratch: ScratchOpa) -> None:
     hinted = {
         cause["location"]["file"]
         for cause in await scratch.check(modules)
-        if "--v0-v1" in cause["message"]
+        if "--rego-v1" in cause["message"]
     }
     assert hinted == {"a"}
 

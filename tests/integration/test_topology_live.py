@@ -20,13 +20,17 @@ import yaml
 from kube_sync.certificates import issue, make_authority
 from tests.eventually import eventually
 from tests.fakes.definitions import POLICY, definition
+from tests.fakes.released import released_kind
 from tests.fakes.topologies import (
     GROUP,
     NS,
     Object,
+    allowing,
     color,
     gateway,
     listener,
+    listener_set,
+    made,
     overrides,
     route,
     rules,
@@ -76,7 +80,13 @@ def space(live: Live) -> Iterator[str]:
     yield name
     protocols = ("http", "grpc", "tcp", "tls", "udp")
     routes = [f"{protocol}routes.{GROUP}" for protocol in protocols]
-    for kind in ("colorpolicies", f"gateways.{GROUP}", *routes, "services"):
+    for kind in (
+        "colorpolicies",
+        f"gateways.{GROUP}",
+        f"listenersets.{GROUP}",
+        *routes,
+        "services",
+    ):
         live.stack.api.delete_all(kind, name)
 
 
@@ -100,14 +110,20 @@ def affects(said: set[Said]) -> set[Said]:
 
 def at_rules(said: set[Said]) -> set[Said]:
     """Return what there is no place for in any status: rules of routes and ports have none."""
-    return {one for one in said if "#" in one[0] and not one[0].startswith("gateway.")}
+    told = ("gateway.", "listenerset.")
+    return {one for one in said if "#" in one[0] and not one[0].startswith(told)}
 
 
 async def same_as_offline(live: Live) -> None:
     """Compare what the cluster says with what the command makes of the cluster's objects."""
     said, picture = live.offline()
     wanted = affects(said) - at_rules(said)
-    await eventually(lambda: (wanted - live.said(), live.said() - wanted), (set(), set()))
+
+    def differences() -> tuple[set[Said], set[Said]]:
+        found = affects(live.said())  # maps of paths are compared in tests/unit/machinery
+        return wanted - found, found - wanted
+
+    await eventually(differences, (set(), set()))
     await eventually(live.picture, picture)
 
 
@@ -128,8 +144,13 @@ async def test_what_comes_changes_and_goes_is_said_as_the_command_says_it(
         ]
         live.replace(space, color("q", target("HTTPRoute", "route"), rules=rules(b="gold")))
         await eventually(lambda: live.reasons(space, "q"), SOUND)
-        live.create(space, route("other", parentRefs=[{"name": "my-gateway"}]))
-        await eventually(lambda: len(live.affected(space, "httproutes", "other")), 1)
+        live.replace(space, allowing(gateway()))
+        parents = [{"name": "my-gateway"}, {"kind": "ListenerSet", "name": "my-set"}]
+        live.create(space, listener_set(), route("other", parentRefs=parents))
+        live.say(space, "listenersets", "my-set", listeners("more"))
+        await eventually(lambda: len(live.affected(space, "httproutes", "other")), 2)
+        more = partial(live.status, space, "listenersets", "my-set")
+        await eventually(lambda: AFFECTED in str(more()["listeners"]), expected=True)
         await settled(live, process, space)
         await same_as_offline(live)
         live.delete(space, f"httproutes.{GROUP}", "route")
@@ -139,6 +160,7 @@ async def test_what_comes_changes_and_goes_is_said_as_the_command_says_it(
         await settled(live, process, space)
         await same_as_offline(live)
         assert "Affected" not in str(live.status(space, "gateways", "my-gateway"))
+        assert "Affected" not in str(more())
 
 
 @pytest.mark.slow
@@ -193,7 +215,9 @@ async def test_each_right_of_its_role_is_used_and_none_is_missing(live: Live, sp
     mark = live.asked(ACCOUNT, ADMIN)[-1].at
     live.create(
         space,
-        gateway("all", listener(), *ports),
+        allowing(gateway("all", listener(), *ports)),
+        listener_set("more", listener("more", port=99), parent={"name": "all"}),
+        route("through-set", parentRefs=[{"kind": "ListenerSet", "name": "more"}]),
         *(_route(kind, backend) for kind in kinds),
         color("above", target(name="all"), **BLUE),
         color("space", target("Namespace", NS), **BLUE),
@@ -275,7 +299,9 @@ async def test_what_a_process_that_was_killed_left_undone_is_done_by_the_next_on
         await same_as_offline(live)
     # At most once: one may have been written whose answer came to nobody.
     written = live.written(space)
-    assert max(written[name] for kind in ("", "r-") for name in (kind + n for n in names)) == 1
+    assert max(written[name] for name in names) == 1
+    # A route is told twice: that no policy applies on its path, and then that its own does.
+    assert max(written[f"r-{name}"] for name in names) <= 2
 
 
 @pytest.mark.slow
@@ -517,6 +543,53 @@ def install(live: Live) -> None:
     name = SHADE["metadata"]["name"]
     live.stack.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
     live.stack.kubectl("get", name, "--all-namespaces", "--output=name")
+
+
+@pytest.fixture
+def kuadrant(live: Live) -> Iterator[None]:
+    """Kuadrant's limits and its own kind, as its operator releases them, without the operator."""
+    kinds = [released_kind("kuadrant", kind) for kind in ("RateLimitPolicy", "Kuadrant")]
+    names = [kind["metadata"]["name"] for kind in kinds]
+    plurals = [kind["spec"]["names"]["plural"] for kind in kinds]
+    reading = {"apiGroups": ["kuadrant.io"], "resources": plurals, "verbs": ["list", "watch"]}
+    writing = {
+        "apiGroups": ["kuadrant.io"],
+        "resources": ["ratelimitpolicies/status"],
+        "verbs": ["patch"],
+    }
+    live.permit(*live.rules(), reading, writing)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": kinds})
+    live.stack.kubectl("create", "-f", "-", stdin=text)
+    live.stack.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=30s")
+    yield
+    live.permit(*live.rules())
+    live.stack.kubectl("delete", "crd", *names, "--timeout=60s")
+
+
+@pytest.mark.usefixtures("kuadrant")
+async def test_policies_of_kuadrant_hear_in_their_conditions_below_its_root(
+    live: Live, space: str
+) -> None:
+    limits = {"all": {"rates": [{"limit": 5, "window": "1m"}]}}
+    policy = made("kuadrant.io/v1/RateLimitPolicy", "p", {"targetRef": target(), "limits": limits})
+    live.create(space, made("kuadrant.io/v1beta1/Kuadrant", "mine", {}), policy)
+    own = {"statuses": ["RateLimitPolicy.kuadrant.io"], "roots": ["Kuadrant.kuadrant.io"]}
+
+    def heard() -> dict[str, str]:
+        conditions = live.status(space, "ratelimitpolicies", "p").get("conditions", [])
+        return {one["type"]: one["reason"] for one in conditions}
+
+    def paths() -> list[str]:
+        parents = live.status(space, f"httproutes.{GROUP}", "route").get("parents", [])
+        said = [c for parent in parents for c in parent["conditions"]]
+        found = [c["message"] for c in said if c["type"] == "kube-sync.io/RateLimitPolicyPaths"]
+        return [path for message in found for path in json.loads(message)]
+
+    with live.running(topology=own) as process:
+        await eventually(heard, {"Accepted": "Accepted", "Enforced": "Enforced"}, 40)
+        begin = f"{space}/mine > my-gateway-class > {space}/my-gateway > "
+        await eventually(lambda: [path.startswith(begin) for path in paths()], [True])
+        await eventually(lambda: readiness(process)["statuses"], "ok")
 
 
 @pytest.mark.slow

@@ -35,8 +35,9 @@ OURS = "kube-sync.io/topology"
 AFFECTED = "kube-sync.io/ColorPolicyAffected"
 LEASE = "kube-sync-topology"
 # Objects that a topology is made of, with what says which kinds are policies.
-_KINDS = ("gatewayclasses", "gateways", "httproutes", "grpcroutes", "tcproutes", "tlsroutes")
-_GATEWAY_API = [f"{kind}.{GROUP}" for kind in (*_KINDS, "udproutes", "referencegrants")]
+_KINDS = ("gatewayclasses", "gateways", "listenersets", "referencegrants")
+_ROUTES = ("httproutes", "grpcroutes", "tcproutes", "tlsroutes", "udproutes")
+_GATEWAY_API = [f"{kind}.{GROUP}" for kind in (*_KINDS, *_ROUTES)]
 EVERYTHING = [*_GATEWAY_API, "services", "namespaces", "colorpolicies"]
 COLORPOLICIES = "colorpolicies.examples.kube-sync.io"
 _PROGRAM = Path(sys.executable).with_name("kube-sync")
@@ -205,7 +206,12 @@ class Live:
 
     @contextmanager
     def running(
-        self, name: str = "one", kubeconfig: Path | None = None, *, ready: bool = True
+        self,
+        name: str = "one",
+        kubeconfig: Path | None = None,
+        *,
+        ready: bool = True,
+        **sections: object,
     ) -> Iterator[ProcessServer]:
         """Run the controller, from when it is ready on."""
         folder = self.folder / name
@@ -214,6 +220,7 @@ class Live:
         configuration = {
             "kubernetes": {"kubeconfig": str(kubeconfig or self.kubeconfig)},
             "observe": {"listen": f"127.0.0.1:{port}"},
+            **sections,
         }
         file = write_file(folder / "config.yaml", yaml.safe_dump(configuration).encode())
         process = ProcessLauncher().launch(
@@ -263,7 +270,7 @@ def _conditions(body: Object) -> Iterator[tuple[str, Object]]:
     kind = f"{body['kind']}.{group}" if group else body["kind"]
     whole = f"{kind.lower()}:{space}{metadata['name']}"
     yield from ((whole, one) for one in _ours(status.get("conditions")))
-    for one in status.get("listeners", []) if body["kind"] == "Gateway" else []:
+    for one in status.get("listeners", []) if body["kind"] in ("Gateway", "ListenerSet") else []:
         yield from ((f"{whole}#{one['name']}", said) for said in _ours(one["conditions"]))
     for entry in [*status.get("ancestors", []), *status.get("parents", [])]:
         if entry["controllerName"] == OURS:

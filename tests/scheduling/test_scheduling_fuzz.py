@@ -33,7 +33,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=4),
     max_leaves=12,
 )
-_RBAC = {
+RBAC = {
     "clusterRoles": [
         {
             "metadata": {"name": "use"},
@@ -85,7 +85,7 @@ _FIELDS = ("schedulerName", "priorityClassName", "nodeSelector", "tolerations", 
 
 @pytest.mark.property
 def test_any_request_has_an_answer(scheduling_opa: SchedulingOpa) -> None:
-    scheduling_opa.load(kubernetes_of([_RESTRICTED], _RBAC), {})
+    scheduling_opa.load(kubernetes_of([_RESTRICTED], RBAC), {})
 
     @_QUIET
     @given(request=JSON)
@@ -97,7 +97,7 @@ def test_any_request_has_an_answer(scheduling_opa: SchedulingOpa) -> None:
 
 @pytest.mark.property
 def test_junk_in_a_pod_is_denied_or_says_nothing(scheduling_opa: SchedulingOpa) -> None:
-    scheduling_opa.load(kubernetes_of([_RESTRICTED], _RBAC), {})
+    scheduling_opa.load(kubernetes_of([_RESTRICTED], RBAC), {})
 
     @_QUIET
     @given(field=st.sampled_from(_FIELDS), junk=JSON)
@@ -132,7 +132,7 @@ def test_any_policy_is_judged_and_none_that_is_refused_counts(
     @given(spec=specs, option=st.integers(1, 4))
     def judged(spec: Any, option: int) -> None:
         stored = policy("junk", spec)
-        scheduling_opa.load(kubernetes_of([stored], _RBAC), {"merge_option": option})
+        scheduling_opa.load(kubernetes_of([stored], RBAC), {"merge_option": option})
         refused = scheduling_opa.decision(request_for(stored, "CREATE", _USER))
         problems = scheduling_opa.report(stored)["problems"]
         assert refused["reasons"] == problems

@@ -308,7 +308,7 @@ def test_analyze_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> No
 def test_scheduling_check_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "scheduling", "check", "--help")
     assert (run.status, run.out.count("| kube-sync scheduling check ")) == (0, 1)
-    assert run.out.count("\n  kube-sync scheduling check ") == 2
+    assert run.out.count("\n  kube-sync scheduling check ") == 3
 
 
 def test_metadata_check_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:

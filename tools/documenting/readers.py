@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 from mypy.build import BuildResult, build
 from mypy.find_sources import create_source_list
@@ -179,7 +180,8 @@ class _Code:
                     unit.names.add(f"{_full(section)}.{member.name}")
         if "to_builtins" in {member.name for member in found.member_exprs}:
             for section in {section for ref in refs for section in self._written_out(ref)}:
-                unit.reads |= {(_full(section), name) for name in section.__struct_fields__}
+                for one in (section, *_items(section)):
+                    unit.reads |= {(_full(one), name) for name in one.__struct_fields__}
 
     def _written_out(self, ref: RefExpr) -> Iterator[type[Section]]:
         """Yield the sections that are meant, by a value or by what is called, as a whole."""
@@ -193,6 +195,14 @@ class _Code:
     def _sections_of(self, expression: Expression) -> list[type[Section]]:
         names = _named(self._types.get(expression))
         return [self._sections[name] for name in names if name in self._sections]
+
+
+def _items(section: type[Section]) -> Iterator[type[Section]]:
+    """Yield the sections that a section has lists of, which are written out with it."""
+    for kind in get_type_hints(section).values():
+        for part in get_args(kind):
+            if isinstance(part, type) and issubclass(part, Section):
+                yield part
 
 
 def _named(kind: Type | None) -> Iterator[str]:

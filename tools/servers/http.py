@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,11 @@ def request(
     ca_file: Path | None = None,
     token: str | None = None,
     body: str | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Send one request, with a body of JSON where one is given."""
+    """Send one request, with a body of JSON where one is given, and with `more` headers."""
     where = urlsplit(url)
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", **(more or {})}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     path = (where.path or "/") + (f"?{where.query}" if where.query else "")

@@ -1,6 +1,6 @@
-"""Have other projects' kinds as files: CustomResourceDefinitions out of their Go modules.
+"""Have other projects' files out of their Go modules: kinds (CustomResourceDefinitions), cases.
 
-Keeps true: no copy of them is in this repository; what `ensure_kinds` returns came out of the very
+Keeps true: no copy of them is in this repository; what is returned came out of the very
 module whose sum is written here (Go verifies what it downloads against its own records, this module
 verifies what Go has against the pin), and a second call costs nothing and needs no network.
 Standard library only.
@@ -8,6 +8,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -28,6 +29,7 @@ _GATEWAY_API_KINDS = (
     "gateways",
     "grpcroutes",
     "httproutes",
+    "listenersets",
     "referencegrants",
     "tcproutes",
     "tlsroutes",
@@ -37,7 +39,7 @@ _GATEWAY_API_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class ThirdParty:
-    """The kinds of one project: the Go module they are in, its pin, and the files to take."""
+    """Files of one project: the Go module they are in, its pin, and those to take of kinds."""
 
     name: str
     module: str
@@ -48,7 +50,13 @@ class ThirdParty:
 
 def third_parties() -> Mapping[str, ThirdParty]:
     """Return every project whose kinds are used, by name."""
-    listed = (_gateway_api(), _open_cluster_management())
+    listed = (
+        _gateway_api(),
+        _open_cluster_management(),
+        _kuadrant(),
+        _envoy_gateway(),
+        _istio(),
+    )
     return MappingProxyType({project.name: project for project in listed})
 
 
@@ -79,6 +87,50 @@ def _open_cluster_management() -> ThirdParty:
     )
 
 
+def _kuadrant() -> ThirdParty:
+    plurals = ("authpolicies", "ratelimitpolicies", "dnspolicies", "tlspolicies", "kuadrants")
+    return ThirdParty(
+        name="kuadrant",
+        module="github.com/kuadrant/kuadrant-operator",
+        version="v1.1.0",
+        sum="h1:hak2q1wWm/TwUGdCw/goVmRvGqFr7i7NqTnBRNPkoO4=",
+        files=tuple(f"config/crd/bases/kuadrant.io_{plural}.yaml" for plural in plurals),
+    )
+
+
+def _envoy_gateway() -> ThirdParty:
+    folder = "charts/gateway-helm/charts/crds/crds/generated/gateway.envoyproxy.io_"
+    plurals = (
+        "backendtrafficpolicies",
+        "clienttrafficpolicies",
+        "envoyextensionpolicies",
+        "envoypatchpolicies",
+        "securitypolicies",
+    )
+    return ThirdParty(
+        name="envoy-gateway",
+        module="github.com/envoyproxy/gateway",
+        version="v1.9.1",
+        sum="h1:vAVp6/AlBXJ1aOhp1mxL7fNEzVEfjADUguUhm2wzxQY=",
+        files=tuple(f"{folder}{plural}.yaml" for plural in plurals),
+    )
+
+
+def _istio() -> ThirdParty:
+    return ThirdParty(
+        name="istio",
+        module="istio.io/api",
+        version="v1.31.4",
+        sum="h1:AcnncYrlDj1PJkym7h88Gggkef4MAra8QpGaXRMsr+E=",
+        files=("kubernetes/customresourcedefinitions.gen.yaml",),
+    )
+
+
+def envoy_gateway_cases() -> Path:
+    """Return the folder of Envoy Gateway's cases, each `<name>.in.yaml` and `<name>.out.yaml`."""
+    return download(_envoy_gateway()) / "internal/gatewayapi/testdata"
+
+
 def ensure_kinds(name: str) -> Path:
     """Return a file with all kinds of a project, a YAML stream, downloading it where needed."""
     try:
@@ -86,13 +138,20 @@ def ensure_kinds(name: str) -> Path:
     except KeyError:
         msg = f"no such kinds: {name} (there are {', '.join(third_parties())})"
         raise ToolError(msg) from None
-    cached = cache_dir("kinds", f"{project.name}-{project.version}") / "kinds.yaml"
+    cached = (
+        cache_dir("kinds", f"{project.name}-{project.version}-{_digest(project)}") / "kinds.yaml"
+    )
     if cached.exists():
         return cached
     with locked(f"kinds-{project.name}-{project.version}"):
         if not cached.exists():  # another process may have finished while this one waited
             _obtain(project, cached)
     return cached
+
+
+def _digest(project: ThirdParty) -> str:
+    """Return a name for the list of files: what was kept of another list is not this one's."""
+    return hashlib.sha256("\n".join(project.files).encode()).hexdigest()[:8]
 
 
 def _obtain(project: ThirdParty, target: Path) -> None:

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kube_sync.opa.packages import outermost
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
+from kube_sync.opa.versions import manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,13 @@ class Bundle:
 def build(modules: Modules, packages: Mapping[str, DataPath]) -> Bundle:
     """Return the bundle of `modules`, whose packages are known by id."""
     revision = digest(modules)
-    manifest = {
-        "revision": revision,
-        "roots": ["/".join(root) for root in roots(packages[i] for i in modules)],
+    sources = {
+        policy_id if policy_id.endswith(".rego") else f"{policy_id}.rego": source
+        for policy_id, source in sorted(modules.items())
     }
-    files = {".manifest": msgspec.json.encode(manifest)}
-    for policy_id, source in sorted(modules.items()):
-        name = policy_id if policy_id.endswith(".rego") else f"{policy_id}.rego"
-        files[name] = source.encode()
-    return Bundle(revision, _archive(files))
+    claimed = ["/".join(root) for root in roots(packages[i] for i in modules)]
+    files = manifest(sources, {"revision": revision, "roots": claimed})
+    return Bundle(revision, _archive(files | {n: s.encode() for n, s in sources.items()}))
 
 
 def digest(modules: Mapping[str, str | None]) -> str:
@@ -54,11 +54,7 @@ def digest(modules: Mapping[str, str | None]) -> str:
 
 def roots(packages: Iterable[DataPath]) -> list[DataPath]:
     """Return the packages that lie within no other, in order."""
-    found: list[DataPath] = []
-    for package in sorted(set(packages)):
-        if not found or package[: len(found[-1])] != found[-1]:
-            found.append(package)
-    return found
+    return [*outermost(tuple(package) for package in packages)]
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

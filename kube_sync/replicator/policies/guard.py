@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kube_sync.opa import lanes
 from kube_sync.opa.inspection import Finding, Inspected, objections
 from kube_sync.opa.paths import DataPath
+from kube_sync.regoversion import V0
 
 _RESERVED = ("system", "kube_sync", lanes.ROOT)
+_ONE_BY_ONE: Final = (
+    "Rego v0 reaches OPA in a bundle alone, and this OPA takes policies one by one"
+    " (PUT /v1/policies has no version): configure OPA to fetch the replicator's bundle, or"
+    " rewrite it with `opa fmt --write --rego-v1 FILE`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +35,14 @@ class Guard:
     own_builtins: frozenset[str] = frozenset()  # that only those modules may call
     builtin: Sequence[DataPath] = ()  # packages of modules that are ours, whatever is allowed
     by_bundle: bool = False  # then a package claims all that lies below it
+    one_by_one: bool = False  # OPA takes no bundle, and nothing else states a version of Rego
 
     def findings(self, module: Inspected) -> list[Finding]:
         """Return the reasons to refuse a module, none for one that may be loaded."""
         package = module.package
         claims = self._of_package(".".join(package), package)
-        return [*map(Finding, claims), *objections(module, self.builtins)]
+        version = [_ONE_BY_ONE] if self.one_by_one and module.rego_version == V0 else []
+        return [*map(Finding, (*claims, *version)), *objections(module, self.builtins)]
 
     def _of_package(self, name: str, package: DataPath) -> Iterable[str]:
         if package[:1] and package[0] in _RESERVED and not self._allows(name):

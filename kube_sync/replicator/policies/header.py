@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
+import msgspec
+
 from kube_sync.opa.inspection import Inspected, is_suspicious, may_differ
 from kube_sync.opa.packages import plain_package
 from kube_sync.opa.scratch import Modules
+from kube_sync.regoversion import version_of
 
 
 class Inspector(Protocol):
@@ -48,7 +51,14 @@ class Declared:
             if package is None or is_suspicious(source):
                 doubtful[str(index)] = source
             else:
-                self._known[source] = Inspected(package)
+                self._known[source] = Inspected(package, rego_version=version_of(source))
         if doubtful:
             found = await self._inspector.inspect(doubtful)
-            self._known |= {source: found.get(index) for index, source in doubtful.items()}
+            for number, source in doubtful.items():
+                self._known[source] = _in_version_of(source, found.get(number))
+
+
+def _in_version_of(source: str, found: Inspected | None) -> Inspected | None:
+    if found is None:
+        return None
+    return msgspec.structs.replace(found, rego_version=version_of(source))

@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol
 
 import structlog
 
-from kube_sync.analysis.reads import Reads, joined
+from kube_sync.analysis.reads import Reads, joined, unread
 from kube_sync.decisions.canary import Canary
 from kube_sync.errors import SyncError
 from kube_sync.kube.placementpolicies import PlacementPolicies, PlacementPolicy
@@ -455,7 +455,7 @@ class PolicyLoader:
         reads = await self._settle(way, in_force, epoch, [need_staged, offer.need])
         self._note(choice, in_force, reads, epoch, alike=stood)
         await self._record.save(self._good or {})
-        withheld = epoch.data.withheld(reads)
+        withheld = _both(epoch.data.withheld(reads), unread(reads))
         for policy in policies.values():
             await self._tell(policy, choice, in_force, withheld)
         not_staged = {i: error for i, error in refused.items() if i in staged}
@@ -801,6 +801,10 @@ class PolicyLoader:
             for text in (*withheld.get(i, ()), *self._decided.get(i, ()))
         )
         return (*found, *doubts)
+
+
+def _both(some: Warnings, others: Warnings) -> Warnings:
+    return {i: [*some.get(i, ()), *others.get(i, ())] for i in {**some, **others}}
 
 
 def _faults(failures: Mapping[ObjectKey, Sequence[Cause]]) -> str | None:

@@ -23,6 +23,7 @@ class Record(msgspec.Struct, frozen=True):
 
     before: dict[str, str] | None
     promoted: dict[str, str]
+    rego_version: str | None = None  # that the policy stated before, for what it held
 
 
 def objections(status: str | None, modules: str, limits: Limits) -> list[str]:

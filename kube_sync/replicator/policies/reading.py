@@ -13,14 +13,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from kube_sync.analysis.analyzer import Collection, analyze_read, everything, unreadable
+from kube_sync.analysis.analyzer import (
+    Collection,
+    analyze_read,
+    everything,
+    row_of,
+    unreadable,
+)
 from kube_sync.analysis.reads import Reads
-from kube_sync.analysis.syntax import Module, Unreadable, read_module
+from kube_sync.analysis.syntax import Module, Spot, Unreadable, read_module
 from kube_sync.decisions.limiting import BUDGET
 from kube_sync.decisions.requested import with_note
 from kube_sync.errors import NO_JSON, SyncError, TooExpensive
@@ -44,12 +50,16 @@ class TreeCompiler(Protocol):
         """Return the compiled syntax trees, by id."""
         ...
 
+    async def parsed(self, modules: Modules) -> dict[str, Any]:
+        """Return the syntax trees as they were written, with locations, by id."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """A module that was read, or why that cannot be done, and of which tree."""
 
-    module: Module | str
+    module: Module | Unreadable
     digest: bytes = b""
 
 
@@ -89,11 +99,28 @@ class Reading:
             # Apart: what only limits read makes no classes, and no decision looks at it.
             limits = await asyncio.to_thread(_analysed, read, BUDGET, collections)
             found = replace(found, beside=limits)
-        if found.gave_up is not None:
-            log.warning("policies_not_analysed", reason=found.gave_up)
+        if found.gave_up is not None or (found.beside and found.beside.gave_up is not None):
+            found = await self._located(found, sets)
+            reason = found.gave_up or (found.beside and found.beside.gave_up)
+            log.warning("policies_not_analysed", reason=reason, blamed=str(found.blamed or ""))
         need = Need(found, collections)
         self._known.append((decision, sets, need))
         return need
+
+    async def _located(self, found: Reads, sets: Sequence[Modules]) -> Reads:
+        """Return the same with the row of the rule that is to blame."""
+        if found.beside is not None and found.beside.gave_up is not None:
+            found = replace(found, beside=await self._located(found.beside, sets))
+        spot = found.blamed
+        sources = [m[spot.module] for m in sets if spot.module in m] if spot is not None else []
+        if spot is None or spot.number is None or not sources:
+            return found
+        try:
+            parsed = await self._compiler.parsed({spot.module: sources[-1]})
+        except SyncError:
+            return found  # the module is named all the same
+        row = row_of(parsed.get(spot.module), spot.number)
+        return replace(found, blamed=replace(spot, row=row))
 
     def remember(self, modules: Modules, need: Need) -> None:
         """Take it as known that this set reads the same as another one, of which it was asked."""
@@ -111,7 +138,7 @@ class Reading:
             return await self._compile(modules)
         except SyncError as error:
             # No tree at all: that is one which cannot be read.
-            return {"": _Found(f"the policies could not be compiled: {error}")}
+            return {"": _Found(Unreadable(f"the policies could not be compiled: {error}"))}
 
     async def show(self, modules: Modules) -> list[Cause]:
         """Return why OPA cannot show modules that compile, nothing where it can.
@@ -148,22 +175,24 @@ def _read(modules: Modules, trees: Mapping[str, msgspec.Raw], known: _Set) -> _S
     return read
 
 
-def _module(policy_id: str, tree: msgspec.Raw) -> Module | str:
+def _module(policy_id: str, tree: msgspec.Raw) -> Module | Unreadable:
     try:
         return read_module(policy_id, msgspec.json.decode(tree))
-    except (Unreadable, RecursionError) as error:
-        return unreadable(error)
+    except Unreadable as error:
+        return Unreadable(unreadable(error), error.spot)  # without what it was raised from
+    except RecursionError as error:
+        return Unreadable(unreadable(error), Spot(policy_id))
     except NO_JSON as error:
-        return f"{policy_id}: {error}"
+        return Unreadable(f"{policy_id}: {error}", Spot(policy_id))
 
 
 def _analysed(
-    modules: Sequence[Module | str], decision: str, collections: Mapping[str, Collection]
+    modules: Sequence[Module | Unreadable], decision: str, collections: Mapping[str, Collection]
 ) -> Reads:
     read: list[Module] = []
     for found in modules:
-        if isinstance(found, str):
-            return everything(found, collections)
+        if isinstance(found, Unreadable):
+            return everything(str(found), collections, found.spot)
         read.append(found)
     try:
         with time_limit(_SECONDS):

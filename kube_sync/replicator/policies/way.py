@@ -106,7 +106,13 @@ class Pathfinder:
             static = {}
         packages = sorted({found.package for found in own})
         by_bundle = puts is None
-        guard = replace(self._guard, own=packages, own_builtins=builtins, by_bundle=by_bundle)
+        guard = replace(
+            self._guard,
+            own=packages,
+            own_builtins=builtins,
+            by_bundle=by_bundle,
+            one_by_one=not by_bundle,
+        )
         return Way(guard, static, everything, bool(own) and not static, puts, is_ours)
 
     async def _tolerated(self, static: Modules) -> tuple[dict[str, str], frozenset[str]]:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.settings import PolicyTopology
 from kube_sync.survey.topology.arguments import Request
 from kube_sync.survey.topology.kinds import PolicyKinds, declares_policies, policy_kinds
 from kube_sync.survey.topology.manifests import Manifest, read_manifests
 from kube_sync.topology import NAMESPACE, Condition, GroupKind, Kind, Locator, Topology
 from kube_sync.topology.conditions import ACCEPTED
+from kube_sync.topology.configured import shaped
 from kube_sync.topology.dot import dot
 from kube_sync.topology.gateway import PLAIN, Validity, gateway_api
 from kube_sync.topology.graph import Path
@@ -36,17 +38,18 @@ class Answer:
     complaints: tuple[str, ...]
 
 
-def run(request: Request, say: Say) -> Answer:
+def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> Answer:
     """Build the topology and return what to print. Raises SyncError."""
     manifests = read_manifests(request.files)
     api = gateway_api(PLAIN if request.plain else Validity())
-    targetables = (Kind(NAMESPACE, namespaced=False), *api.kinds)
+    shape = shaped(api, settings or PolicyTopology())
+    targetables = (Kind(NAMESPACE, namespaced=False), *shape.kinds)
     policies = policy_kinds(manifests, targetables, plain=request.plain)
     known = _known(targetables, policies)
     for kind, number in sorted(_strangers(manifests, known).items()):
         say(f"{number} of {kind} left out: not part of the topology")
     objects = list(_objects(manifests, known, request.namespace))
-    topology = Topology.of(objects, api.kinds, api.links, policies.kinds)
+    topology = Topology.of(objects, shape.kinds, shape.links, policies.kinds, roots=shape.roots)
     complaints = tuple(_complaints(topology)) if request.strict else ()
     return Answer(_printed(request, topology, policies).removesuffix("\n"), complaints)
 

@@ -16,10 +16,10 @@ from kube_sync.survey.topology.manifests import Manifest
 from kube_sync.topology import GroupKind, Kind, PolicyKind
 from kube_sync.topology import declared as declaring
 from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.hints import shipped_kinds
 from kube_sync.topology.nodes import kind_of
 from kube_sync.topology.shapes import Malformed
 
-_DIRECT = (GroupKind("gateway.networking.k8s.io", "BackendTLSPolicy"),)
 _TARGETS = ("targetRef", "targetRefs")
 _BLOCKS = ("defaults", "overrides")
 _Said = TypeVar("_Said")
@@ -40,17 +40,19 @@ def policy_kinds(
     """Return the kinds of policies that manifests declare or use. Raises Terminal."""
     found: dict[GroupKind, PolicyKind] = {}
     silent, cluster_scoped, targetables = set(), set(), tuple(kinds)
+    known_kinds = shipped_kinds()
     for manifest in manifests:
         if declares_policies(manifest):
             kind = _said(manifest, lambda body: declaring.declared(body, targetables))
             found[kind.id] = kind
-            if _said(manifest, declaring.rules_of) is None:
+            if not _said(manifest, declaring.tells_rules):
                 silent.add(kind.id)
             if _said(manifest, declaring.is_cluster_scoped):
                 cluster_scoped.add(kind.id)
     for id_ in sorted(set(_used(manifests)) - found.keys()):
-        found[id_] = declaring.policy_kind(id_, direct=id_ in _DIRECT)
-        silent.add(id_)
+        found[id_] = declaring.policy_kind(id_, targetables)
+        if id_ not in known_kinds:
+            silent.add(id_)
     mentioned = frozenset(found)
     found.setdefault(COLOR_POLICY.id, COLOR_POLICY)
     across = "free" if plain else COLOR_POLICY.across
@@ -69,23 +71,20 @@ def declares_policies(manifest: Manifest) -> bool:
 def _used(manifests: Sequence[Manifest]) -> Iterator[GroupKind]:
     for manifest in manifests:
         kind, spec = kind_of(manifest.body), manifest.body.get("spec")
-        if (
-            kind.kind.endswith("Policy")
-            and isinstance(spec, dict)
-            and any(name in spec for name in _TARGETS)
-        ):
+        named = kind.kind.endswith("Policy") or kind in shipped_kinds()
+        if named and isinstance(spec, dict) and any(name in spec for name in _TARGETS):
             yield kind
 
 
-def _rules(id_: GroupKind, manifests: Sequence[Manifest]) -> str:
-    """Return the field of named rules, or "" where no policy of the kind has one."""
+def _rules(id_: GroupKind, manifests: Sequence[Manifest]) -> tuple[str, ...]:
+    """Return the map of named rules, or none where no policy of the kind has one."""
     if id_ == COLOR_POLICY.id:
         return COLOR_POLICY.rules
     specs = [m.body.get("spec") for m in manifests if kind_of(m.body) == id_]
     blocks: list[Any] = [spec for spec in specs if isinstance(spec, dict)]
     blocks += [spec[name] for spec in blocks for name in _BLOCKS if name in spec]
     named = any(isinstance(b, dict) and isinstance(b.get("rules"), dict) for b in blocks)
-    return "rules" if named else ""
+    return ("rules",) if named else ()
 
 
 def _said(manifest: Manifest, read: Callable[[Any], _Said]) -> _Said:

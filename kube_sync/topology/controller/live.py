@@ -16,7 +16,7 @@ from typing import Protocol
 from kube_sync.errors import Terminal
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.world import World
-from kube_sync.topology.identity import Locator
+from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.links import Link
 from kube_sync.topology.nodes import Body, Kind
 from kube_sync.topology.policies import PolicyKind
@@ -65,10 +65,13 @@ class LiveTopology:
         links: Iterable[Link],
         *,
         allow_loops: bool = False,
+        roots: Collection[GroupKind] = (),
     ) -> None:
         self._world = world
         self._followed = followed
-        self._make = partial(Topology, tuple(kinds), tuple(links), allow_loops=allow_loops)
+        self._make = partial(
+            Topology, tuple(kinds), tuple(links), allow_loops=allow_loops, roots=frozenset(roots)
+        )
         self._topology = self._make()
         self._begun = False
         self._behind: dict[Locator, Body | None] = {}  # what the topology does not hold yet

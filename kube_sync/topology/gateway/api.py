@@ -1,7 +1,8 @@
 """The kinds and links of the Gateway API together, whole or without sections.
 
 Keeps true: with sections, a path is class, gateway, listener, route, rule, and the service or the
-port of it; without, class, gateway, route, service. Every protocol has the same links.
+port of it; without, class, gateway, route, service. Between a gateway and the listeners of one of
+its ListenerSets is that ListenerSet. Every protocol has the same links.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kube_sync.topology.gateway.kinds import (
     GATEWAY,
     GATEWAY_CLASS,
     LISTENER,
+    LISTENER_SET,
     LISTENERS,
     PORTS,
     ROUTE_RULES,
@@ -22,6 +24,7 @@ from kube_sync.topology.gateway.kinds import (
     RULES,
     SERVICE,
 )
+from kube_sync.topology.gateway.listenersets import gateway_of, parents_named, set_of
 from kube_sync.topology.gateway.validity import Validity
 from kube_sync.topology.grants import REFERENCE_GRANT
 from kube_sync.topology.links import Link
@@ -39,29 +42,37 @@ class GatewayApi:
 def gateway_api(validity: Validity | None = None, *, sections: bool = True) -> GatewayApi:
     """Return the Gateway API; listeners, rules and ports are nodes only with `sections`."""
     chosen = validity or Validity()
-    links = _sectioned(chosen) if sections else _whole(chosen)
+    links = [
+        Link(GATEWAY_CLASS, GATEWAY, parents=class_of),
+        Link(GATEWAY, LISTENER_SET, parents=partial(gateway_of, validity=chosen)),
+        *(_sectioned(chosen) if sections else _whole(chosen)),
+    ]
+    listeners = LISTENERS if sections else None
     kinds = (
         Kind(GATEWAY_CLASS, namespaced=False),
-        Kind(GATEWAY, sections=LISTENERS if sections else None),
+        Kind(GATEWAY, sections=listeners),
+        Kind(LISTENER_SET, sections=listeners, index=parents_named),
         *(Kind(route, sections=ROUTE_RULES[route] if sections else None) for route in ROUTES),
         Kind(SERVICE, sections=PORTS if sections else None),
         REFERENCE_GRANT,
     )
-    return GatewayApi(kinds, (Link(GATEWAY_CLASS, GATEWAY, parents=class_of), *links))
+    return GatewayApi(kinds, tuple(links))
 
 
 def _sectioned(validity: Validity) -> list[Link]:
     listeners = partial(listeners_of, validity=validity)
     backends = partial(backends_of_rule, validity=validity)
     return [
+        Link(LISTENER_SET, LISTENER, parents=partial(set_of, validity=validity)),
         *(Link(LISTENER, route, parents=listeners) for route in ROUTES),
         *(Link(rule, SERVICE, children=backends) for rule in RULES),
     ]
 
 
 def _whole(validity: Validity) -> list[Link]:
+    gateways = partial(gateways_of, validity=validity)
     backends = partial(backends_of_route, validity=validity)
     return [
-        *(Link(GATEWAY, route, parents=gateways_of) for route in ROUTES),
+        *(Link(GATEWAY, route, parents=gateways) for route in ROUTES),
         *(Link(route, SERVICE, children=backends) for route in ROUTES),
     ]

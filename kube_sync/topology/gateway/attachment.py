@@ -1,7 +1,8 @@
 """Routes and the listeners that they attach to, as their parentRefs say.
 
 Keeps true: a reference that comes to nothing is a condition of the route, with the reason that
-the Gateway API has for it, and hinders no other reference.
+the Gateway API has for it, and hinders no other reference. A reference to a Gateway is one to its
+own listeners alone; those of its ListenerSets are reached through references to these.
 """
 
 from __future__ import annotations
@@ -9,53 +10,81 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kube_sync.topology.conditions import ACCEPTED
-from kube_sync.topology.gateway.kinds import GATEWAY, GROUP
+from kube_sync.topology.gateway.kinds import GATEWAY, GROUP, LISTENER_SET
+from kube_sync.topology.gateway.listenersets import taking
 from kube_sync.topology.gateway.validity import Validity, allows, hostnames_meet
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.links import View
 from kube_sync.topology.nodes import Body, Node
 from kube_sync.topology.shapes import items, number, text
 
+_PARENTS = frozenset({GATEWAY, LISTENER_SET})
 
-def gateways_of(route: Node, view: View) -> Iterator[Locator]:
-    """Yield the gateways that a route names. Raises Malformed."""
-    for place, _, gateway in _references(route):
-        if view.get(gateway) is None:
-            _complain(view, place, "NoMatchingParent", f"{gateway} is not there")
-        yield gateway
+
+def gateways_of(route: Node, view: View, validity: Validity) -> Iterator[Locator]:
+    """Yield the Gateways and ListenerSets that a route names. Raises Malformed."""
+    for place, _, parent in _references(route):
+        if problem := _unusable(parent, view, validity):
+            _complain(view, place, "NoMatchingParent", problem)
+            continue
+        yield parent
 
 
 def listeners_of(route: Node, view: View, validity: Validity) -> Iterator[Locator]:
     """Yield the listeners that take a route. Raises Malformed."""
-    for place, ref, gateway in _references(route):
-        if view.get(gateway) is None:
-            _complain(view, place, "NoMatchingParent", f"{gateway} is not there")
+    for place, ref, parent in _references(route):
+        if problem := _unusable(parent, view, validity):
+            _complain(view, place, "NoMatchingParent", problem)
             continue
-        found = _named(ref, view.sections(gateway), validity)
+        found = _named(ref, view.sections(parent), validity)
         if not found:
-            _complain(view, place, "NoMatchingParent", f"{gateway} has no such listener")
+            _complain(view, place, "NoMatchingParent", f"{parent} has no such listener")
             continue
         if validity.allowed_routes:
             found = [listener for listener in found if allows(listener, route, view)]
         if not found:
-            _complain(view, place, "NotAllowedByListeners", f"{gateway} takes no such route")
+            _complain(view, place, "NotAllowedByListeners", f"{parent} takes no such route")
             continue
         if validity.hostnames:
             found = [listener for listener in found if hostnames_meet(listener, route)]
         if not found:
-            message = f"{gateway} has none of the hostnames"
+            message = f"{parent} has none of the hostnames"
             _complain(view, place, "NoMatchingListenerHostname", message)
+            continue
+        found = _accepted(parent, found, view, validity)
+        if not found:
+            message = f"{parent} has no such listener that does not conflict with another one"
+            _complain(view, place, "NoMatchingParent", message)
         yield from (listener.locator for listener in found)
 
 
+def _unusable(parent: Locator, view: View, validity: Validity) -> str:
+    """Return why no route attaches to a parent, "" if one may."""
+    node = view.get(parent)
+    if node is None:
+        return f"{parent} is not there"
+    if node.kind == LISTENER_SET and taking(node, view, validity) is None:
+        return f"{parent} is attached to no Gateway"
+    return ""
+
+
+def _accepted(parent: Locator, listeners: list[Node], view: View, validity: Validity) -> list[Node]:
+    """Return the listeners without those of a ListenerSet that conflict with others."""
+    node = view.get(parent)
+    if node is None or node.kind != LISTENER_SET:
+        return listeners
+    found = taking(node, view, validity)
+    conflicts = found.conflicts if found else {}
+    return [one for one in listeners if one.locator not in conflicts]
+
+
 def _references(route: Node) -> Iterator[tuple[str, Body, Locator]]:
-    """Yield the place, the reference and the gateway; other kinds of parents are not ours."""
+    """Yield the place, the reference and the parent; other kinds of parents are not ours."""
     for index, ref in enumerate(items(route.body, "spec", "parentRefs")):
         kind = GroupKind(text(ref, "group", default=GROUP), text(ref, "kind", default=GATEWAY.kind))
-        if kind == GATEWAY:
+        if kind in _PARENTS:
             namespace = text(ref, "namespace") or route.namespace
-            where = locator(GATEWAY, namespace, text(ref, "name"))
-            yield f"spec.parentRefs[{index}]", ref, where
+            yield f"spec.parentRefs[{index}]", ref, locator(kind, namespace, text(ref, "name"))
 
 
 def _named(ref: Body, listeners: Sequence[Node], validity: Validity) -> list[Node]:

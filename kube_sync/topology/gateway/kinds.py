@@ -1,7 +1,8 @@
 """The kinds of the Gateway API that policies attach to, and their sections.
 
 Keeps true: a rule without a name has one by its place, `rule-1` being the first (so inserting one
-before it moves what targets it); a listener and a port are their names.
+before it moves what targets it); a listener and a port are their names. The listeners of a
+ListenerSet are Listeners too; by their locators they belong to it, not to its Gateway.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kube_sync.topology.shapes import Malformed, items, number, text
 GROUP = "gateway.networking.k8s.io"
 GATEWAY_CLASS = GroupKind(GROUP, "GatewayClass")
 GATEWAY = GroupKind(GROUP, "Gateway")
+LISTENER_SET = GroupKind(GROUP, "ListenerSet")
 LISTENER = GroupKind(GROUP, "Listener")
 SERVICE = GroupKind("", "Service")
 SERVICE_PORT = GroupKind("", "ServicePort")

@@ -1,7 +1,7 @@
-"""Which listeners take a route: what the Gateway API says beyond the reference itself.
+"""Which listeners take a route, and which Gateways a ListenerSet, beyond the reference itself.
 
 Keeps true: everything here can only take listeners away. Rules are those of the Gateway API
-reference: Listener.hostname, AllowedRoutes, RouteGroupKind.
+reference: Listener.hostname, AllowedRoutes, RouteGroupKind, AllowedListeners.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from kube_sync.topology.gateway.kinds import GROUP, ROUTES
 from kube_sync.topology.identity import NAMESPACE, GroupKind, locator
 from kube_sync.topology.links import View
-from kube_sync.topology.nodes import Node
+from kube_sync.topology.nodes import Body, Node
 from kube_sync.topology.selectors import selects
 from kube_sync.topology.shapes import items, mapping, text, texts
 
@@ -38,9 +38,18 @@ class Validity:
     hostnames: bool = True
     allowed_routes: bool = True
     reference_grants: bool = True
+    allowed_listeners: bool = True  # which ListenerSets a Gateway takes
+    listener_conflicts: bool = True  # between the listeners of a Gateway's ListenerSets
 
 
-PLAIN = Validity(ports=False, hostnames=False, allowed_routes=False, reference_grants=False)
+PLAIN = Validity(
+    ports=False,
+    hostnames=False,
+    allowed_routes=False,
+    reference_grants=False,
+    allowed_listeners=False,
+    listener_conflicts=False,
+)
 
 
 def allows(listener: Node, route: Node, view: View) -> bool:
@@ -49,14 +58,26 @@ def allows(listener: Node, route: Node, view: View) -> bool:
     if kinds is not None and route.kind not in kinds:
         return False
     if spaces == "Selector":
-        spaces_of = mapping(listener.body, "allowedRoutes", "namespaces")
-        if spaces_of.get("selector") is None:
-            return False  # it has to be there; `{}` is one, and selects all
-        selector = mapping(spaces_of, "selector")
-        space = view.get(locator(NAMESPACE, "", route.namespace))
-        labels = mapping(space.body, "metadata", "labels") if space else {}
-        return selects(selector, {**labels, _NAME: route.namespace})
+        return _selected(mapping(listener.body, "allowedRoutes", "namespaces"), route, view)
     return spaces == "All" or (spaces == "Same" and listener.namespace == route.namespace)
+
+
+def takes(gateway: Node, listener_set: Node, view: View) -> bool:
+    """Tell whether a Gateway takes ListenerSets from that namespace. Raises Malformed."""
+    namespaces = mapping(gateway.body, "spec", "allowedListeners", "namespaces")
+    spaces = text(namespaces, "from", default="None")
+    if spaces == "Selector":
+        return _selected(namespaces, listener_set, view)
+    return spaces == "All" or (spaces == "Same" and gateway.namespace == listener_set.namespace)
+
+
+def _selected(namespaces: Body, node: Node, view: View) -> bool:
+    """Tell whether the namespace of a node is among those that a selector is for."""
+    if namespaces.get("selector") is None:
+        return False  # it has to be there; `{}` is one, and selects all
+    space = view.get(locator(NAMESPACE, "", node.namespace))
+    labels = mapping(space.body, "metadata", "labels") if space else {}
+    return selects(mapping(namespaces, "selector"), {**labels, _NAME: node.namespace})
 
 
 def hostnames_meet(listener: Node, route: Node) -> bool:

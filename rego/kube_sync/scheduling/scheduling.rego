@@ -1,14 +1,16 @@
 # METADATA
 # title: Scheduling
 # description: |
-#   Whether a pod may be scheduled as it asks, and with which defaults; whether a SchedulingPolicy
-#   may be stored. All else passes. What is not decided here is denied: a pod needs a policy that it
+#   Whether a pod may be scheduled as it asks, and with which defaults; the same of the template of a
+#   DaemonSet; whether a SchedulingPolicy may be stored. All else passes. What is not decided here is denied: a pod needs a policy that it
 #   may use, and the policies' permission for everything it says of its scheduling.
 package kube_sync.scheduling
 
 import data.kube_sync.scheduling.affinities
+import data.kube_sync.scheduling.daemonsets
 import data.kube_sync.scheduling.defaults
 import data.kube_sync.scheduling.merge
+import data.kube_sync.scheduling.nodenames
 import data.kube_sync.scheduling.nodeselectors
 import data.kube_sync.scheduling.pods
 import data.kube_sync.scheduling.policies
@@ -36,7 +38,15 @@ decision := {"allowed": true, "reasons": [], "patch": [], "policies": []} if {
 } else := {"allowed": reasons == [], "reasons": reasons, "patch": [], "policies": []} if {
 	_is_policy
 	reasons := sort(validation.problems(input.object))
-} else := {"allowed": false, "reasons": sort(_faults), "patch": [], "policies": []} if {
+} else := _of_template if {
+	_is_daemonset
+} else := judged if {
+	_is_pod
+}
+
+# METADATA
+# description: The decision about the pod, or the template of a DaemonSet, of a request
+judged := {"allowed": false, "reasons": sort(_faults), "patch": [], "policies": []} if {
 	count(_faults) > 0
 } else := {"allowed": true, "reasons": [], "patch": _patch, "policies": merge.names} if {
 	count(merge.names) > 0
@@ -50,13 +60,17 @@ decision := {"allowed": true, "reasons": [], "patch": [], "policies": []} if {
 # title: Merged policy
 # description: The spec that the usable policies make together, for the pod of a request
 # entrypoint: true
-merged := merge.merged
+merged := spec if {
+	_is_daemonset
+	spec := merge.merged with input as _template_request
+} else := merge.merged
 
 _passes if {
 	is_string(_kind.group)
 	is_string(_kind.kind)
 	_kind.kind != ""
 	not _is_pod
+	not _is_daemonset
 	not _is_policy
 }
 
@@ -78,11 +92,24 @@ _passes if {
 	json.remove(input.object, _kept_by_others) == json.remove(input.oldObject, _kept_by_others)
 }
 
+# Its pods are judged when they are made.
+_passes if {
+	_is_daemonset
+	input.operation == "UPDATE"
+	is_object(input.object.spec.template)
+	input.object.spec.template == input.oldObject.spec.template
+}
+
 _kept_by_others := ["metadata/finalizers", "metadata/ownerReferences", "metadata/managedFields", "metadata/resourceVersion"]
 
 _is_pod if {
 	_kind.kind == "Pod"
 	_kind.group == ""
+}
+
+_is_daemonset if {
+	_kind.kind == "DaemonSet"
+	_kind.group == "apps"
 }
 
 _is_policy if {
@@ -101,6 +128,24 @@ _group(version) := split(version, "/")[0] if contains(version, "/")
 _text(null) := ""
 
 _text(value) := value if value != null
+
+_of_template := {
+	"allowed": answer.allowed,
+	"reasons": sort({_in_template(reason) | some reason in answer.reasons}),
+	"patch": [object.union(operation, {"path": concat("", ["/spec/template", operation.path])}) |
+		some operation in answer.patch
+	],
+	"policies": answer.policies,
+} if {
+	input.operation in {"CREATE", "UPDATE"}
+	answer := judged with input as _template_request
+}
+
+_template_request := daemonsets.request(input.object, pods.namespace, object.get(input, "userInfo", {}))
+
+_in_template(reason) := concat("", ["spec.template.", reason]) if {
+	startswith(reason, "spec")
+} else := reason
 
 _faults := ((settings.problems | pods.problems) | _unknown_operations) | _nothing_usable
 
@@ -127,6 +172,7 @@ _denials := union({denials | some denials in found}) if {
 		denials := union({
 			schedulernames.denials(_pod, spec),
 			priorityclasses.denials(_pod, spec),
+			nodenames.denials(_pod, spec),
 			nodeselectors.denials(_pod, spec),
 			tolerations.denials(_pod, spec),
 			affinities.denials(_pod, spec),
@@ -136,11 +182,13 @@ _denials := union({denials | some denials in found}) if {
 }
 
 # Who changes a pod is not given what the pod was made without.
-_pod := defaults.injected(pods.asked, merge.given) if {
+_pod := defaults.injected(_asked, merge.given, schedulernames.unasked) if {
 	input.operation == "CREATE"
-} else := pods.asked
+} else := _asked
 
-_patch := defaults.patch(pods.asked, _pod)
+_asked := daemonsets.restored(pods.asked)
+
+_patch := defaults.patch(_asked, _pod)
 
 _considered := sprintf("(policies considered: %s%s)", [concat(", ", merge.names), _left_out])
 

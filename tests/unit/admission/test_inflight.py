@@ -33,9 +33,12 @@ def judge() -> Judge:
     return Judge()
 
 
-def _review(name: str, spec: Any = None, labels: Any = None, **request: Any) -> Review:
+def _review(
+    name: str, spec: Any = None, labels: Any = None, owners: Any = None, **request: Any
+) -> Review:
     spec = {"schedulerName": "a", "volumes": [name]} | (spec or {})
-    document = {"metadata": {"name": name, "labels": labels}, "spec": spec}
+    metadata = {"name": name, "labels": labels, "ownerReferences": owners}
+    document = {"metadata": metadata, "spec": spec}
     return parse_review(body(document, **{"name": name, "kind": POD, **request}))
 
 
@@ -53,6 +56,20 @@ async def test_equal_questions_of_one_moment_are_asked_once(judge: Judge) -> Non
     assert judge.asked == [("a", 5.0)]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        _review("b", {"containers": [{"name": "main", "resources": {"claims": [{"name": "x"}]}}]}),
+        _review("b", {"containers": ["main", {"resources": None}], "initContainers": "none"}),
+        _review("b", owners=[{"kind": "ReplicaSet", "name": "web"}, "nobody"]),
+    ],
+)
+async def test_what_no_rule_looks_at_makes_no_other_question(judge: Judge, other: Review) -> None:
+    tasks = await _asking(InFlight(judge), _review("a"), other)
+    judge.answers.put_nowait(GOOD)
+    assert await asyncio.gather(*tasks) == [GOOD] * 2
+
+
 async def test_an_answer_is_never_kept(judge: Judge) -> None:
     asked = InFlight(judge)
     for name in "ab":
@@ -66,6 +83,9 @@ async def test_an_answer_is_never_kept(judge: Judge) -> None:
     [
         _review("b", {"schedulerName": "b"}),
         _review("b", {"priority": 0}),
+        _review("b", {"nodeName": "node-1"}),
+        _review("b", {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}),
+        _review("b", owners=[{"kind": "DaemonSet", "name": "agent"}]),
         _review("b", kind={"group": "policy.kube-sync.io", "kind": "SchedulingPolicy"}),
         _review("b", labels={"app": "x"}),
         _review("b", namespace="other"),

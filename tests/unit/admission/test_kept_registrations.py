@@ -59,6 +59,7 @@ def test_what_is_changed_is_checked_again_and_so_are_the_policies() -> None:
     assert asked == {
         ("pods", "CREATE"),
         ("pods", "CREATE", "UPDATE"),
+        ("daemonsets", "CREATE", "UPDATE"),
         ("schedulingpolicies", "CREATE", "UPDATE"),
     }
     assert changing["reinvocationPolicy"] == "IfNeeded"

@@ -9,7 +9,8 @@ import pytest
 from kube_sync.analysis import engine, values
 from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
 from kube_sync.analysis.paths import EACH
-from kube_sync.analysis.reads import Reads
+from kube_sync.analysis.reads import Reads, unread
+from kube_sync.analysis.syntax import Spot
 
 ROOTS = {"nodes": Collection(("kubernetes", "nodes"), namespaced=False)}
 ALL = [()]
@@ -146,15 +147,27 @@ UNREADABLE: dict[str, tuple[Any, str]] = {
         ),
         "a with whose target is no reference",
     ),
-    "with a builtin replaced": (
+    "with a builtin replaced by what OPA would have put into a variable": (
         module(
             rule(
                 "decision",
                 line(path("input", "a"))
-                | {"with": [{"target": path("time", "now_ns"), "value": text("x")}]},
+                | {"with": [{"target": path("time", "now_ns"), "value": path("input", "b")}]},
             )
         ),
-        "a with that replaces a function",
+        "a with that replaces a function by a reference",
+    ),
+    "logic of another shape": (
+        module(rule("decision", line({"type": "or", "lhs": [], "rhs": [], "also": 1}))),
+        "unknown or member also",
+    ),
+    "logic without an operand": (
+        module(rule("decision", line({"type": "and", "lhs": []}))),
+        "malformed tree",
+    ),
+    "logic that nobody knows": (
+        module(rule("decision", line({"type": "xor", "lhs": [], "rhs": []}))),
+        "unknown term member lhs, rhs",
     ),
     "tree that was parsed only, by its imports": (
         module(TESTED, imports=[{"path": path("data", "lib")}]),
@@ -195,6 +208,21 @@ def test_policy_that_cannot_be_read_reads_everything(name: str) -> None:
     assert reads.resources["nodes"].listed
     assert reads.impure
     assert reason in str(reads)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("recursion", Spot("policy.rego", "r", 1)),
+        ("logic without an operand", Spot("policy.rego", number=0)),
+    ],
+)
+def test_rule_that_cannot_be_read_is_named_where_it_is_known(name: str, found: Spot) -> None:
+    reads = reads_of(UNREADABLE[name][0])
+    assert reads.blamed == found
+    (text,) = unread(reads)["policy.rego"]
+    assert text.startswith("policy.rego: what this rule reads cannot be found out (")
+    assert text.count("policy.rego") == 1
 
 
 def test_tree_that_is_nested_too_deeply_reads_everything() -> None:

@@ -14,6 +14,7 @@ from kube_sync.cli import main
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
+from kube_sync.regoversion import with_versions
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.stagearguments import Request, Step, _named
 from kube_sync.settings import Kubernetes, Policies, Settings
@@ -42,17 +43,21 @@ class World:
             metadata["annotations"] = {STATUS: json.dumps({**counted, **says})}
         self.api.put(CONFIGMAPS, key(name, "policies"), metadata=metadata, data=data)
 
-    def put_object(self, name: str, data: dict[str, str], stage: str = "active") -> None:
+    def put_object(
+        self, name: str, data: dict[str, str], stage: str = "active", version: str | None = None
+    ) -> None:
         modules = [{"name": module, "rego": source} for module, source in data.items()]
         own = f"policies/{name}.PlacementPolicy"
         counted = {"stage": stage, "objects": 10}
-        counted["modules"] = digest({f"{own}/{k}": v for k, v in data.items()})
+        stated = with_versions(data, None if version is None else int(version), 1)
+        counted["modules"] = digest({f"{own}/{k}": v for k, v in stated.items()})
         compiled = {"type": "Compiled", "status": "True", "observedGeneration": 1}
         self.api.put(
             PLACEMENT_POLICIES,
             key(name, "policies"),
             metadata={"generation": 1, "labels": {"team": "x"}},
-            spec={"modules": modules, "stage": stage},
+            spec={"modules": modules, "stage": stage}
+            | ({} if version is None else {"regoVersion": version}),
             status={"conditions": [compiled], "staged": counted},
         )
 
@@ -301,3 +306,28 @@ def test_limits_that_mean_nothing_are_refused(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["stage", "p", "active", *wrong])
     assert ended.value.code == 2
+
+
+LABEL = "kube-sync.io/rego-version"
+
+
+async def test_promoted_configmap_takes_its_version_of_rego_along_and_back(world: World) -> None:
+    """Texts of Rego v0 below a label of v1, or below none, would not even parse."""
+    world.put("p", OLD)
+    labels = {LABEL: "0", "kube-sync.io/stage": "shadow"}
+    where = key("p-candidate", "policies")
+    world.api.put(CONFIGMAPS, where, metadata={"labels": labels}, data=NEW)
+    await world.do("p-candidate", "active", force=True)
+    assert world.labels("p")[LABEL] == "0"
+    await world.do("p-candidate", "revert")
+    assert (world.data("p"), LABEL in world.labels("p")) == (OLD, False)
+
+
+async def test_promoted_object_takes_its_version_of_rego_along_and_back(world: World) -> None:
+    texts = {name: text for name, text in NEW.items() if name.endswith(".rego")}
+    world.put_object("p", texts, version="1")
+    world.put_object("p-candidate", texts, "shadow", version="0")
+    await world.do("placementpolicy/p-candidate", "active")
+    assert world.object("p")["spec"]["regoVersion"] == "0"
+    await world.do("placementpolicy/p-candidate", "revert")
+    assert world.object("p")["spec"]["regoVersion"] == "1"

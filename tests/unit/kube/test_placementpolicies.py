@@ -14,6 +14,8 @@ from kube_sync.kube.placementpolicies import (
 )
 from kube_sync.kube.policynames import called, object_key, policy_key
 from kube_sync.objects import ObjectKey
+from kube_sync.regoversion import version_of
+from kube_sync.settings import Policies
 from tests.fakes.listing import Listing, at_once, listed
 
 VERSION = ResourceVersion("1")
@@ -207,5 +209,34 @@ def test_events_bring_change_and_take_away() -> None:
 
 
 def test_there_is_one_store_for_each_policy_namespace() -> None:
-    found = placement_policies(("a", "b", "a"), lambda: None)
+    found = placement_policies(Policies(namespaces=("a", "b", "a")), lambda: None)
     assert [store.namespace for store in found] == ["a", "b"]
+
+
+LABEL = "kube-sync.io/rego-version"
+
+
+@pytest.mark.parametrize(
+    ("stated", "labels", "default", "version"),
+    [
+        ({}, {}, 1, 1),
+        ({}, {}, 0, 0),
+        ({}, {LABEL: "0"}, 1, 0),
+        ({"regoVersion": "0"}, {}, 1, 0),
+        ({"regoVersion": "1"}, {LABEL: "0"}, 0, 1),
+    ],
+)
+def test_version_of_rego_is_that_of_field_then_label_then_configuration(
+    stated: dict[str, str], labels: dict[str, str], default: int, version: int
+) -> None:
+    found = read_policy(item({**modules(MODULE), **stated}, metadata={"labels": labels}), default)
+    (source,) = found.modules.values()
+    assert (version_of(source), found.unreadable) == (version, None)
+
+
+@pytest.mark.parametrize("stated", ["v0", "2", "", 0, [1]])
+def test_version_of_rego_that_is_none_is_named_and_the_policy_counts(stated: Any) -> None:
+    found = read_policy(item({**modules(MODULE), "regoVersion": stated}))
+    assert found.counts
+    assert "regoVersion" in str(found.unreadable)
+    assert '("0" or "1")' in str(found.unreadable)

@@ -8,6 +8,7 @@ import pytest
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.policymaps import STATUS, PolicyMaps, data_maps, parse, policy_maps
 from kube_sync.objects import ObjectKey
+from kube_sync.regoversion import version_of
 from kube_sync.settings import Labelled, Policies
 from tests.fakes.listing import Listing, at_once, listed
 
@@ -267,3 +268,51 @@ def test_all_namespaces_are_one_store() -> None:
     assert [(found.scope, found.where) for found in maps] == [(None, "all namespaces")]
     (data,) = data_maps(Policies(labelled=Labelled(namespaces=("apps", "*"))), lambda: None)
     assert (data.scope, data.selector) == (None, "openpolicyagent.org/data=opa")
+
+
+LABEL = "kube-sync.io/rego-version"
+
+
+def labelled_item(version: str | None, **data: str) -> Item:
+    labels = {} if version is None else {LABEL: version}
+    body = msgspec.json.encode({"metadata": {"name": "p", "labels": labels}, "data": data})
+    return Item(ObjectKey("policies", "p"), "uid-p", ResourceVersion("1"), body)
+
+
+@pytest.mark.parametrize(
+    ("label", "line", "default", "version"),
+    [
+        (None, None, 1, 1),
+        (None, None, 0, 0),
+        ("0", None, 1, 0),
+        ("1", None, 0, 1),
+        (None, 0, 1, 0),
+        (None, 1, 0, 1),
+        ("1", 0, 0, 1),
+    ],
+)
+def test_version_of_rego_is_that_of_label_then_line_then_configuration(
+    label: str | None, line: int | None, default: int, version: int
+) -> None:
+    stated = "" if line is None else f"# {LABEL}: {line}\n"
+    found = parse(labelled_item(label, **{"a.rego": f"{stated}package a\n"}), rego_version=default)
+    assert found is not None
+    (source,) = found.modules.values()
+    assert (version_of(source), found.unreadable) == (version, None)
+
+
+def test_label_that_names_no_version_of_rego_is_told_and_the_policy_counts() -> None:
+    found = parse(labelled_item("v0", **{"a.rego": "package a"}))
+    assert found is not None
+    assert found.unreadable == f'label {LABEL}: \'v0\' is no version of Rego ("0" or "1")'
+
+
+def test_default_of_the_configuration_reaches_every_place_of_policies() -> None:
+    labelled = Labelled(namespaces=("*",))
+    stores = policy_maps(
+        Policies(namespaces=("a",), labelled=labelled, rego_version=0), lambda: None
+    )
+    for store in stores:
+        listed(store, Listing([item("p", **{"a.rego": "package a"})], ResourceVersion("1")))
+    versions = [version_of(s) for store in stores for p in store for s in p.modules.values()]
+    assert versions == [0, 0]

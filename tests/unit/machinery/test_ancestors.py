@@ -15,9 +15,11 @@ from tests.fakes.topologies import (
     NS,
     WIDE,
     Object,
+    allowing,
     color,
     gateway,
     gateway_class,
+    listener_set,
     namespace,
     overrides,
     route,
@@ -78,6 +80,14 @@ def test_where_no_gateway_is_above_the_target_is_its_own_ancestor() -> None:
     ]
     for ref in (target("Namespace", NS), target("GatewayClass", "my-gateway-class")):
         assert ancestors([*world, color("p", ref, **BLUE)]) == [ref]
+
+
+def test_a_listenerset_has_the_gateway_that_takes_it_and_otherwise_itself() -> None:
+    refs = [target("ListenerSet", "my-set"), target("ListenerSet", "my-set", sectionName="more")]
+    for ref in refs:
+        world = [gateway_class(), listener_set(), color("p", ref, **BLUE)]
+        assert ancestors([*world, allowing(gateway())]) == [reference()]
+        assert ancestors([*world, gateway()]) == [ref | {"namespace": NS}]
 
 
 def test_a_policy_without_a_target_is_told_where_it_should_be() -> None:

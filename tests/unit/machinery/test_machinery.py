@@ -6,6 +6,7 @@ Its server-side apply replaces lists; that others keep their conditions is shown
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,7 @@ from kube_sync.errors import NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.machinery import Machinery
+from kube_sync.machinery.pathmaps import PLACES
 from kube_sync.machinery.picture import LIMIT, NAME
 from kube_sync.machinery.plan import Planner
 from kube_sync.machinery.writer import Address
@@ -80,6 +82,7 @@ class World:
         self.now = 1000.0  # seconds
         self.unseen: list[GroupKind] = []
         self.unreadable: Locator | None = None
+        self.ours: list[str] = []  # kinds that are named in the configuration
         self.machinery = self.started()
         for one in (gateway_class(), gateway(), route(), color("p", **BLUE)):
             self.put(one)
@@ -96,6 +99,7 @@ class World:
             self.notes.append,
             unseen=lambda: self.unseen,
             looks=self.looks,
+            ours=self.ours,
             now=lambda: self.clock,
             clock=lambda: self.now,
         )
@@ -124,6 +128,11 @@ class World:
 
     async def reconcile(self) -> None:
         await self.machinery.workflow(Reconciliation((), self.topology()))
+
+    def sent(self, name: str) -> list[bytes]:
+        """Return what was written to a ConfigMap, one write after the other."""
+        requests = self.api.http.requests
+        return [r.body for r in requests if r.method != "GET" and r.path.endswith(f"/{name}")]
 
     def writes(self) -> list[str]:
         return [
@@ -168,7 +177,7 @@ async def test_all_that_a_topology_says_is_written(world: World) -> None:
         world.get(GATEWAYS, "my-gateway")["status"],
         world.get(HTTP_ROUTES, "route")["status"]["parents"][0],
     ):
-        assert [c["type"] for c in found["conditions"]] == ["kube-sync.io/ColorPolicyAffected"]
+        assert found["conditions"][0]["type"] == "kube-sync.io/ColorPolicyAffected"
     assert "status" not in world.get(CLASSES, "my-gateway-class")
     assert world.notes == ["ok"]
 
@@ -602,3 +611,82 @@ async def test_large_worlds_let_others_run(world: World) -> None:
     await world.machinery.statuses(Reconciliation((), topology(many)))
     task.cancel()
     assert turns >= 2
+
+
+def many_paths(number: int = 64) -> Object:
+    return gateway("my-gateway", *({"name": f"l{n}", "port": n + 1} for n in range(number)))
+
+
+def kept(world: World) -> dict[str, dict[str, str]]:
+    """Return the ConfigMaps with maps of paths that are there, by name."""
+    found = world.api.objects(CONFIGMAPS).items()
+    return {key.name: body.get("data", {}) for key, body in found if key.name in PLACES}
+
+
+async def test_maps_of_many_paths_are_kept_until_they_are_short_again(world: World) -> None:
+    world.put(many_paths())
+    async with counted("written", "paths"):
+        await world.reconcile()
+        await world.reconcile()
+    ((name, data),) = kept(world).items()
+    assert len(data) == 1
+    assert world.notes[-1] == (
+        "ok; paths to 1 targets are in ConfigMaps kube-sync-topology-paths-0 to"
+        " kube-sync-topology-paths-7 of kube-sync"
+    )
+    (parent,) = world.get(HTTP_ROUTES, "route")["status"]["parents"]
+    said = next(c for c in parent["conditions"] if c["type"].endswith("Paths"))
+    assert f"ConfigMap kube-sync/{name}, key {next(iter(data))}" in said["message"]
+    world.put(gateway())
+    async with counted("written", "paths"):
+        await world.reconcile()
+        await world.reconcile()
+    # The fake does not take away what an apply leaves out; the real one does.
+    assert json.loads(world.sent(name)[-1])["data"] == {}
+
+
+async def test_a_map_that_somebody_spoiled_is_right_after_a_while(world: World) -> None:
+    world.put(many_paths())
+    await world.reconcile()
+    before = kept(world)
+    (name,) = before
+    world.api.put(CONFIGMAPS, ObjectKey("kube-sync", name), data={"spoiled": ""})
+    world.now += 301
+    await world.reconcile()
+    assert before[name].items() <= kept(world)[name].items()
+
+
+async def test_maps_that_cannot_be_kept_hold_up_no_status(world: World) -> None:
+    world.put(many_paths())
+    world.api.http.fault(lambda r: r.path.endswith(PLACES), refusal(500))
+    with pytest.raises(Retriable):
+        await world.reconcile()
+    assert world.get(HTTP_ROUTES, "route")["status"]["parents"]
+
+
+async def test_a_kind_whose_conditions_are_ours_hears_in_them(world: World) -> None:
+    world.addresses[COLOR_POLICY.id] = Address(POLICIES, conditions=True)
+    await world.reconcile()
+    body = world.get(POLICIES, "p")
+    assert [c["type"] for c in body["status"]["conditions"]] == ["Accepted", "Programmed"]
+    assert "ancestors" not in body["status"]
+    assert world.notes[-1] == "ok"
+
+
+async def test_a_named_kind_that_is_not_there_is_told(world: World) -> None:
+    world.ours = ["AuthPolicy.kuadrant.io"]
+    world.machinery = world.started()
+    await world.reconcile()
+    assert world.notes[-1] == (
+        "ok but for: AuthPolicy.kuadrant.io: named in topology.statuses, and no kind of policies"
+        " that is followed"
+    )
+
+
+async def test_who_takes_a_condition_of_ours_away_is_noticed(world: World) -> None:
+    world.addresses[COLOR_POLICY.id] = Address(POLICIES, conditions=True)
+    await world.reconcile()
+    before = world.get(POLICIES, "p")
+    world.put(color("p", **BLUE))
+    after = world.get(POLICIES, "p")
+    assert world.machinery.heeds(ResourceEvent(COLOR_POLICY.id, NS, "p", before, after, False))  # noqa: FBT003 - as declared

@@ -26,9 +26,11 @@ from tests.fakes.topologies import (
     NS,
     WIDE,
     Object,
+    allowing,
     color,
     gateway,
     gateway_class,
+    listener_set,
     namespace,
     overrides,
     route,
@@ -189,6 +191,21 @@ def test_only_the_listener_that_a_policy_is_for_says_so() -> None:
     step = steps(with_status(GATEWAY, status, objects))[GATEWAY]
     assert [entry["name"] for entry in step.status["listeners"]] == ["b"]
     assert conditions(step) == []
+
+
+def test_a_listenerset_and_its_listeners_say_so_in_its_own_status() -> None:
+    place = Locator(f"listenerset.{GROUP}:{NS}/my-set")
+    bound = route(parentRefs=[{"kind": "ListenerSet", "name": "my-set"}])
+    world = [gateway_class(), allowing(gateway()), listener_set(), bound, color("p", **BLUE)]
+    listeners = {"listeners": [{"name": "more", "attachedRoutes": 1, "conditions": []}]}
+    before = with_status(place, listeners, stored(world))
+    made = steps(before)
+    step = made[place]
+    assert isinstance(step, Apply)
+    assert [c["type"] for c in conditions(step)] == [AFFECTED]
+    (entry,) = step.status["listeners"]
+    assert (entry["name"], [c["type"] for c in entry["conditions"]]) == ("more", [AFFECTED])
+    assert steps(written(before, made)) == {}
 
 
 def test_a_place_that_comes_is_filled_on_the_newest_state() -> None:

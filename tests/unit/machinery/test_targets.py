@@ -20,10 +20,12 @@ from tests.fakes.topologies import (
     NS,
     WIDE,
     Object,
+    allowing,
     color,
     gateway,
     gateway_class,
     listener,
+    listener_set,
     namespace,
     route,
     rules,
@@ -128,6 +130,26 @@ def test_a_parent_is_the_listeners_that_it_means(ref: Object, affected: bool) ->
     policy = color("p", target(sectionName="one"), **BLUE)
     found = through([gateway_class(), two, route(parentRefs=[ref]), policy])
     assert [reference for reference, _ in found] == ([DEFAULTS | ref] if affected else [])
+
+
+def test_a_route_is_affected_through_the_listenerset_that_it_names() -> None:
+    """It may have the name of its Gateway."""
+    own = listener_set("my-gateway", listener("http", port=81))
+    refs: list[Object] = [
+        {"name": "my-gateway"},
+        {"kind": "ListenerSet", "name": "my-gateway", "port": 81},
+    ]
+    world = [gateway_class(), allowing(gateway()), own, route(parentRefs=refs)]
+    place = Locator(f"listenerset.{GROUP}:{NS}/my-gateway")
+    for section in ({}, {"sectionName": "http"}):
+        objects = [*world, color("p", target("ListenerSet", **section), **BLUE)]
+        assert through(objects) == [(DEFAULTS | refs[1], by("p"))]
+        assert said(objects, place) == ([] if section else by("p"))
+        assert said(objects, Locator(f"{place}#http")) == by("p")
+        assert said(objects, GATEWAY) == []
+    assert [ref for ref, _ in through([*world, color("p", **BLUE)])] == [
+        DEFAULTS | ref for ref in refs
+    ]
 
 
 def test_without_sections_a_parent_is_the_gateway() -> None:

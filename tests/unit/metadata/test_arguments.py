@@ -23,6 +23,14 @@ def test_arguments_become_a_request() -> None:
     assert parsed("-f", "a", "--operation", "UPDATE") == Request(("a",), operation="UPDATE")
 
 
+def test_other_kinds_may_be_passed_over_and_standard_input_is_read_once() -> None:
+    asked = parsed("-f", "a", "--policies", "p", "--ignore-other-kinds")
+    assert asked == Request(("a",), policies=("p",), ignore_other_kinds=True)
+    for other in ("--policies", "--old"):
+        with pytest.raises(Misconfigured, match="standard input can be read once only"):
+            parsed("-f", "-", other, "-")
+
+
 def test_stored_objects_make_it_an_update() -> None:
     wanted = Request(("a",), operation="UPDATE", old=("o",))
     assert parsed("-f", "a", "--old", "o") == wanted

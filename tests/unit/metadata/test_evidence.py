@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.metadata.evidence import of_cluster, of_documents
+from kube_sync.metadata.evidence import Policies, of_cluster, of_files
 from kube_sync.objects import ObjectKey
-from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.kinds import METADATA
 from tests.fakes.apiserver import fake_apiserver, lists
 from tests.fakes.clients import kube_of
@@ -18,26 +18,27 @@ from tests.fakes.clients import kube_of
 VERSION = "policy.kube-sync.io/v1alpha1"
 
 
-def policy(
-    name: str, version: str = VERSION, kind: str = "MetadataPolicy", **more: Any
-) -> Document:
+def policy(name: str, **more: Any) -> dict[str, Any]:
     metadata = {"name": name, **more}
-    return Document("f.yaml", {"apiVersion": version, "kind": kind, "metadata": metadata})
+    return {"apiVersion": VERSION, "kind": "MetadataPolicy", "metadata": metadata}
 
 
-def test_policies_lie_in_their_namespaces_and_say_so() -> None:
-    found = of_documents(
-        [policy("a", namespace="own"), policy("b"), policy("c", "mine/v1"), policy("d", kind="X")],
-        "shop",
-    )
+def read(folder: Path, namespace: str | None, *objects: dict[str, Any]) -> Policies:
+    file = folder / "f.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    return of_files([str(file)], namespace)
+
+
+def test_policies_lie_in_their_namespaces_and_say_so(tmp_path: Path) -> None:
+    found = read(tmp_path, "shop", policy("a", namespace="own"), policy("b"))
     assert {n: list(inside) for n, inside in found.items()} == {"own": ["a"], "shop": ["b"]}
     assert found["shop"]["b"]["metadata"] == {"name": "b", "namespace": "shop"}
-    assert list(of_documents([policy("a")], None)) == ["default"]
+    assert list(read(tmp_path, None, policy("a"))) == ["default"]
 
 
-def test_policy_without_a_name_is_an_error() -> None:
+def test_policy_without_a_name_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"f\.yaml: a MetadataPolicy without metadata\.name"):
-        of_documents([policy("")], None)
+        read(tmp_path, None, policy(""))
 
 
 async def test_of_a_cluster_only_these_namespaces_are_read(tmp_path: Path) -> None:

@@ -30,11 +30,11 @@ def of(*objects: Any, old: Any = (), **asked: Any) -> list[Candidate]:
 
 def test_object_is_a_create_in_its_namespace() -> None:
     (found,) = of(CONFIG_MAP, namespace="shop")
-    assert (found.kind, found.name, found.namespace, found.made) == (
+    assert (found.kind, found.name, found.namespace, found.product) == (
         "ConfigMap",
         "c",
         "shop",
-        False,
+        "",
     )
     assert found.request == {
         "uid": "",
@@ -79,9 +79,11 @@ def test_definition_among_the_files_tells_the_scope_of_its_kind() -> None:
 def test_pods_that_a_workload_makes_are_judged_after_it() -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
     workload = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}}
-    own, pod = of({**workload, "metadata": {"name": "d"}}, operation="UPDATE")
-    assert (own.made, own.operation, own.request["kind"]["group"]) == (False, "UPDATE", "apps")
-    assert (pod.made, pod.operation, pod.kind, pod.name) == (True, "CREATE", "Deployment", "d")
+    found = of({**workload, "metadata": {"name": "d"}}, operation="UPDATE")
+    assert [one.product for one in found] == ["", "ReplicaSets", "pods"]
+    own, _, pod = found
+    assert (own.operation, own.request["kind"]["group"]) == ("UPDATE", "apps")
+    assert (pod.operation, pod.kind, pod.name) == ("CREATE", "Deployment", "d")
     assert pod.request["kind"] == {"group": "", "version": "v1", "kind": "Pod"}
     assert pod.request["object"] == {
         "apiVersion": "v1",
@@ -89,6 +91,51 @@ def test_pods_that_a_workload_makes_are_judged_after_it() -> None:
         "metadata": {"labels": {"a": "b"}, "namespace": "default"},
         "spec": {"containers": []},
     }
+
+
+def test_replica_set_has_the_labels_of_the_template_and_the_annotations_of_its_deployment() -> None:
+    applied = "kubectl.kubernetes.io/last-applied-configuration"
+    metadata = {"name": "d", "labels": {"x": "y"}, "annotations": {"a": "b", applied: "{}"}}
+    spec = {"template": {"metadata": {"labels": {"c": "d"}}}}
+    whole = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    made = of(whole)[1].request
+    assert made["kind"] == {"group": "apps", "version": "v1", "kind": "ReplicaSet"}
+    assert made["object"]["metadata"] == {
+        "labels": {"c": "d"},
+        "annotations": {"a": "b"},
+        "namespace": "default",
+    }
+
+
+def test_job_of_a_cron_job_has_the_metadata_of_the_job_template() -> None:
+    job = {"metadata": {"labels": {"a": "b"}}, "spec": {"template": {"spec": {}}}}
+    metadata = {"name": "c", "labels": {"x": "y"}}
+    whole = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata}
+    _, made, pod = of({**whole, "spec": {"jobTemplate": job}})
+    assert (made.product, made.request["kind"]["kind"]) == ("Jobs", "Job")
+    assert made.request["object"]["metadata"] == {"labels": {"a": "b"}, "namespace": "default"}
+    assert "labels" not in pod.request["object"]["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("batch/v1", "Job"), ("v1", "ReplicationController")]
+)
+def test_job_without_labels_has_those_of_its_template(version: str, kind: str) -> None:
+    spec = {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}
+    whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "j"}, "spec": spec}
+    assert of(whole)[0].request["object"]["metadata"]["labels"] == {"a": "b"}
+    own = {**whole, "metadata": {"name": "j", "labels": {"c": "d"}}}
+    assert of(own)[0].request["object"]["metadata"]["labels"] == {"c": "d"}
+
+
+def test_claims_of_a_stateful_set_have_the_labels_of_its_selector_too() -> None:
+    claims = [{"metadata": {"name": "data", "labels": {"a": "b"}}}, {}]
+    spec = {"selector": {"matchLabels": {"s": "t"}}, "volumeClaimTemplates": claims}
+    whole = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"}}
+    found = of({**whole, "spec": {**spec, "template": {"spec": {}}}})
+    assert [one.product for one in found] == ["", "volume claims", "volume claims", "pods"]
+    labels = [one.request["object"]["metadata"]["labels"] for one in found[1:3]]
+    assert labels == [{"a": "b", "s": "t"}, {"s": "t"}]
 
 
 def test_stored_object_of_the_same_name_is_the_old_one() -> None:

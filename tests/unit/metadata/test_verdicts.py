@@ -25,6 +25,7 @@ from kube_sync.metadata.verdicts import Verdict, answer
 from kube_sync.opa.scratch import Modules
 from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.reports import Report
+from kube_sync.settings import Metadata, Settings
 
 FINE: dict[str, Any] = {"allowed": True, "reasons": [], "patch": [], "policies": ["a", "b"]}
 QOS_KEY = "scheduler.alpha.kubernetes.io/qos"
@@ -126,7 +127,7 @@ def test_title_tells_what_it_is_and_what_becomes_of_it() -> None:
     rejected = decision(allowed=False, reasons=["no"])
     assert text(
         Verdict(subject(), decision()),
-        Verdict(subject(made=True), rejected),
+        Verdict(subject(product="pods"), rejected),
         Verdict(cluster, decision()),
     ).split("\n\n") == [
         "ConfigMap c in shop, CREATE: admitted as it is",
@@ -168,6 +169,7 @@ def test_json_is_whole() -> None:
                 "name": "c",
                 "namespace": "shop",
                 "podTemplate": False,
+                "creates": "",
                 "operation": "CREATE",
                 **FINE,
                 "rules": [{"policy": "b", "rule": 0}],
@@ -190,10 +192,13 @@ class Answers:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self.requests = 1
+        self.config: Any = None
 
     async def evaluated(self, _modules: Modules, data: Any, asked: Any, _query: str) -> Any:
-        assert data == {"kubernetes": {"metadatapolicies": {"shop": {}}}}
-        assert len(asked["requests"]) == 1
+        assert data["kubernetes"] == {"metadatapolicies": {"shop": {}}}
+        self.config = data["kube_sync"]["config"]
+        assert len(asked["requests"]) == self.requests
         return self.value
 
 
@@ -214,6 +219,58 @@ class Answers:
     ids=str,
 )
 async def test_answer_that_is_no_decision_says_nothing_of_the_object(value: Any, said: str) -> None:
-    found = candidates([Document("f", {"kind": "ConfigMap"})], [], Request(("f",)))
+    found = candidates(
+        [Document("f", {"apiVersion": "v1", "kind": "ConfigMap"})], [], Request(("f",))
+    )
     with pytest.raises(Undecided, match=said):
-        await judged(found, {"shop": {}}, {}, Answers(value))
+        await judged(found, {"shop": {}}, Settings(), {}, Answers(value))
+
+
+async def one(whole: Any, settings: Settings | None = None, **decided: Any) -> Any:
+    """Return the verdict on an object that a rule would reject, or annotate."""
+    found = candidates([Document("f", whole)], [], Request(("f",)))
+    value = {"decision": {**FINE, **decided}, "after": whole, "qos": {}, "rules": []}
+    answers = Answers({"decisions": [value], "reports": {}})
+    (verdicts, _) = await judged(found, {"shop": {}}, settings or Settings(), {}, answers)
+    return verdicts[0], answers.config
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "namespace", "said"),
+    [
+        ("v1", "ConfigMap", "kube-system", "the namespace kube-system is exempt"),
+        ("v1", "ConfigMap", "kube-sync", "the namespace kube-sync is exempt"),
+        ("v1", "Event", "shop", "no policy applies to the kind Event"),
+        ("events.k8s.io/v1", "Event", "shop", "no policy applies to the kind Event"),
+        ("coordination.k8s.io/v1", "Lease", "shop", "no policy applies to the kind Lease"),
+        ("v1", "Binding", "shop", "no policy applies to the kind Binding"),
+        ("authorization.k8s.io/v1", "LocalSubjectAccessReview", "shop", "no policy applies"),
+    ],
+)
+async def test_what_the_webhook_is_not_asked_about_is_admitted_and_says_so(
+    version: str, kind: str, namespace: str, said: str
+) -> None:
+    metadata = {"name": "it", "namespace": namespace}
+    whole = {"apiVersion": version, "kind": kind, "metadata": metadata}
+    verdict, _ = await one(whole, allowed=False)
+    answered = answer([verdict], {}, as_json=False)
+    assert answered.status == 0
+    assert answered.text.startswith(f"{kind} it in {namespace}, CREATE: admitted as it is\n")
+    assert f"\n  {said}" in answered.text
+
+
+async def test_configuration_of_the_rules_is_theirs_in_a_check_too() -> None:
+    whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "it"}}
+    _, config = await one(whole, Settings(metadata=Metadata(qos=False)))
+    assert config == {"metadata": {"qos": False}}
+
+
+async def test_policy_in_an_exempt_namespace_is_reported_as_applying_to_nothing() -> None:
+    reports = {"kube-system/p": {"problems": ["spec.x: unknown"], "findings": []}}
+    answers = Answers({"decisions": [], "reports": reports})
+    answers.requests = 0
+    _, found = await judged([], {"shop": {}}, Settings(), {}, answers)
+    assert found["kube-system/p"].problems == (
+        "the namespace kube-system is exempt: the webhook is not asked about its objects",
+        "spec.x: unknown",
+    )

@@ -7,6 +7,7 @@ from kube_sync.kube.staging import STANDS_FOR
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Candidates, put, unstaged
+from kube_sync.regoversion import in_version, version_of
 from tests.unit.planning.fleets import item, policy, policy_object
 
 ONE, TWO = ObjectKey("p", "one"), ObjectKey("p", "two")
@@ -107,3 +108,15 @@ def test_staged_placementpolicy_stands_for_one_of_its_kind() -> None:
 def test_staged_configmap_that_cannot_be_read_is_said_by_name() -> None:
     with pytest.raises(Broken, match="ConfigMap kube-federation-scheduling-policy/placement"):
         unstaged(item(policy(labels=["no labels"])))
+
+
+def test_file_of_rego_is_in_the_version_of_what_it_stands_for_unless_it_states_one() -> None:
+    old = {ONE: {"p/one/a.rego": in_version("old a", 0), "p/one/b.rego": "b"}}
+    stated = in_version(in_version("new", 0), 1)
+    for source, version in (("new", 0), (stated, 1)):
+        files = {"d/a.rego": ("a.rego", source), "d/c.rego": ("c.rego", "new")}
+        wanted = put(Candidates((), files), old)
+        assert version_of(wanted.policies[ONE]["p/one/a.rego"]) == version
+        assert version_of(wanted.policies[NEW]["candidates/c.rego"]) == 1
+    wanted = put(Candidates((), {"d/c.rego": ("c.rego", "new")}, rego_version=0), old)
+    assert version_of(wanted.policies[NEW]["candidates/c.rego"]) == 0

@@ -43,6 +43,10 @@ class World:
     compared: list[tuple[str, set[str]]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     keeper: ConditionKeeper | None = None
+    exempt: str | None = None
+
+    def exemption(self, namespace: str) -> str | None:
+        return f"{namespace} is exempt" if namespace == self.exempt else None
 
     async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
         self.compared.append((namespace, {policy.key.name for policy in policies}))
@@ -93,7 +97,9 @@ class World:
         async with kube_of(self.api, self.folder) as client:
             now = datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=2)))
             note = self.told.append
-            self.keeper = ConditionKeeper(self.kind, client, self, self, note, now=lambda: now)
+            self.keeper = ConditionKeeper(
+                self.kind, client, self, self, note, exempt=self.exemption, now=lambda: now
+            )
             source = KubeCollection(client, self.kind.gvr)
             listed = self.keeper.listed
             reflector = Reflector("policies", source, self.keeper.store, lambda _reason: listed())
@@ -256,6 +262,16 @@ async def test_change_of_one_has_all_of_its_namespace_judged_again(shop: World) 
         await shop.settled()
     assert {str(key) for key in shop.asked} == {"shop/a", "shop/b"}
     assert shop.compared[-1] == ("shop", {"a", "b"})
+
+
+async def test_policy_in_an_exempt_namespace_says_so_instead_of_accepted(shop: World) -> None:
+    shop.exempt = "shop"
+    shop.put("a", spec={})
+    async with shop.running():
+        await shop.until_accepted("a", "False")
+    accepted = shop.accepted("a")
+    assert accepted["reason"] == "NamespaceExempt"
+    assert accepted["message"] == "shop is exempt, and this policy applies to nothing"
 
 
 async def test_policy_that_goes_has_the_others_judged_again(shop: World) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.policykinds.conditions import Unjudged, are_right, conditions
+from kube_sync.policykinds.conditions import Exempt, Unjudged, are_right, conditions
 from kube_sync.policykinds.reports import Report
 
 EARLY = "2026-01-01T12:00:00Z"
@@ -15,7 +15,9 @@ FINE = Report((), ())
 WRONG = Report(("spec.x: unknown", "spec.y: empty"), ("terms are ORed",))
 
 
-def of(report: Report | Unjudged, found: Any = (), *, generation: int = 1, now: str = EARLY) -> Any:
+def of(
+    report: Report | Unjudged | Exempt, found: Any = (), *, generation: int = 1, now: str = EARLY
+) -> Any:
     return conditions(report, generation, found, now)
 
 
@@ -42,6 +44,17 @@ def test_problems_and_findings_are_told_line_by_line() -> None:
     assert accepted["message"] == "spec.x: unknown\nspec.y: empty"
     assert (findings["status"], findings["reason"]) == ("True", "Questionable")
     assert findings["message"] == "terms are ORed"
+
+
+def test_policy_that_applies_to_nothing_where_it_is_says_so_instead_of_accepted() -> None:
+    accepted, findings = of(Exempt("the namespace x is exempt", FINE))
+    assert (accepted["status"], accepted["reason"]) == ("False", "NamespaceExempt")
+    message = "the namespace x is exempt, and this policy applies to nothing"
+    assert accepted["message"] == message
+    assert (findings["status"], findings["reason"]) == ("False", "Clear")
+    accepted, findings = of(Exempt("the namespace x is exempt", WRONG))
+    assert accepted["message"] == f"{message}\nspec.x: unknown\nspec.y: empty"
+    assert findings["status"] == "True"
 
 
 def test_time_stays_as_long_as_the_status_does() -> None:

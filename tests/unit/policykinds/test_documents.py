@@ -63,7 +63,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("\x00", "wrong.yaml: neither YAML nor JSON: "),
         ("a: &a [*a]", "wrong.yaml: neither YAML nor JSON: "),
         ("- 1", "wrong.yaml: expected Kubernetes objects, found list"),
-        ("kind: List\nitems: [1]", "wrong.yaml: expected Kubernetes objects, found int"),
+        ("kind: List\nitems: [1]", "wrong.yaml, item 1: expected Kubernetes objects, found int"),
         ("!!python/object:os.x {}", "wrong.yaml: neither YAML nor JSON: "),
     ],
 )
@@ -72,6 +72,16 @@ def test_file_that_is_wrong_is_named(tmp_path: Path, content: str, said: str) ->
     file.write_text(content)
     with pytest.raises(Misconfigured, match=said):
         names(file)
+
+
+def test_document_of_several_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(f"# first\n{POD}---\n---\n{POD}---\n- 1\n")
+    with pytest.raises(Misconfigured, match=r"all\.yaml, document 4 \(line 11\): expected"):
+        read_files([str(file)], "--filename")
+    file.write_text(f"# first\n{POD}---\n---\n{POD}")
+    found = read_files([str(file)], "--filename")
+    assert [one.place for one in found] == ["document 1 (line 2)", "document 3 (line 7)"]
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

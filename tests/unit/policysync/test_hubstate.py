@@ -63,7 +63,8 @@ class World:
         state = self.state
         stores = (state.classes, state.configmaps, state.gateways, state.decisions)
         more = (state.definitions, state.grants, state.policies(AUTH))
-        return [_Listed(one) for one in (*stores, *more)]
+        sets = (state.listener_sets, state.namespaces)
+        return [_Listed(one) for one in (*stores, *more, *sets)]
 
     @property
     def concerned(self) -> list[Any]:
@@ -324,6 +325,67 @@ def test_managed_clusters_tell_which_are_gone_once_they_are_listed(world: World)
 def test_a_grant_concerns_whoever_refers(world: World) -> None:
     put(world.state.grants, ObjectKey("shop", "any"), spec={})
     assert world.concerned == [policy()]
+
+
+def through(world: World, allowed: str = "Same") -> None:
+    """Let the hub's Gateway take a ListenerSet, which the policy names."""
+    spec = {"gatewayClassName": "multi", "allowedListeners": {"namespaces": {"from": allowed}}}
+    metadata = {"labels": {PLACEMENT: "both"}}
+    put(world.state.gateways, WEB, metadata=metadata, spec=spec)
+    put(world.state.listener_sets, ObjectKey("shop", "more"), spec={"parentRef": {"name": "web"}})
+    target = {"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "name": "more"}
+    put(world.state.policies(AUTH), ObjectKey("shop", "login"), spec={"targetRef": target})
+    world.told.clear()
+
+
+def test_a_policy_of_a_listenerset_goes_where_its_gateway_is_placed(world: World) -> None:
+    through(world)
+    assert world.clusters() == {WEB: frozenset({"east", "west"})}
+    put(world.state.decisions, ObjectKey("shop", "d1"), metadata={"labels": {PLACEMENT: "both"}})
+    assert world.concerned == [policy()]
+
+
+def test_what_changes_about_a_listenerset_concerns_whoever_names_it(world: World) -> None:
+    more = ObjectKey("shop", "more")
+    through(world)
+    put(world.state.listener_sets, more, spec={"parentRef": {"name": "web"}}, status={"a": 1})
+    assert world.concerned == []
+    put(world.state.listener_sets, more, spec={"parentRef": {"name": "other"}})
+    assert world.concerned == [policy()]
+    assert world.clusters() == {}
+    world.gateway(ObjectKey("shop", "other"))
+    assert world.concerned == [policy()]
+    drop(world.state.listener_sets, more)
+    assert world.concerned == [policy()]
+
+
+def test_what_a_gateway_allows_concerns_whoever_comes_by_a_listenerset(world: World) -> None:
+    through(world)
+    through(world, "None")
+    assert world.clusters() == {}
+    world.gateway()
+    assert world.concerned == [policy()]
+
+
+def test_labels_of_a_namespace_concern_whoever_names_a_listenerset_in_it(world: World) -> None:
+    through(world, "All")
+    shop, other = ObjectKey("", "shop"), ObjectKey("", "other")
+    for space, told in ((other, []), (shop, [policy()])):
+        put(world.state.namespaces, space, metadata={"labels": {"team": "a"}})
+        assert world.concerned == told
+    put(
+        world.state.namespaces, shop, metadata={"labels": {"team": "a"}}, status={"phase": "Active"}
+    )
+    assert world.concerned == []
+
+
+def test_listenersets_that_are_not_listed_keep_what_is_placed(world: World) -> None:
+    through(world)
+    world.state.listener_sets.listed = False
+    found = world.state.source(policy())
+    assert found is not None
+    problem = world.state.targets(found.id, found.kind, found.body).problem
+    assert problem == "it names a ListenerSet, and the hub's ListenerSets are not listed"
 
 
 def test_a_gateway_that_is_gone_has_no_known_placement(world: World) -> None:

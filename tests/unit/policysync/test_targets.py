@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kube_sync.objects import ObjectKey
+from kube_sync.policysync.listenersets import ListenerSets
 from kube_sync.policysync.targets import Target, Targets, targets
 from tests.fakes.syncing import (
     GATEWAY,
@@ -40,9 +41,9 @@ def test_a_reference_to_a_gateway_of_the_class_counts() -> None:
 @pytest.mark.parametrize(
     ("one", "why"),
     [
-        (ref("r", "HTTPRoute"), f"HTTPRoute.{GATEWAY_API} r is no Gateway"),
-        (ref(group="other"), "Gateway.other my-gateway is no Gateway"),
-        (ref(group=""), "Gateway my-gateway is no Gateway"),
+        (ref("r", "HTTPRoute"), f"HTTPRoute.{GATEWAY_API} r is no Gateway and no ListenerSet"),
+        (ref(group="other"), "Gateway.other my-gateway is no Gateway and no ListenerSet"),
+        (ref(group=""), "Gateway my-gateway is no Gateway and no ListenerSet"),
         (ref("none"), f"Gateway {NS}/none was not found"),
         (
             ref("other-gateway"),
@@ -146,3 +147,94 @@ def replace_class(one: Object) -> Object:
 def test_a_class_that_is_not_there_syncs_nothing() -> None:
     there = replace(hub(), classes={})
     assert targets(POLICY, "AuthPolicy", policy(), there).targets == ()
+
+
+SET = ObjectKey(NS, "my-set")
+THROUGH = ref("my-set", "ListenerSet")
+
+
+def listener_set(parent: Any = None, **metadata: Any) -> Object:
+    spec = {"parentRef": parent or {"name": "my-gateway"}}
+    return {"metadata": {"name": "my-set", "namespace": NS, **metadata}, "spec": spec}
+
+
+def allowing(one: Object, **namespaces: Any) -> Object:
+    return {**one, "spec": {**one["spec"], "allowedListeners": {"namespaces": namespaces}}}
+
+
+def through(
+    body: Object, one: Object, *gateways: Object, labels: Object | None = None, **more: Any
+) -> Targets:
+    """Return the targets where the hub has one ListenerSet; labels are those of its namespace."""
+    metadata = one["metadata"]
+    key = ObjectKey(metadata["namespace"], metadata["name"])
+    spaces = {ObjectKey("", key.namespace): {"metadata": {"name": key.namespace, "labels": labels}}}
+    sets = ListenerSets({key: one}, spaces)
+    known = replace(hub(*gateways, **more), listener_sets=sets)
+    return targets(POLICY, "AuthPolicy", body, known)
+
+
+def test_a_listenerset_leads_to_the_gateway_that_takes_it() -> None:
+    taking = allowing(gateway(), **{"from": "Same"})
+    expected = Targets((Target(0, GATEWAY),), frozenset([GATEWAY]), frozenset([SET]))
+    assert through(policy(THROUGH), listener_set(), taking) == expected
+    assert through(policy({**THROUGH, "sectionName": "http"}), listener_set(), taking) == expected
+
+
+@pytest.mark.parametrize(
+    ("allowed", "labels", "counts"),
+    [
+        ({}, {}, False),
+        ({"from": "None"}, {}, False),
+        ({"from": "All"}, {}, True),
+        ({"from": "Selector", "selector": {"matchLabels": {"team": "a"}}}, {"team": "a"}, True),
+        ({"from": "Selector", "selector": {"matchLabels": {"team": "a"}}}, {}, False),
+    ],
+)
+def test_a_gateway_that_does_not_take_a_listenerset_is_not_synced_with_by_it(
+    allowed: Object,
+    labels: Object,
+    counts: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """Who may write a ListenerSet gets no policy onto the clusters of a Gateway by that alone."""
+    made = through(policy(THROUGH), listener_set(), allowing(gateway(), **allowed), labels=labels)
+    assert bool(made.targets) == counts
+    assert made.named == {GATEWAY}
+    said = f"spec.targetRef: ListenerSet {SET} is attached to no Gateway"
+    assert made.others == (() if counts else (said,))
+
+
+def test_a_listenerset_that_leads_nowhere_is_told() -> None:
+    there = allowing(gateway(), **{"from": "All"})
+    other = policy(ref("other", "ListenerSet"))
+    assert through(other, listener_set(), there).others == (
+        f"spec.targetRef: ListenerSet {NS}/other was not found",
+    )
+    for parent in ({"name": "none"}, {"kind": "Service", "group": "", "name": "my-gateway"}):
+        made = through(policy(THROUGH), listener_set(parent), there)
+        assert made.others == (f"spec.targetRef: ListenerSet {SET} is attached to no Gateway",)
+    unsynced = through(policy(THROUGH), listener_set(), there, syncs=False)
+    assert "does not sync AuthPolicy.kuadrant.io" in unsynced.others[0]
+
+
+def test_a_listenerset_in_another_namespace_needs_a_grant_of_its_own() -> None:
+    there = allowing(gateway(INFRA), **{"from": "Same"})
+    one = listener_set(namespace="infra")
+    body = policy({**THROUGH, "namespace": "infra"})
+    refused = through(body, one, there)
+    assert refused.others == (
+        "spec.targetRef: ListenerSet infra/my-set is in a namespace that grants no reference to it",
+    )
+    gateways = grant("infra", ("kuadrant.io", "AuthPolicy", NS))
+    assert through(body, one, there, grants=[gateways]).targets == ()
+    to = [{"group": GATEWAY_API, "kind": "ListenerSet"}]
+    sets = {**gateways, "spec": {**gateways["spec"], "to": to}}
+    assert through(body, one, there, grants=[sets]).targets == (Target(0, INFRA),)
+
+
+def test_while_listenersets_are_not_known_what_names_one_is_kept_as_it_is() -> None:
+    known = replace(hub(), listener_sets=ListenerSets(unknown="the hub's ListenerSets are away"))
+    made = targets(POLICY, "AuthPolicy", policy(THROUGH, ref()), known)
+    assert made.problem == "it names a ListenerSet, and the hub's ListenerSets are away"
+    assert (made.targets, made.listener_sets) == ((), frozenset([SET]))
+    assert targets(POLICY, "AuthPolicy", policy(), known).targets == (Target(0, GATEWAY),)

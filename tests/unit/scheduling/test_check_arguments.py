@@ -24,6 +24,8 @@ def test_arguments_become_a_request() -> None:
         Request(("a", "b"), Account("team-a", "builder"), policies=("p",), json=True)
     )
     assert parsed("-f", "-", "-n", "x") == Request(("-",), namespace="x")
+    mixed = Request(("a",), policies=("p",), ignore_other_kinds=True)
+    assert parsed("-f", "a", "--policies", "p", "--ignore-other-kinds") == mixed
     user = Request(("a",), user="alice", groups=("dev", "ops"))
     assert parsed("-f", "a", "--as", "alice", "--as-group", "dev", "--as-group", "ops") == user
 
@@ -37,6 +39,8 @@ def test_arguments_become_a_request() -> None:
         (("--as", BUILDER, "-n", "team-b"), "^--namespace: a pod in team-b cannot run as"),
         (("--as-group", "dev"), "^--as-group: "),
         (("--as", BUILDER, "--as-group", "dev"), "^--as-group: "),
+        (("-f", "-", "--policies", "-"), "^-: standard input can be read once only"),
+        (("--ignore-other-kinds",), "^--ignore-other-kinds: is about the files of --policies"),
     ],
 )
 def test_what_cannot_be_meant_is_said_by_name(arguments: tuple[str, ...], said: str) -> None:

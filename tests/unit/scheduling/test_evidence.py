@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.objects import ObjectKey
-from kube_sync.policykinds.documents import Document
-from kube_sync.scheduling.evidence import of_cluster, of_documents
+from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
 from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import kube_of
@@ -18,25 +18,28 @@ from tests.fakes.clients import kube_of
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
-def document(kind: str, version: str = RBAC, **metadata: Any) -> Document:
-    return Document("f.yaml", {"apiVersion": version, "kind": kind, "metadata": metadata})
+def document(kind: str, version: str = RBAC, **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def policy(name: str) -> Document:
+def policy(name: str) -> dict[str, Any]:
     return document("SchedulingPolicy", "policy.kube-sync.io/v1alpha1", name=name)
 
 
-def test_objects_lie_where_decisions_read_them() -> None:
-    found = of_documents(
-        [
-            policy("p"),
-            document("Role", name="r", namespace="a"),
-            document("RoleBinding", name="rb"),
-            document("ClusterRole", name="cr", namespace="ignored"),
-            document("ClusterRoleBinding", name="crb"),
-            document("Pod", "v1", name="pod"),
-            document("Role", "mine/v1", name="other"),
-        ]
+def read(folder: Path, *objects: dict[str, Any]) -> Evidence:
+    file = folder / "f.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    return of_files([str(file)])
+
+
+def test_objects_lie_where_decisions_read_them(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        policy("p"),
+        document("Role", name="r", namespace="a"),
+        document("RoleBinding", name="rb"),
+        document("ClusterRole", name="cr", namespace="ignored"),
+        document("ClusterRoleBinding", name="crb"),
     )
     names = {
         resource: {
@@ -51,19 +54,13 @@ def test_objects_lie_where_decisions_read_them() -> None:
         "clusterroles": {"cr": ""},
         "clusterrolebindings": {"crb": ""},
     }
-    assert found.policies == {"p": policy("p").object}
-
-
-def test_later_object_of_the_same_name_counts() -> None:
-    later = policy("p")
-    later.object["spec"] = {}
-    assert of_documents([policy("p"), later]).policies["p"] == later.object
+    assert found.policies == {"p": policy("p")}
 
 
 @pytest.mark.parametrize("metadata", [{}, {"name": ""}, {"name": 1}], ids=str)
-def test_object_without_a_name_is_an_error(metadata: Any) -> None:
-    with pytest.raises(Misconfigured, match=r"f\.yaml: a ClusterRole without metadata\.name"):
-        of_documents([document("ClusterRole", **metadata)])
+def test_object_without_a_name_is_an_error(tmp_path: Path, metadata: Any) -> None:
+    with pytest.raises(Misconfigured, match=r"f\.yaml.*: a ClusterRole without metadata\.name"):
+        read(tmp_path, policy("p"), document("ClusterRole", **metadata))
 
 
 async def serve(api: FakeApiServer) -> None:

@@ -11,6 +11,7 @@ from kube_sync.policykinds.documents import Document
 from kube_sync.scheduling.arguments import Account, Request
 from kube_sync.scheduling.pods import candidates, namespaces
 
+DURING = "DuringSchedulingIgnoredDuringExecution"
 BUILDER = Account("team-a", "builder")
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -58,7 +59,6 @@ def test_pod_is_a_create_by_its_own_account() -> None:
         ("apps/v1", "Deployment", ["spec", "template"]),
         ("apps/v1", "ReplicaSet", ["spec", "template"]),
         ("apps/v1", "StatefulSet", ["spec", "template"]),
-        ("apps/v1", "DaemonSet", ["spec", "template"]),
         ("batch/v1", "Job", ["spec", "template"]),
         ("batch/v1", "CronJob", ["spec", "jobTemplate", "spec", "template"]),
         ("v1", "ReplicationController", ["spec", "template"]),
@@ -80,6 +80,95 @@ def test_template_is_the_pod_that_it_would_make(version: str, kind: str, way: li
     }
 
 
+def daemonset(**spec: Any) -> Any:
+    metadata = {"name": "agent", "namespace": "shop"}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
+    whole = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata}
+    return {**whole, "spec": {"template": template}}
+
+
+@pytest.mark.parametrize(
+    ("affinity", "preferred"),
+    [
+        (None, {}),
+        ({"nodeAffinity": {"required" + DURING: {"nodeSelectorTerms": ["mine"]}}}, {}),
+        ({"nodeAffinity": {"preferred" + DURING: ["mine"]}}, {"preferred" + DURING: ["mine"]}),
+    ],
+)
+def test_pod_of_a_daemonset_is_tied_to_a_node_instead_of_what_its_template_requires(
+    affinity: Any, preferred: Any
+) -> None:
+    """As `ReplaceDaemonSetPodNodeNameNodeAffinity` of Kubernetes does."""
+    (found,) = of(daemonset(affinity=affinity))
+    field = {"key": "metadata.name", "operator": "In", "values": ["any-node"]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    spec = found.request["object"]["spec"]
+    assert spec["affinity"] == {"nodeAffinity": {"required" + DURING: required, **preferred}}
+    user = found.request["userInfo"]["username"]
+    assert user == "system:serviceaccount:kube-system:daemon-set-controller"
+    assert found.written["object"]["spec"]["template"]["spec"]["affinity"] == affinity
+
+
+def test_tolerations_of_the_daemonset_controller_replace_those_for_the_same_taints() -> None:
+    """As `AddOrUpdateTolerationInPodSpec` does; one of another operator stays beside it."""
+    key = "node.kubernetes.io/not-ready"
+    own = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+    valued = {**own, "operator": "Equal", "value": "x"}
+    (found,) = of(daemonset(tolerations=[own, valued], hostNetwork=True))
+    got = found.request["object"]["spec"]["tolerations"]
+    assert got[:2] == [{n: own[n] for n in ("key", "operator", "effect")}, valued]
+    assert [one["key"].rpartition("/")[2] for one in got[2:]] == [
+        "unreachable",
+        "disk-pressure",
+        "memory-pressure",
+        "pid-pressure",
+        "unschedulable",
+        "network-unavailable",
+    ]
+
+
+@pytest.mark.parametrize("spec", [{"affinity": ["x"]}, {"affinity": {"nodeAffinity": "x"}}])
+def test_shape_that_no_pod_has_stays_in_a_daemonset_for_the_decision_to_refuse(spec: Any) -> None:
+    (found,) = of(daemonset(**spec, tolerations={"a": "b"}))
+    got = found.request["object"]["spec"]
+    assert (got["affinity"], got["tolerations"]) == (spec["affinity"], {"a": "b"})
+
+
+def test_daemonset_is_written_with_the_account_that_its_pods_are_to_run_as() -> None:
+    account = Account("shop", "builder")
+    (found,) = of(daemonset(serviceAccountName="a"), account=account)
+    template = found.written["object"]["spec"]["template"]["spec"]
+    assert template == {"serviceAccountName": "builder", "schedulerName": "default-scheduler"}
+    assert found.written["kind"] == {"group": "apps", "version": "v1", "kind": "DaemonSet"}
+    assert found.written["userInfo"]["username"] == str(account)
+
+
+def test_user_who_is_asked_for_creates_no_pods_of_a_controller() -> None:
+    template: Any = {"spec": {"template": {"spec": {}}}}
+    metadata = {"metadata": {"name": "d", "namespace": "shop"}}
+    workload = {"apiVersion": "apps/v1", "kind": "Deployment", **metadata, **template}
+    (found,) = of(workload, user="alice")
+    user = found.request["userInfo"]
+    assert user["username"] == "system:serviceaccount:kube-system:replicaset-controller"
+    assert "system:serviceaccounts:kube-system" in user["groups"]
+
+
+@pytest.mark.parametrize(
+    ("whole", "said"),
+    [
+        ({"Kind": "Deployment", "apiVersion": "apps/v1"}, "an object without a kind"),
+        ({"kind": "Deployment"}, "an object without apiVersion"),
+        ({"kind": "Deployment", "apiVersion": "v1"}, "has to be apps/v1, not v1"),
+        ({"kind": "DaemonSet", "apiVersion": "extensions/v1beta1"}, "apps/v1, not extensions/v1b"),
+        ({"kind": "CronJob", "apiVersion": "batch/v1beta1"}, "batch/v1, not batch/v1beta1"),
+        ({"kind": "Pod", "apiVersion": "v2"}, "apiVersion of a Pod has to be v1, not v2"),
+    ],
+)
+def test_workload_that_would_be_passed_over_is_an_error(whole: Any, said: str) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        of(POD, whole)
+
+
 def test_template_that_is_missing_is_an_error() -> None:
     with pytest.raises(Misconfigured, match=r"f.yaml: Deployment without spec.template"):
         of({"apiVersion": "apps/v1", "kind": "Deployment", "spec": None})
@@ -90,7 +179,6 @@ def test_kinds_that_make_no_pods_are_left_out() -> None:
         {"apiVersion": "v1", "kind": "Service"},
         {"apiVersion": "mine/v1", "kind": "Pod"},
         {"apiVersion": "mine/v1", "kind": "Deployment"},
-        {"kind": None},
     ]
     assert len(of(POD, *others)) == 1
     with pytest.raises(Misconfigured, match=r"f\.yaml: there is no pod in it"):

@@ -17,7 +17,7 @@ from kube_sync.scheduling.check import judged
 from kube_sync.scheduling.evidence import Evidence
 from kube_sync.scheduling.pods import Candidate, candidates
 from kube_sync.scheduling.verdicts import Decision, Verdict, answer
-from kube_sync.settings import Scheduling, Settings
+from kube_sync.settings import Coordination, Scheduling, Settings
 
 POD = Candidate("Pod", "web", Account("team-a", "default"), {})
 FINE = {"allowed": True, "reasons": [], "patch": [], "policies": ["a"]}
@@ -121,12 +121,13 @@ class Answers:
 
     async def evaluated(self, _modules: Modules, data: Any, asked: Any, _query: str) -> Any:
         self.data = data
-        assert len(asked["requests"]) == 1
+        self.asked: list[Any] = asked["requests"]
         return self.value
 
 
-async def judge(value: Any, settings: Settings | None = None) -> Any:
-    pods = candidates([Document("f", {"apiVersion": "v1", "kind": "Pod"})], Request(("f",)))
+async def judge(value: Any, settings: Settings | None = None, **whole: Any) -> Any:
+    document = Document("f", {"apiVersion": "v1", "kind": "Pod", **whole})
+    pods = candidates([document], Request(("f",)))
     engine = Answers(value)
     found = await judged(pods, Evidence(), settings or Settings(), {}, engine)
     return found, engine.data
@@ -158,3 +159,83 @@ async def test_configuration_is_part_of_what_is_judged_by() -> None:
     config = data["kube_sync"]["config"]["scheduling"]
     assert config == msgspec.to_builtins(settings.scheduling)
     assert config["merge_option"] == 3
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "ours"])
+async def test_pod_of_an_exempt_namespace_is_admitted_because_nobody_is_asked(
+    namespace: str,
+) -> None:
+    settings = Settings(coordination=Coordination(namespace=namespace))
+    value = {"decisions": [{"decision": {**FINE, "allowed": False}, "merged": []}], "reports": {}}
+    found, _ = await judge(value, settings, metadata={"name": "web", "namespace": namespace})
+    answered = answer(*found, as_json=False)
+    assert (answered.status, answered.text.splitlines()) == (
+        0,
+        [
+            f"Pod web as system:serviceaccount:{namespace}:default: admitted",
+            f"  the namespace {namespace} is exempt: the webhook is not asked about its objects",
+        ],
+    )
+
+
+class Turns(Answers):
+    """An OPA that gives its answers in turn."""
+
+    async def evaluated(self, modules: Modules, data: Any, asked: Any, query: str) -> Any:
+        answers = self.value
+        self.value = answers[0]
+        found = await super().evaluated(modules, data, asked, query)
+        self.value = answers[1:]
+        return found
+
+
+async def daemonset(*answers: Any) -> Any:
+    """Return the verdict on a DaemonSet by the answers about it and about its pods."""
+    spec: Any = {"template": {"spec": {}}}
+    whole = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
+    pods = candidates([Document("f", whole)], Request(("f",)))
+    turns = Turns([{"decisions": [one], "reports": {}} for one in answers])
+    (verdicts, _) = await judged(pods, Evidence(), Settings(), {}, turns)
+    return verdicts[0], turns.asked[0]["object"], turns.data
+
+
+@pytest.mark.parametrize(
+    ("written", "made", "reasons"),
+    [(False, True, ("written",)), (True, False, ("made",)), (True, True, ())],
+)
+async def test_daemonset_is_denied_when_it_is_written_or_by_its_pods(
+    *, written: bool, made: bool, reasons: Any
+) -> None:
+    decisions = [
+        {"decision": {**FINE, "allowed": ok, "reasons": [] if ok else [name]}, "merged": []}
+        for name, ok in (("written", written), ("made", made))
+    ]
+    verdict, *_ = await daemonset(*decisions)
+    assert verdict.decision.reasons == reasons
+
+
+async def test_pods_of_a_daemonset_are_of_the_template_that_is_stored() -> None:
+    first = {"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {"a": "b"}}
+    after = {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
+    second = {"op": "add", "path": "/spec/priorityClassName", "value": "gold"}
+    verdict, pod, data = await daemonset(
+        {"decision": {**FINE, "patch": [first]}, "after": [after], "merged": []},
+        {"decision": {**FINE, "patch": [second]}, "merged": []},
+    )
+    assert pod["spec"]["nodeSelector"] == {"a": "b"}
+    assert "nodeAffinity" in pod["spec"]["affinity"]
+    assert verdict.decision.patch == (first, second)
+    assert data["kubernetes"]["daemonsets"] == {"default": {"d": after}}
+
+
+async def test_pod_is_judged_as_the_api_server_fills_it_in() -> None:
+    value = {"decisions": [{"decision": FINE, "merged": []}], "reports": {}}
+    rules = Scheduling(global_default_priority_class="common", injected_toleration_seconds=7)
+    pods = candidates(
+        [Document("f", {"apiVersion": "v1", "kind": "Pod", "spec": {}})], Request(("f",))
+    )
+    engine = Answers(value)
+    await judged(pods, Evidence(), Settings(scheduling=rules), {}, engine)
+    spec = engine.asked[0]["object"]["spec"]
+    assert (spec["schedulerName"], spec["priorityClassName"]) == ("default-scheduler", "common")
+    assert [one["tolerationSeconds"] for one in spec["tolerations"]] == [7, 7]

@@ -37,7 +37,9 @@ def test_keys_are_the_fields_of_the_settings_with_those_of_items() -> None:
             "fields",
             "secrets",
         )
-    }
+    } | {
+        f"scheduling.plugin_tolerations[].{name}" for name in ("key", "operator", "value", "effect")
+    } | {f"topology.links[].{name}" for name in ("from", "to", "kind", "field")}
 
 
 def test_sections_are_told_by_what_their_class_says() -> None:

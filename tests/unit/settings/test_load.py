@@ -15,10 +15,12 @@ from kube_sync.settings import (
     Field,
     Resource,
     Settings,
+    TopologyLink,
     effective,
     fields,
     load_settings,
 )
+from kube_sync.settings.rules import Toleration
 
 DOCUMENTED = """\
 kubernetes: {kubeconfig: null, context: null}          # default: in-cluster, then KUBECONFIG
@@ -41,6 +43,7 @@ replicate:
 policies:
   namespaces: [kube-federation-scheduling-policy]
   static: false
+  rego_version: 1
   labelled: {namespaces: [], policy: openpolicyagent.org/policy=rego,
              data: openpolicyagent.org/data=opa}
   allow: {packages: [], builtins: []}
@@ -87,7 +90,15 @@ scheduling:
   trust_daemonset_controller: true
   injected_toleration_seconds: 300
   global_default_priority_class: ""
+  plugin_tolerations:                    # of plugins of the API server, which need no permission
+    - {key: nvidia.com/gpu, operator: Exists, value: "", effect: NoSchedule}
+    - {key: node.kubernetes.io/memory-pressure, operator: Exists, value: "", effect: NoSchedule}
 metadata: {qos: true}                    # pods are annotated with their quality of service
+topology:
+  statuses: []                           # kinds of policies whose conditions are ours
+  paths: true
+  roots: []                              # kinds above all GatewayClasses, as Kuadrant.kuadrant.io
+  links: []                              # from, to, kind, field
 policy_sync:
   placers: [ocm]                         # ocm, direct
   namespace_prefix: kuadrant-
@@ -416,6 +427,32 @@ def test_a_mistake_in_the_file_begins_with_the_path_of_the_field(
             "policy_sync: {placers: [ocm, direct, ocm]}",
             'policy_sync.placers[2]: "ocm" is there twice',
         ),
+        (
+            "topology: {roots: [Service]}",
+            "topology.roots[0]: Service has its place in the topology already",
+        ),
+        (
+            "topology: {links: [{from: A.a.io, to: GatewayClass.gateway.networking.k8s.io}]}",
+            "topology.links[0].from: A.a.io is above GatewayClass.gateway.networking.k8s.io: name",
+        ),
+        (
+            "topology: {links: [{from: A, to: B, kind: C, field: spec.a}]}",
+            "topology.links[0].kind: C is neither A nor B",
+        ),
+        (
+            "topology: {links: [{from: A, to: B, kind: A}]}",
+            "topology.links[0].field: needed, since",
+        ),
+        ("topology: {links: [{from: A, to: B, field: a..b}]}", "topology.links[0].field: expected"),
+        (
+            "topology: {links: [{from: A, to: B}, {from: B, to: A}]}",
+            "topology.links: kinds are above each other in a circle: ",
+        ),
+        (
+            "topology: {links: [{from: Service, to: HTTPRoute.gateway.networking.k8s.io}]}",
+            "topology.links: kinds are above each other in a circle: ",
+        ),
+        ("topology: {statuses: [kuadrant.io/AuthPolicy]}", "topology.statuses[0]: expected"),
         ("policy_sync: {placers: [argo]}", "policy_sync.placers[0]: invalid enum value 'argo'"),
         ("policy_sync: {namespace_prefix: -a}", "policy_sync.namespace_prefix: expected"),
         ("policy_sync: {spokes: {namespace: ''}}", "policy_sync.spokes.namespace: expected"),
@@ -485,6 +522,7 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "replicate.resources": (_ONE_RESOURCE, (Resource("", "v1", "replicasets"),)),
     "policies.namespaces": ("[a, b]", ("a", "b")),
     "policies.static": ("true", True),
+    "policies.rego_version": ("0", 0),
     "policies.labelled.namespaces": ("['*']", ("*",)),
     "policies.labelled.policy": ("a/b=c", "a/b=c"),
     "policies.labelled.data": ("1=2", "1=2"),
@@ -567,8 +605,16 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "scheduling.trust_daemonset_controller": ("false", False),
     "scheduling.injected_toleration_seconds": ("60", 60),
     "scheduling.global_default_priority_class": ("0123", "0123"),
+    "scheduling.plugin_tolerations": ("[{key: a.b/c}]", (Toleration("a.b/c"),)),
     "metadata.qos": ("false", False),
     "policy_sync.placers": ("[direct, ocm]", ("direct", "ocm")),
+    "topology.statuses": ("[AuthPolicy.kuadrant.io]", ("AuthPolicy.kuadrant.io",)),
+    "topology.paths": ("false", False),
+    "topology.roots": ("[Kuadrant.kuadrant.io]", ("Kuadrant.kuadrant.io",)),
+    "topology.links": (
+        "[{from: Store.a.io, to: Backup.a.io, field: spec.store}]",
+        (TopologyLink(parent="Store.a.io", child="Backup.a.io", field="spec.store"),),
+    ),
     "policy_sync.namespace_prefix": ("0123", "0123"),
     "policy_sync.grace_seconds": ("0", 0.0),
     "policy_sync.parameters_namespace": ("0123", "0123"),

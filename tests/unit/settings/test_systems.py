@@ -22,6 +22,7 @@ from kube_sync.settings import (
 )
 
 FIVE = {"schedulingpolicies", "roles", "rolebindings", "clusterroles", "clusterrolebindings"}
+READ = FIVE | {"daemonsets", "priorityclasses"}
 RBAC = "rbac.authorization.k8s.io"
 _ROLES = f"group: {RBAC}, version: v1, resource: roles"
 
@@ -61,7 +62,7 @@ def test_what_a_system_reads_is_replicated_beside_what_is_named() -> None:
     settings = with_builtin(Settings(builtin=("scheduling",)))
     names = [resource.name for resource in settings.replicate.resources]
     assert names[:2] == ["clusters", "replicasets"]
-    assert set(names[2:]) == FIVE == supplied(settings)
+    assert set(names[2:]) == READ == supplied(settings)
 
 
 def test_no_more_is_replicated_than_what_decisions_read() -> None:
@@ -74,6 +75,16 @@ def test_no_more_is_replicated_than_what_decisions_read() -> None:
         "rolebindings": (("roleRef",), ("subjects",)),
         "clusterrolebindings": (("roleRef",), ("subjects",)),
     }
+
+
+def test_of_a_daemonset_only_its_template_is_replicated_and_no_variables_of_its_containers() -> (
+    None
+):
+    settings = with_builtin(Settings(builtin=("scheduling",)))
+    paths = _resource(settings, "daemonsets").paths or ()
+    assert {path[:2] for path in paths} == {("spec", "template")}
+    containers = [path[4:] for path in paths if "containers" in path]
+    assert containers == [("resources",)]
 
 
 def test_namespaces_that_are_chosen_for_others_hide_no_binding() -> None:
@@ -174,4 +185,4 @@ def test_metadata_policies_are_all_that_metadata_reads() -> None:
 
 def test_both_systems_may_be_built_in() -> None:
     settings = Settings(builtin=("scheduling", "metadata"))
-    assert supplied(settings) == FIVE | {"metadatapolicies"}
+    assert supplied(settings) == READ | {"metadatapolicies"}

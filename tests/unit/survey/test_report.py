@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
+from kube_sync.analysis.syntax import Spot
 from kube_sync.survey.findings import Finding
 from kube_sync.survey.report import as_json, as_tree
 from kube_sync.survey.savings import Savings, Tally
@@ -79,13 +80,26 @@ def test_several_sets_are_told_apart_and_one_without_the_decision_says_so() -> N
 def test_reason_why_the_analysis_gave_up_comes_first() -> None:
     whole = Document((FieldRead((), whole=True, asked=()),), used=True, listed=True)
     reads = Reads(whole, {}, (), {}, gave_up="p.rego: unknown term")
-    lines = as_tree("a/b", [Finding("p", ("p.rego",), defined=True, reads=reads)], {}).splitlines()
+    finding = Finding("p", ("p.rego",), defined=True, reads=reads)
+    lines = as_tree("a/b", [finding], {}).splitlines()
     assert lines[1:] == [
         "  a/b reads, with 1 field whole:",
         "  everything, since the policies could not be analysed: p.rego: unknown term",
         "  input",
         "    (all of it)  WHOLE",
     ]
+    assert json.loads(as_json("a/b", [finding], {}))["sets"][0]["gave_up_at"] is None
+
+
+def test_rule_that_the_analysis_gave_up_at_is_named_with_its_row() -> None:
+    whole = Document((FieldRead((), whole=True, asked=()),), used=True, listed=True)
+    spot = Spot("p.rego", "errors", 0, row=7)
+    reads = Reads(whole, {}, (), {}, gave_up="recursion in errors", blamed=spot)
+    finding = Finding("p", ("p.rego",), defined=True, reads=reads)
+    why = "the policies could not be analysed: recursion in errors, in p.rego:7 errors"
+    assert f"  everything, since {why}" in as_tree("a/b", [finding], {})
+    found = json.loads(as_json("a/b", [finding], {}))["sets"][0]["gave_up_at"]
+    assert found == {"module": "p.rego", "rule": "errors", "row": 7}
 
 
 def test_json_has_the_same_members_whatever_was_asked() -> None:

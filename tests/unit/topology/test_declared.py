@@ -82,14 +82,14 @@ def test_the_scope_is_that_of_the_definition() -> None:
 @pytest.mark.parametrize(
     ("spec", "rules"),
     [
-        ({"rules": {"type": "object"}}, "rules"),
-        ({"defaults": {"properties": {"rules": {"type": "object"}}}}, "rules"),
-        ({"overrides": {"properties": {"rules": {"type": "object"}}}}, "rules"),
-        ({"rules": {"type": "array"}}, ""),
-        ({"limits": {"type": "object"}}, ""),
+        ({"rules": {"type": "object"}}, ("rules",)),
+        ({"defaults": {"properties": {"rules": {"type": "object"}}}}, ("rules",)),
+        ({"overrides": {"properties": {"rules": {"type": "object"}}}}, ("rules",)),
+        ({"rules": {"type": "array"}}, ()),
+        ({"limits": {"type": "object"}}, ()),
     ],
 )
-def test_named_rules_are_what_the_schema_says(spec: dict[str, Any], rules: str) -> None:
+def test_named_rules_are_what_the_schema_says(spec: dict[str, Any], rules: tuple[str, ...]) -> None:
     body = shade(schema=schema(**spec))
     assert (rules_of(body), declared(body, KINDS).rules) == (rules, rules)
 
@@ -97,7 +97,7 @@ def test_named_rules_are_what_the_schema_says(spec: dict[str, Any], rules: str) 
 def test_a_silent_schema_says_nothing_of_rules() -> None:
     assert rules_of(shade(schema=ANYTHING)) is None
     assert rules_of({**shade(), "spec": {}}) is None
-    assert declared(shade(schema=ANYTHING), KINDS).rules == ""
+    assert declared(shade(schema=ANYTHING), KINDS).rules == ()
 
 
 def test_the_rules_of_color_policies_are_known() -> None:
@@ -116,3 +116,53 @@ def test_a_definition_may_let_policies_target_what_lies_in_no_namespace() -> Non
     assert wide(targets_cluster_scoped="true")
     with pytest.raises(Malformed, match='targets-cluster-scoped: "yes" is not true or false'):
         wide(targets_cluster_scoped="yes")
+
+
+def hinted(*, label: str = "Inherited", schema: dict[str, Any] = ANYTHING, **hints: str) -> Any:
+    notes = {f"kube-sync.io/{name.replace('_', '-')}": value for name, value in hints.items()}
+    labels = {"gateway.networking.k8s.io/policy": label}
+    body = definition("Shade", GROUP, "v1", labels=labels, annotations=notes, schema=schema)
+    return declared(body, KINDS)
+
+
+@pytest.mark.parametrize("label", ["direct", "Direct", "DIRECT"])
+def test_a_kind_is_direct_in_any_case_of_letters(label: str) -> None:
+    assert not hinted(label=label).merges
+
+
+def test_a_definition_names_the_maps_of_its_rules() -> None:
+    assert hinted(rules="limits, rules.auth").rules == ("limits", "rules.auth")
+    assert hinted(rules="", schema=schema(rules={"type": "object"})).rules == ()
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ("limts", r"kube-sync\.io/rules: the schema has no spec\.limts"),
+        ("limits.deep", r"the schema has no spec\.limits\.deep"),
+        ("a..b", r'"a\.\.b" is no path of fields'),
+        ("limits,limits.deep", "limits has another of the maps in it"),
+    ],
+)
+def test_maps_that_no_policy_can_have_are_said_by_name(rules: str, said: str) -> None:
+    with pytest.raises(Malformed, match=said):
+        hinted(rules=rules, schema=schema(limits={"type": "object"}))
+
+
+def test_maps_are_looked_for_in_defaults_and_overrides_too() -> None:
+    block = {"type": "object", "properties": {"limits": {"type": "object"}}}
+    assert hinted(rules="limits", schema=schema(defaults=block)).rules == ("limits",)
+
+
+def test_what_a_definition_says_comes_before_what_is_known_of_its_kind() -> None:
+    notes = {"kube-sync.io/takes-effect-at": "Gateway", "kube-sync.io/rules": "limits"}
+    body = definition("DNSPolicy", "kuadrant.io", "v1", labels=DIRECT, annotations=notes)
+    kind = declared(body, KINDS)
+    assert (kind.level, kind.rules) == (frozenset({GATEWAY}), ("limits",))
+
+
+def test_a_kind_whose_policies_all_apply_is_not_merged_away() -> None:
+    assert hinted(label="direct", in_effect="All").all_apply
+    assert not hinted(label="direct", in_effect="nearest").all_apply
+    with pytest.raises(Malformed, match='in-effect: "some" is not nearest or all'):
+        hinted(in_effect="some")

@@ -244,7 +244,7 @@ def test_a_strategy_of_ones_own_is_a_function() -> None:
 
 
 def test_a_kind_whose_fields_are_its_rules_merges_these() -> None:
-    kind = replace(COLOR_POLICY, rules="")
+    kind = replace(COLOR_POLICY, rules=())
     high = color("high", overrides={"strategy": "merge", "sky": B})
     low = color("low", ROUTE, sky=R, sea={"color": G})
     found = topology([*BASE, high, low], API, kind)

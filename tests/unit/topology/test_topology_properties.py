@@ -20,11 +20,13 @@ from tests.fakes.topologies import (
     NS,
     WIDE,
     Object,
+    allowing,
     color,
     gateway,
     gateway_class,
     grant,
     listener,
+    listener_set,
     namespace,
     route,
     service,
@@ -37,6 +39,8 @@ PLACES = [
     target("Namespace", NS),
     target(),
     target(sectionName="a"),
+    target("ListenerSet", "s0"),
+    target("ListenerSet", "s0", sectionName="a"),
     target("HTTPRoute", "r0"),
     target("HTTPRoute", "r0", sectionName="rule-1"),
     target("Service", "service"),
@@ -71,7 +75,8 @@ def policies(draw: st.DrawFn) -> Object:
 @st.composite
 def routes(draw: st.DrawFn) -> Object:
     refs = draw(st.lists(st.sampled_from(["a", "b", None, "none"]), max_size=3))
-    parents = [{"name": "my-gateway"} | ({"sectionName": r} if r else {}) for r in refs]
+    named = [{"name": "my-gateway"}, *({"kind": "ListenerSet", "name": n} for n in ("s0", "s1"))]
+    parents = [draw(st.sampled_from(named)) | ({"sectionName": r} if r else {}) for r in refs]
     backend = {"name": "service"} | draw(
         st.sampled_from([{}, {"port": 80}, {"namespace": "other"}])
     )
@@ -85,7 +90,14 @@ OTHERS: Sequence[Object] = [
     gateway_class(),
     gateway("my-gateway", listener("a", hostname="*.example.com"), listener("b")),
     gateway("my-gateway", listener("b"), listener("c")),
+    allowing(gateway("my-gateway", listener("b")), "All"),
+    allowing(gateway(), "Selector", selector={"matchLabels": {"team": "a"}}),
+    listener_set("s0", listener("a", port=81), listener("b", hostname="a.example.com")),
+    listener_set("s0", listener("a", port=81, protocol="TCP"), listener("b")),
+    listener_set("s1", listener("a", port=81), creationTimestamp="2026-01-01T00:00:00Z"),
+    listener_set("s1", parent={"name": "none"}),
     namespace(NS),
+    namespace(NS, team="a"),
     namespace("other"),
     service("service", 80),
     service("service", 81),

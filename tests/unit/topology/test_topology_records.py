@@ -36,11 +36,13 @@ from tests.fakes.topologies import (
     GROUP,
     NS,
     Object,
+    allowing,
     color,
     defaults,
     gateway,
     gateway_class,
     listener,
+    listener_set,
     overrides,
     route,
     rules,
@@ -120,6 +122,27 @@ def only(found: Iterable[Any]) -> Any:
 def test_the_schema_that_is_shipped_is_that_of_the_records() -> None:
     """To write it anew: `json.dumps(schema(), indent=2)`."""
     assert json.loads(SCHEMA.read_text(encoding="utf-8")) == schema()
+
+
+def test_a_listenerset_is_on_the_paths_through_its_listeners() -> None:
+    place = f"listenerset.{GROUP}:{NS}/my-set"
+    own = listener_set("my-set", listener("http", hostname="*.example.com", port=81))
+    bound = route(parentRefs=[{"kind": "ListenerSet", "name": "my-set"}])
+    red = color("set", target("ListenerSet", "my-set"), rules=rules(sky="red"))
+    objects = [gateway_class(), allowing(gateway()), own, bound, red]
+    records, found = Records(), topology(objects)
+    replaced(records, found)
+    (effective,) = data(records)["effective"].values()
+    assert effective["path"] == [CLASS, GATEWAY, place, f"{place}#http", ROUTE, RULE]
+    assert effective["hostnames"] == ["*.example.com"]
+    assert data(records)["nodes"][place]["policies"] == [policy("set")]
+    # An older one that wants the same place takes the route its path.
+    older = listener_set(
+        "older", *own["spec"]["listeners"], creationTimestamp="2026-01-01T00:00:00Z"
+    )
+    follow(records, found, older)
+    assert data(records)["effective"] == {}
+    assert data(records) == data_of(topology([*objects, older]))
 
 
 def test_a_node_has_its_neighbours_and_the_policies_that_target_it() -> None:

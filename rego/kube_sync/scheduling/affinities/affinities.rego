@@ -8,7 +8,6 @@ package kube_sync.scheduling.affinities
 
 import data.kube_sync.scheduling.affinities.nodes
 import data.kube_sync.scheduling.affinities.peers
-import data.kube_sync.scheduling.settings
 
 # METADATA
 # description: Why a spec denies this pod its affinity, or the lack of one
@@ -31,7 +30,7 @@ _denied_nodes(pod, spec) := {message |
 		nodes.patterns(_patterns(spec, "allowed", "nodeAffinity", half)),
 		nodes.patterns(_patterns(spec, "required", "nodeAffinity", half)),
 	)
-	some found in nodes.unlisted(terms, patterns)
+	some found in nodes.unlisted(terms, patterns, _given(spec, half))
 	message := sprintf("spec.affinity.nodeAffinity.%s%s is not allowed", [half, found])
 }
 
@@ -48,6 +47,15 @@ _denied_peers(pod, spec) := {message |
 	some found in peers.unlisted(terms, patterns)
 	message := sprintf("spec.affinity.%s.%s%s is not allowed", [kind, half, found])
 }
+
+# What the default says, which Kubernetes requires beside what else the term says.
+_given(spec, "requiredDuringSchedulingIgnoredDuringExecution") := nodes.expressions_of(object.get(
+	spec,
+	["default", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"],
+	null,
+))
+
+_given(_, "preferredDuringSchedulingIgnoredDuringExecution") := set()
 
 # Null where a section does not speak of the half.
 _patterns(spec, section, kind, half) := object.get(spec, [section, "affinities", _plural[kind], half], null)
@@ -73,32 +81,47 @@ _is_open(pod, spec, kind, half) if {
 
 _missing(pod, spec) := {message |
 	some kind, plural in _plural
+	not _was_judged(pod, kind)
 	halves := spec.required.affinities[plural]
-	some lack in _lacks(pod, kind, halves)
+	some lack in _lacks(pod, kind, halves, spec)
 	message := sprintf("spec.affinity.%s%s", [kind, lack])
 }
 
 # {} requires some affinity of this kind, whatever it says.
-_lacks(pod, kind, {}) := {": is required" |
+_lacks(pod, kind, {}, _) := {": is required" |
 	every half in _halves {
 		count(_terms(pod, kind, half)) == 0
 	}
 }
 
-_lacks(pod, kind, halves) := {lack |
+_lacks(pod, kind, halves, spec) := {lack |
 	some half, wanted in halves
 	terms := _terms(pod, kind, half)
-	some missing in _unmet(kind, terms, wanted)
+	some missing in _unmet(kind, terms, wanted, _are_alternatives(pod, kind, half, spec))
 	lack := sprintf(".%s: %s", [half, missing])
 } if {
 	halves != {}
 }
 
-_unmet(_, terms, {}) := {"is required" | count(terms) == 0}
+_was_judged(pod, "nodeAffinity") if pod.nodes_were_judged
 
-_unmet("nodeAffinity", terms, wanted) := nodes.unmet(terms, nodes.patterns(wanted), settings.strict_affinity) if wanted != {}
+# Kubernetes follows any one of the required terms for nodes, so each has to have all that a policy
+# requires. Preferred ones, and terms for pods, count all together. A default is as its policy has
+# it: whoever wrote it chose between its terms.
+_are_alternatives(pod, "nodeAffinity", half, spec) if {
+	half == "requiredDuringSchedulingIgnoredDuringExecution"
+	not _is_the_default(pod, half, spec)
+}
 
-_unmet(kind, terms, wanted) := peers.unmet(terms, peers.patterns(wanted)) if {
+default _are_alternatives(_, _, _, _) := false
+
+_is_the_default(pod, half, spec) if nodes.hard_terms(pod.affinity) == spec["default"].affinity.nodeAffinity[half].nodeSelectorTerms
+
+_unmet(_, terms, {}, _) := {"is required" | count(terms) == 0}
+
+_unmet("nodeAffinity", terms, wanted, every_term) := nodes.unmet(terms, nodes.patterns(wanted), every_term) if wanted != {}
+
+_unmet(kind, terms, wanted, _) := peers.unmet(terms, peers.patterns(wanted)) if {
 	kind != "nodeAffinity"
 	wanted != {}
 }

@@ -107,60 +107,102 @@ test_fields_are_judged_like_labels if {
 	world.admits(allowing({"nodeAffinities": {hard: node_terms([{"keys": ["metadata.name"], "operators": ["In"], "values": []}])}}), field)
 }
 
-test_node_of_a_daemonsets_pod_needs_no_permission if {
-	bound := world.request("CREATE", node([{"matchFields": [expression("metadata.name", "In", ["node-1"])]}]))
-	controller := {"userInfo": {"username": "system:serviceaccount:kube-system:daemon-set-controller"}}
-	specs := {"p": {"allowed": {"schedulerNames": []}}}
-	world.decided(specs, object.union(bound, controller), {}).allowed
-	not world.decided(specs, bound, {}).allowed
-	own := world.request("CREATE", node([{"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchFields": [expression("metadata.name", "In", ["node-1"])]}]))
-	not world.decided(specs, object.union(own, controller), {}).allowed
-
-	# Of a pod that is there, what it has already was judged then.
-	owned := {"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": true}]}}
-	update := object.union(bound, {"operation": "UPDATE"})
-	world.decided(specs, object.union(update, {"oldObject": bound.object}), {}).allowed
-	other := world.request("UPDATE", node([{"matchFields": [expression("metadata.name", "In", ["master-1"])]}]))
-	not world.decided(specs, object.union(other, {"oldObject": bound.object}), {}).allowed
-	not world.decided(specs, object.union(update, {"oldObject": owned, "object": owned}), {}).allowed
-}
-
 required_arch := {"keys": ["arch"], "operators": ["In"], "values": ["amd64", "arm64"]}
 
 required_os := {"keys": ["os"], "operators": ["In"], "values": ["linux"]}
 
 both := requiring({"nodeAffinities": {hard: {"nodeSelectorTerms": [{"matchExpressions": [required_arch]}, {"matchExpressions": [required_os]}]}}})
 
-test_every_required_pattern_needs_an_expression_in_some_term if {
+test_every_required_pattern_needs_an_expression_in_every_term if {
 	arch := expression("arch", "In", ["amd64"])
 	os := expression("os", "In", ["linux"])
 	world.admits(both, node([{"matchExpressions": [arch, os]}]))
-	world.admits(both, node([{"matchExpressions": [arch]}, {"matchExpressions": [os]}]))
-	world.denies(both, node([{"matchExpressions": [arch]}]), "no term has the required")
+	world.admits(both, node([{"matchExpressions": [arch, os]}, {"matchExpressions": [os, arch]}]))
+	world.denies(both, node([{"matchExpressions": [arch]}, {"matchExpressions": [os]}]), "not every term has the required")
+	world.denies(both, node([{"matchExpressions": [arch, os]}, {}]), "not every term has the required")
+	world.denies(both, node([{"matchExpressions": [arch]}]), "not every term has the required")
 	world.denies(both, {}, "no term has the required")
 	world.denies(both, preferring([arch, os]), "no term has the required")
 }
 
-test_strict_mode_wants_every_term_to_have_them if {
+# Kubernetes follows any one of the terms, so the second is a way around the first.
+test_required_pattern_is_not_evaded_by_a_second_term_that_is_allowed if {
+	spec := object.union(both, allowing({"nodeAffinities": {hard: node_terms([pattern])}}))
 	arch := expression("arch", "In", ["amd64"])
 	os := expression("os", "In", ["linux"])
-	specs := {"p": object.union(both, {"allowed": {"schedulerNames": []}})}
-	strict := {"strict_affinity": true}
-	world.decided(specs, world.request("CREATE", node([{"matchExpressions": [arch, os]}])), strict).allowed
-	apart := world.decided(specs, world.request("CREATE", node([{"matchExpressions": [arch]}, {"matchExpressions": [os]}])), strict)
-	apart.allowed == false
-	some reason in apart.reasons
-	contains(reason, "not every term has the required")
-	world.decided(specs, world.request("CREATE", {}), strict).allowed == false
+	zone := expression("zone", "In", ["eu"])
+	world.denies(spec, node([{"matchExpressions": [arch, os]}, {"matchExpressions": [zone]}]), "not every term has the required")
+	world.admits(spec, node([{"matchExpressions": [arch, os]}, {"matchExpressions": [zone, os, arch]}]))
 }
 
-test_default_is_allowed_whole_and_not_in_part if {
-	arch := expression("arch", "In", ["amd64"])
-	os := expression("os", "In", ["linux"])
-	spec := {"default": {"affinity": {"nodeAffinity": {hard: {"nodeSelectorTerms": [{"matchExpressions": [arch, os]}]}}}}}
+test_preferred_patterns_are_required_of_some_term if {
+	spec := requiring({"nodeAffinities": {soft: node_terms([required_arch])}})
+	two := {"affinity": {"nodeAffinity": {soft: [{"weight": 1, "preference": {"matchExpressions": [given]}} |
+		some given in [expression("arch", "In", ["amd64"]), expression("os", "In", ["linux"])]
+	]}}}
+	world.admits(object.union(spec, allowing({"nodeAffinities": {}})), two)
+	world.denies(spec, preferring([expression("os", "In", ["linux"])]), "no term has the required")
+}
+
+arch_default := expression("arch", "In", ["amd64"])
+
+os_default := expression("os", "In", ["linux"])
+
+with_default(terms) := {"default": {"affinity": {"nodeAffinity": {hard: {"nodeSelectorTerms": terms}}}}}
+
+made_terms(spec, pod) := world.patched(spec, pod).affinity.nodeAffinity[hard].nodeSelectorTerms
+
+test_default_is_put_into_every_term_that_does_not_speak_of_its_keys if {
+	spec := object.union_n([both, with_default([{"matchExpressions": [arch_default]}, {"matchExpressions": [os_default]}]), allowing({"nodeAffinities": {hard: node_terms([pattern])}})])
+	zone := expression("zone", "In", ["eu"])
+	arm := expression("arch", "In", ["arm64"])
+	made_terms(spec, {}) == [{"matchExpressions": [arch_default]}, {"matchExpressions": [os_default]}]
+	made_terms(spec, node([{"matchExpressions": [zone]}, {"matchExpressions": [arm]}])) == [
+		{"matchExpressions": [zone, arch_default, os_default]},
+		{"matchExpressions": [arm, os_default]},
+	]
+	once := world.patched(spec, node([{"matchExpressions": [zone]}]))
+	world.patched(spec, once) == once
+	world.patched(spec, world.patched(spec, {})) == world.patched(spec, {})
+	made := world.patched(spec, {"affinity": {"nodeAffinity": {hard: {"nodeSelectorTerms": null}, soft: null}}}).affinity.nodeAffinity
+	made[hard].nodeSelectorTerms == [{"matchExpressions": [arch_default]}, {"matchExpressions": [os_default]}]
+}
+
+# On its own, an arm64 term would be met by arm64 nodes of any system.
+test_default_does_not_open_what_the_pod_says_itself if {
+	spec := object.union(both, with_default([{"matchExpressions": [arch_default, os_default]}]))
+	world.denies(spec, node([{"matchExpressions": [expression("arch", "In", ["s390x"])]}]), "matchExpressions[0]: ")
+	world.denies(spec, node([{"matchExpressions": [expression("arch", "NotIn", ["amd64"])]}]), "matchExpressions[0]: ")
+}
+
+test_default_with_alternatives_leaves_one_term_for_each if {
+	spec := object.union(with_default([{"matchExpressions": [expression("zone", "In", ["a"])]}, {"matchExpressions": [expression("zone", "In", ["b"])]}]), allowing({"nodeAffinities": {hard: node_terms([required_arch])}}))
+	made_terms(spec, node([{"matchExpressions": [arch_default]}])) == [
+		{"matchExpressions": [arch_default, expression("zone", "In", ["a"])]},
+		{"matchExpressions": [arch_default, expression("zone", "In", ["b"])]},
+	]
+	made_terms(spec, node([{"matchExpressions": [expression("zone", "In", ["b"]), arch_default]}])) == [{"matchExpressions": [expression("zone", "In", ["b"]), arch_default]}]
+}
+
+# A term without expressions is met by no node; with the default in it, it would be met by some.
+test_default_does_not_make_a_term_that_is_met_by_no_node_one_that_is if {
+	spec := object.union(with_default([{"matchExpressions": [arch_default]}]), allowing({"nodeAffinities": {}}))
+	made_terms(spec, node([{}, {"matchExpressions": [os_default]}])) == [{}, {"matchExpressions": [os_default, arch_default]}]
+}
+
+test_preferences_keep_no_required_default_away if {
+	spec := object.union(with_default([{"matchExpressions": [arch_default]}]), allowing({"nodeAffinities": {soft: {}}}))
+	made := world.patched(spec, preferring([os_default])).affinity.nodeAffinity
+	made[hard].nodeSelectorTerms == [{"matchExpressions": [arch_default]}]
+	count(made[soft]) == 1
+}
+
+test_default_is_allowed_whole_and_completed_where_it_is_in_part if {
+	spec := with_default([{"matchExpressions": [arch_default, os_default]}])
 	world.admits(spec, {})
-	world.admits(spec, node([{"matchExpressions": [arch, os]}]))
-	world.denies(spec, node([{"matchExpressions": [arch]}]), "nodeSelectorTerms[0].matchExpressions[0]: ")
+	world.admits(spec, node([{"matchExpressions": [arch_default, os_default]}]))
+	made_terms(spec, node([{"matchExpressions": [arch_default]}])) == [{"matchExpressions": [arch_default, os_default]}]
+	world.denies(spec, preferring([arch_default]), "is not allowed")
 }
 
 test_default_with_label_keys_is_allowed_as_the_api_server_completes_it if {

@@ -3,25 +3,23 @@
 # description: |
 #   What a pod is given that it does not ask for: key by key of its node selector, kind by kind of its
 #   affinity, and tolerations, scheduler and priority class where it names none. What the API server
-#   filled in counts as not asked for.
+#   filled in counts as not asked for. Kubernetes follows any one of the required terms for nodes, so
+#   that part of a default goes into each of them. A pod that is tied to one node is given nothing
+#   that nodes are chosen by: on another kind of node it could never start.
 package kube_sync.scheduling.defaults
 
 import data.kube_sync.jsonpatch
+import data.kube_sync.scheduling.affinities.nodes
 import data.kube_sync.scheduling.pods
-import data.kube_sync.scheduling.settings
 
 # METADATA
-# description: A pod with the defaults in place
-injected(pod, given) := object.union(object.remove(pod, ["affinity"]), {
-	"schedulerName": _name(_names_no_scheduler(pod), pod.schedulerName, given, "schedulerName"),
+# description: A pod with the defaults in place, of which `unasked` scheduler names count as none
+injected(pod, given, unasked) := object.union(object.remove(pod, ["affinity"]), {
+	"schedulerName": _name(pod.schedulerName in unasked, pod.schedulerName, given, "schedulerName"),
 	"priorityClassName": _name(_names_no_class(pod), pod.priorityClassName, given, "priorityClasseName"),
-	"nodeSelector": object.union(object.get(given, "nodeSelector", {}), pod.nodeSelector),
+	"nodeSelector": object.union(_selector(pod, given), pod.nodeSelector),
 	"tolerations": array.concat(pod.tolerations, _tolerations(pod, given)),
-	# Kind by kind: a union of the maps would mix the pod's own terms with the default's.
-	"affinity": object.union(
-		object.remove(object.get(given, "affinity", {}), object.keys(pod.affinity)),
-		pod.affinity,
-	),
+	"affinity": _affinity(pod, given),
 })
 
 # METADATA
@@ -47,21 +45,45 @@ patch(before, after) := array.flatten([
 	_stale_priority(before, after),
 	jsonpatch.put(input.object, ["spec", "nodeSelector"], object.remove(after.nodeSelector, object.keys(before.nodeSelector))),
 	_toleration_patch(before, after),
-	jsonpatch.put(input.object, ["spec", "affinity"], object.remove(after.affinity, object.keys(before.affinity))),
+	jsonpatch.put(input.object, ["spec", "affinity"], {kind: value |
+		some kind, value in after.affinity
+		value != object.get(before.affinity, kind, null)
+	}),
 ])
 
 _name(true, asked, given, field) := object.get(given, field, asked)
 
 _name(false, asked, _, _) := asked
 
-default _names_no_scheduler(_) := false
+_selector(pod, given) := {} if {
+	pods.is_tied(pod)
+} else := object.get(given, "nodeSelector", {})
 
-_names_no_scheduler(pod) if pod.schedulerName == ""
+# Kind by kind: a union of the maps would mix the pod's own terms with the default's.
+_affinity(pod, given) := pod.affinity if {
+	not given.affinity
+} else := object.union(object.remove(given.affinity, object.keys(pod.affinity) | {"nodeAffinity"}), pod.affinity) if {
+	pods.is_tied(pod)
+} else := object.union(
+	object.remove(given.affinity, object.keys(pod.affinity)),
+	_completed(pod.affinity, nodes.hard_terms(given.affinity)),
+)
 
-_names_no_scheduler(pod) if {
-	pod.schedulerName == "default-scheduler"
-	settings.default_scheduler_is_unspecified
+_completed(affinity, []) := affinity
+
+_completed(affinity, given) := affinity if {
+	given != []
+	not affinity.nodeAffinity
 }
+
+_completed(affinity, given) := nodes.replaced(affinity, _hard_terms(nodes.hard_terms(affinity), given)) if {
+	given != []
+	affinity.nodeAffinity
+}
+
+_hard_terms([], given) := given
+
+_hard_terms(terms, given) := nodes.completed(terms, given) if terms != []
 
 default _names_no_class(_) := false
 

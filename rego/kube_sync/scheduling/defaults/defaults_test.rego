@@ -99,15 +99,23 @@ test_update_is_checked_and_given_nothing if {
 	world.decided(specs, world.request("UPDATE", {}), {}).allowed == false
 }
 
-test_default_scheduler_counts_as_none_where_that_is_set if {
-	specs := {"p": {"required": {"schedulerNames": ["green"]}, "default": {"schedulerName": "green"}}}
-	request := world.request("CREATE", {"schedulerName": "default-scheduler"})
-	world.decided(specs, request, {}).allowed == false
-	world.decided(specs, request, {"default_scheduler_is_unspecified": true}).patch == [{
-		"op": "add",
-		"path": "/spec/schedulerName",
-		"value": "green",
-	}]
+# Of the other nodes, none could ever start it.
+test_pod_that_is_tied_to_one_node_gets_nothing_that_nodes_are_chosen_by if {
+	hard := "requiredDuringSchedulingIgnoredDuringExecution"
+	spec := {
+		"allowed": {"nodeNames": [], "affinities": {}, "nodeSelectors": {}},
+		"default": object.union(full["default"], {"affinity": {"nodeAffinity": {hard: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "arch", "operator": "In", "values": ["amd64"]}]}]}}}}),
+	}
+	tie := {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
+	every pod in [{"nodeName": "node-1"}, {"affinity": {"nodeAffinity": {hard: {"nodeSelectorTerms": [{"matchFields": [tie]}]}}}}] {
+		made := world.patched(spec, pod)
+		object.get(made, "nodeSelector", {}) == {}
+		object.get(made, ["affinity", "nodeAffinity"], {}) == object.get(pod, ["affinity", "nodeAffinity"], {})
+		made.priorityClassName == "high"
+		made.affinity.podAffinity
+	}
+	either := [{"matchFields": [tie]}, {"matchExpressions": [{"key": "arch", "operator": "In", "values": ["amd64"]}]}]
+	world.patched(spec, {"affinity": {"nodeAffinity": {hard: {"nodeSelectorTerms": either}}}}).nodeSelector == full["default"].nodeSelector
 }
 
 test_patched_pod_needs_no_further_patch if {

@@ -8,8 +8,10 @@ package kube_sync.scheduling.lint
 import data.kube_sync.scheduling.affinities
 import data.kube_sync.scheduling.defaults
 import data.kube_sync.scheduling.nodeselectors
+import data.kube_sync.scheduling.pods
 import data.kube_sync.scheduling.priorityclasses
 import data.kube_sync.scheduling.schedulernames
+import data.kube_sync.scheduling.settings
 import data.kube_sync.scheduling.shapes
 
 # METADATA
@@ -20,6 +22,8 @@ findings(spec, policy) := union({
 	_self_denying(spec),
 	_unreachable(spec),
 	_useless(spec),
+	_filled_in_schedulers(spec),
+	_filled_in_classes(spec),
 })
 
 _nulls(policy) := {message |
@@ -31,22 +35,52 @@ _nulls(policy) := {message |
 _hard := "requiredDuringSchedulingIgnoredDuringExecution"
 
 _alternatives(spec) := {message |
-	some [section, field, kind] in {
-		["default", "affinity", "nodeAffinity"],
-		["required", "affinities", "nodeAffinities"],
-	}
-	count(spec[section][field][kind][_hard].nodeSelectorTerms) > 1
+	count(spec["default"].affinity.nodeAffinity[_hard].nodeSelectorTerms) > 1
 	message := sprintf(
-		"spec.%s.%s.%s.%s.nodeSelectorTerms: Kubernetes follows any one of several terms, not all of them; put the expressions into one term to require all",
-		[section, field, kind, _hard],
+		"spec.default.affinity.nodeAffinity.%s.nodeSelectorTerms: Kubernetes follows any one of several terms, not all of them; put the expressions into one term to require all",
+		[_hard],
+	)
+}
+
+# What a policy comes to in a cluster whose API server leaves no scheduler name empty.
+_filled_in_schedulers(spec) := {message |
+	name := spec["default"].schedulerName
+	name != "default-scheduler"
+	not settings.default_scheduler_is_unspecified
+	schedulernames.allows_filled_in(spec)
+	message := concat("", [
+		"spec.default.schedulerName: no pod gets it. The API server writes default-scheduler into a pod that ",
+		"names no scheduler, and this policy allows that one; do not allow it, or set scheduling.default_scheduler_is_unspecified",
+	])
+} | {message |
+	name := spec["default"].schedulerName
+	name != "default-scheduler"
+	not _keeps_filled_in(spec)
+	message := sprintf(
+		"spec.default.schedulerName: a pod that asks for default-scheduler gets %s as well, since the API server writes that name into every pod that names none",
+		[json.marshal(name)],
+	)
+}
+
+_keeps_filled_in(spec) if {
+	not settings.default_scheduler_is_unspecified
+	schedulernames.allows_filled_in(spec)
+}
+
+_filled_in_classes(spec) := {message |
+	some name in pods.unasked_priority_classes
+	not priorityclasses.is_named(name, spec)
+	message := sprintf(
+		"PriorityClass %s is the global default of the cluster, which the API server gives to pods that name none: no policy has to allow it",
+		[name],
 	)
 }
 
 # The pod that the default makes of an empty one, before the rest of the spec.
 _self_denying(spec) := {sprintf("spec.default: does not satisfy spec.required: %s", [denial]) |
 	spec["default"]
-	required := {"required": spec.required, "allowed": _everything}
-	pod := defaults.injected(_nothing, spec["default"])
+	required := {"required": spec.required, "allowed": _everything, "default": spec["default"]}
+	pod := defaults.injected(_nothing, spec["default"], {""})
 	some field, denials in {
 		"schedulerName": schedulernames.denials(pod, required),
 		"priorityClasseName": priorityclasses.denials(pod, required),
@@ -62,6 +96,8 @@ _everything := {"schedulerNames": [], "priorityClasseNames": [], "nodeSelectors"
 _nothing := {
 	"namespace": "default",
 	"labels": {},
+	"nodeName": "",
+	"nodes_were_judged": false,
 	"schedulerName": "",
 	"priorityClassName": "",
 	"nodeSelector": {},

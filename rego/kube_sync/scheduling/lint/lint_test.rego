@@ -29,7 +29,7 @@ test_terms_that_kubernetes_ors_are_found if {
 	arch := {"keys": ["arch"], "operators": ["In"], "values": ["amd64"]}
 	os := {"keys": ["os"], "operators": ["In"], "values": ["linux"]}
 	terms := {hard: {"nodeSelectorTerms": [term(arch), term(os)]}}
-	found({"required": {"affinities": {"nodeAffinities": terms}}}, "spec.required.affinities.nodeAffinities")
+	findings({"required": {"affinities": {"nodeAffinities": terms}}}) == [] # each term has to have all of it
 	found({"default": {"affinity": {"nodeAffinity": terms}}}, "any one of several terms")
 	findings({"allowed": {"schedulerNames": [], "affinities": {"nodeAffinities": terms}}}) == []
 }
@@ -45,7 +45,7 @@ test_default_that_its_own_policy_denies_is_found if {
 		},
 		"spec.affinity.podAntiAffinity",
 	)
-	findings({"required": {"schedulerNames": ["a"]}, "default": {"schedulerName": "a"}}) == []
+	findings({"required": {"schedulerNames": ["default-scheduler"]}, "default": {"schedulerName": "default-scheduler"}}) == []
 }
 
 test_patterns_that_nothing_fits_are_found if {
@@ -70,4 +70,26 @@ test_null_is_found if {
 test_policy_that_allows_no_scheduler_is_found if {
 	report := validation.report with input as {"object": {"spec": {"allowed": {"tolerations": []}}}}
 	report.findings == ["no scheduler is allowed: a pod needs a second policy that allows one"]
+}
+
+test_what_becomes_of_a_default_scheduler_is_told if {
+	keeps := "spec.default.schedulerName: no pod gets it"
+	acts := "spec.default.schedulerName: a pod that asks for default-scheduler gets \"green\" as well"
+	spec := {"allowed": {"schedulerNames": ["default-scheduler"]}, "default": {"schedulerName": "green"}}
+	found(spec, keeps)
+	not found(spec, acts)
+	found(spec, acts) with data.kube_sync.config.scheduling as {"default_scheduler_is_unspecified": true}
+	not found(spec, keeps) with data.kube_sync.config.scheduling as {"default_scheduler_is_unspecified": true}
+	found({"required": {"schedulerNames": ["green"]}, "default": {"schedulerName": "green"}}, acts)
+}
+
+test_global_default_priority_class_is_named if {
+	classes := {"common": {"globalDefault": true}, "high": {}}
+	text := "PriorityClass common is the global default"
+	found({}, text) with data.kubernetes.priorityclasses as classes
+	found({}, text) with data.kube_sync.config.scheduling as {"global_default_priority_class": "common"}
+	every names in [[], ["common"]] {
+		findings({"allowed": {"schedulerNames": [], "priorityClasseNames": names}}) == [] with data.kubernetes.priorityclasses as classes
+	}
+	findings({"required": {"priorityClasseNames": ["common"]}, "default": {"priorityClasseName": "common"}}) == [] with data.kubernetes.priorityclasses as classes
 }

@@ -81,7 +81,7 @@ _united_section(section) := _first(section) if section != "allowed"
 _allowed := object.union_n([_allowed_lists, _allowed_selectors, _allowed_affinities])
 
 _allowed_lists := {field: _lists_united(lists) |
-	some field in ["schedulerNames", "priorityClasseNames", "tolerations"]
+	some field in ["schedulerNames", "priorityClasseNames", "tolerations", "nodeNames"]
 	lists := [list | list := _specs[_].allowed[field]]
 	count(lists) > 0
 }

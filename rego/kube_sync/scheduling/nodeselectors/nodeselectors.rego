@@ -7,9 +7,11 @@ package kube_sync.scheduling.nodeselectors
 
 # METADATA
 # description: Why a spec denies this pod its node selector, or the lack of a key
-denials(pod, spec) := _missing(pod.nodeSelector, spec) | _unlisted(pod.nodeSelector, spec)
+denials(pod, spec) := _missing(pod, spec) | _unlisted(pod.nodeSelector, spec)
 
-_missing(selector, spec) := {message |
+_missing(pod, spec) := {message |
+	not pod.nodes_were_judged
+	selector := pod.nodeSelector
 	some key, wanted in spec.required.nodeSelectors
 	not _has(selector, key, wanted)
 	message := sprintf("spec.nodeSelector[%s]: %s is not what is required, %s", [

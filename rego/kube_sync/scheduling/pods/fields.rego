@@ -4,6 +4,7 @@ package kube_sync.scheduling.pods
 # core/v1 API has it (see kube_sync.scheduling.shapes).
 _fields := {
 	`[]`: {"object"},
+	`["nodeName"]`: {"string", "null"},
 	`["schedulerName"]`: {"string", "null"},
 	`["priorityClassName"]`: {"string", "null"},
 	`["serviceAccountName"]`: {"string", "null"},

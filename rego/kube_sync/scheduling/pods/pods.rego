@@ -3,7 +3,8 @@
 # description: |
 #   What the request says of how its pod is to be scheduled, in one form whatever the pod leaves
 #   out, and what of it nobody asked for: the API server and the DaemonSet controller add to pods
-#   before an admission webhook sees them.
+#   before an admission webhook sees them. A request with a `template` is about a DaemonSet's pod
+#   template, which is judged like a pod (kube_sync.scheduling.daemonsets).
 package kube_sync.scheduling.pods
 
 import data.kube_sync.scheduling.settings
@@ -40,6 +41,7 @@ account := _filled(["serviceAccountName", "serviceAccount"], "default")
 asked := {
 	"namespace": namespace,
 	"labels": _or(object.get(input.object, ["metadata", "labels"], null), {}),
+	"nodeName": _filled(["nodeName"], ""),
 	"schedulerName": _filled(["schedulerName"], ""),
 	"priorityClassName": _filled(["priorityClassName"], ""),
 	"nodeSelector": _or(_spec.nodeSelector, {}),
@@ -48,9 +50,32 @@ asked := {
 }
 
 # METADATA
+# description: Whether no more than one node can be chosen, and that by its name
+is_tied(pod) if pod.nodeName != ""
+
+is_tied(_) if {
+	# As the request has it: the DaemonSet controller's own is taken out of what is judged.
+	terms := input.object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms
+	count(terms) > 0
+	every term in terms {
+		some expression in term.matchFields
+		names_a_node(expression)
+	}
+}
+
+# METADATA
+# description: Whether an expression of `matchFields` is met by one node alone
+names_a_node(expression) if {
+	expression.key == "metadata.name"
+	expression.operator == "In"
+	count(expression.values) == 1
+}
+
+# METADATA
 # description: |
 #   Tolerations that need no permission: the two that the API server adds to every pod
-#   (DefaultTolerationSeconds), and those of the DaemonSet controller on its own pods.
+#   (DefaultTolerationSeconds), those of its other plugins, and those of the DaemonSet controller on
+#   its own pods.
 unasked_tolerations contains {
 	"key": key,
 	"operator": "Exists",
@@ -61,7 +86,13 @@ unasked_tolerations contains {
 }
 
 unasked_tolerations contains toleration if {
-	is_made_by_daemonset_controller
+	some given in settings.plugin_tolerations
+	toleration := {name: value | some name, value in given; not value in {"", null}}
+	_is_added_here(toleration)
+}
+
+unasked_tolerations contains toleration if {
+	_is_of_a_daemonset
 	some toleration in _daemonset_tolerations
 }
 
@@ -99,11 +130,32 @@ keeps_what_daemonset_controller_made if {
 	input.operation == "UPDATE"
 }
 
+_is_of_a_daemonset if is_made_by_daemonset_controller
+
+_is_of_a_daemonset if input.template
+
+# ExtendedResourceToleration tolerates the taint of what a container requests, and of nothing else.
+_is_added_here(toleration) if not _is_extended_resource(object.get(toleration, "key", ""))
+
+_is_added_here(toleration) if {
+	some field in ["initContainers", "containers"]
+	some container in input.object.spec[field]
+	container.resources[_][toleration.key]
+}
+
+# As k8s.io/kubernetes has it (pkg/apis/core/helper, IsExtendedResourceName).
+_is_extended_resource(name) if {
+	contains(name, "/")
+	not contains(name, "kubernetes.io/")
+	not startswith(name, "requests.")
+}
+
 # A rule of its own: `not is_object(...)` would be undefined where the spec is.
 _has_spec if is_object(input.object.spec)
 
 _scheduling := [
 	"affinity",
+	"nodeName",
 	"nodeSelector",
 	"priorityClassName",
 	"schedulerName",

@@ -49,3 +49,10 @@ test_default_replaces_the_global_default_class if {
 		{"op": "remove", "path": "/spec/priority"},
 	]
 }
+
+test_denial_says_whose_the_global_default_class_is if {
+	request := world.request("CREATE", {"priorityClassName": "usual", "priority": 5})
+	specs := {"p": {"allowed": {"schedulerNames": []}, "required": {"priorityClasseNames": ["high"]}}}
+	[reason] := world.decided(specs, request, {"global_default_priority_class": "usual"}).reasons
+	startswith(reason, `spec.priorityClassName: "usual" is none of the required ["high"] (it is the global default, which the API server filled in)`)
+}

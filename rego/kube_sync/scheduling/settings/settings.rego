@@ -28,12 +28,10 @@ merge_option := object.get(_given, "merge_option", 1)
 user_may_use := object.get(_given, "user_may_use", false)
 
 # METADATA
-# description: Whether `default-scheduler`, which the API server fills in, counts as no scheduler named
+# description: |
+#   Whether `default-scheduler`, which the API server fills in, counts as no scheduler named even
+#   where the policy with the default allows it
 default_scheduler_is_unspecified := object.get(_given, "default_scheduler_is_unspecified", false)
-
-# METADATA
-# description: Whether every nodeSelectorTerm, of which Kubernetes follows any one, has to meet what is required
-strict_affinity := object.get(_given, "strict_affinity", false)
 
 # METADATA
 # description: Whether what the DaemonSet controller adds to its own pods needs no permission
@@ -46,6 +44,17 @@ injected_toleration_seconds := object.get(_given, "injected_toleration_seconds",
 # METADATA
 # description: The PriorityClass that the API server fills in where a pod names none, "" if there is none
 global_default_priority_class := object.get(_given, "global_default_priority_class", "")
+
+# METADATA
+# description: |
+#   Tolerations that plugins of the API server add to pods. The one for an extended resource counts
+#   only in a pod that requests the resource, since the plugin adds it to no other.
+plugin_tolerations := object.get(_given, "plugin_tolerations", [
+	# ExtendedResourceToleration
+	{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+	# PodTolerationRestriction
+	{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"},
+])
 
 # METADATA
 # description: The API group of SchedulingPolicy, in roles too
@@ -62,10 +71,11 @@ _wanted := {
 	"merge_option": "1, 2, 3 or 4",
 	"user_may_use": "true or false",
 	"default_scheduler_is_unspecified": "true or false",
-	"strict_affinity": "true or false",
+	"strict_affinity": "true or false", # has no effect any more: every term is judged
 	"trust_daemonset_controller": "true or false",
 	"injected_toleration_seconds": "a number",
 	"global_default_priority_class": "a text",
+	"plugin_tolerations": "a list of objects",
 	"group": "a name",
 }
 
@@ -76,6 +86,13 @@ _suits("true or false", value) if is_boolean(value)
 _suits("a number", value) if is_number(value)
 
 _suits("a text", value) if is_string(value)
+
+_suits("a list of objects", value) if {
+	is_array(value)
+	every item in value {
+		is_object(item)
+	}
+}
 
 _suits("a name", value) if {
 	is_string(value)

@@ -8,10 +8,10 @@ test_absent_settings_have_defaults if {
 	settings.merge_option == 1
 	settings.user_may_use == false
 	settings.default_scheduler_is_unspecified == false
-	settings.strict_affinity == false
 	settings.trust_daemonset_controller == true
 	settings.injected_toleration_seconds == 300
 	settings.global_default_priority_class == ""
+	{toleration.key | some toleration in settings.plugin_tolerations} == {"nvidia.com/gpu", "node.kubernetes.io/memory-pressure"}
 	settings.group == "policy.kube-sync.io"
 }
 
@@ -23,6 +23,7 @@ good := {
 	"trust_daemonset_controller": false,
 	"injected_toleration_seconds": 60,
 	"global_default_priority_class": "usual",
+	"plugin_tolerations": [{"key": "example.com/fpga", "operator": "Exists"}],
 	"group": "example.com",
 }
 
@@ -42,6 +43,7 @@ test_setting_of_the_wrong_shape_denies_every_pod if {
 		"trust_daemonset_controller": "",
 		"injected_toleration_seconds": "300",
 		"global_default_priority_class": 5,
+		"plugin_tolerations": ["example.com/fpga"],
 		"group": "",
 	} {
 		config := object.union(good, {name: value})
@@ -50,6 +52,10 @@ test_setting_of_the_wrong_shape_denies_every_pod if {
 		some reason in decision.reasons
 		startswith(reason, concat(".", ["data.kube_sync.config.scheduling", name]))
 	}
+}
+
+test_list_of_tolerations_has_to_be_one if {
+	settings.problems != set() with data.kube_sync.config.scheduling as {"plugin_tolerations": {}}
 }
 
 test_settings_that_are_no_object_deny_every_pod if {

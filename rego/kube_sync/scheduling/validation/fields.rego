@@ -131,6 +131,8 @@ _fields := {
 	`["spec","allowed","nodeSelectors"]`: {"object", "null"},
 	`["spec","allowed","nodeSelectors",*]`: {"array"},
 	`["spec","allowed","nodeSelectors",*,#]`: {"string"},
+	`["spec","allowed","nodeNames"]`: {"array", "null"},
+	`["spec","allowed","nodeNames",#]`: {"string", "filled"},
 	`["spec","allowed","tolerations"]`: {"array", "null"},
 	`["spec","allowed","tolerations",#]`: {"object"},
 	`["spec","allowed","tolerations",#,"keys"]`: {"array", "null"},

@@ -70,6 +70,11 @@ _is_plain(section, field, values) if {
 	not "" in values
 }
 
+_is_plain("allowed", "nodeNames", names) if {
+	_is_texts(names)
+	not "" in names
+}
+
 _is_plain(section, "nodeSelectors", selectors) if {
 	section != "default"
 	is_object(selectors)

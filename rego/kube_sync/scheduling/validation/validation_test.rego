@@ -23,6 +23,7 @@ complete := {
 		"schedulerNames": [],
 		"priorityClasseNames": [],
 		"nodeSelectors": {},
+		"nodeNames": ["node-1"],
 		"tolerations": [{"keys": [], "operators": ["Exists"], "values": null, "effects": []}, {}],
 		"affinities": {
 			"podAffinities": {},
@@ -67,6 +68,7 @@ test_every_other_field_is_refused_by_its_path if {
 		"spec.required.tolerations: unknown field": {"required": {"tolerations": []}},
 		"spec.required.schedulerName: unknown field": {"required": {"schedulerName": []}},
 		"spec.allowed.nodeSelector: unknown field": {"allowed": {"nodeSelector": {}}},
+		"spec.required.nodeNames: unknown field": {"required": {"nodeNames": ["a"]}},
 		"spec.allowed.affinities.nodeAffinity: unknown field": {"allowed": {"affinities": {"nodeAffinity": {}}}},
 		"spec.allowed.tolerations[0].key: unknown field": {"allowed": {"tolerations": [{"key": []}]}},
 		"spec.default.schedulerNames: unknown field": {"default": {"schedulerNames": []}},

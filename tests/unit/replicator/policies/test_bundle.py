@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 
+from kube_sync.regoversion import in_version
 from kube_sync.replicator.policies.bundle import build, digest, roots
 
 
@@ -18,7 +19,7 @@ def test_bundle_holds_the_modules_and_their_packages_as_roots() -> None:
     bundle = build(modules, {"ns/p/a.rego": ("a", "b"), "ns/p/policy": ("c",)})
     files = content(bundle.body)
     manifest = json.loads(files.pop("/.manifest"))
-    assert manifest == {"revision": bundle.revision, "roots": ["a/b", "c"]}
+    assert manifest == {"revision": bundle.revision, "roots": ["a/b", "c"], "rego_version": 1}
     # OPA takes files of no other name for Rego.
     assert files == {"/ns/p/a.rego": "package a.b", "/ns/p/policy.rego": "package c"}
     assert bundle.etag == f'"{bundle.revision}"'
@@ -37,3 +38,15 @@ def test_package_within_another_is_no_root_of_its_own() -> None:
 def test_digest_does_not_depend_on_the_order() -> None:
     assert digest({"a": "1", "b": None}) == digest({"b": None, "a": "1"})
     assert digest({"a": "1"}) != digest({"a": "2"})
+
+
+def test_manifest_names_the_files_of_rego_v0_and_the_version_of_all_others() -> None:
+    modules = {"ns/p/a.rego": in_version("package a", 0), "ns/p/policy": "package c"}
+    bundle = build(modules, {"ns/p/a.rego": ("a",), "ns/p/policy": ("c",)})
+    manifest = json.loads(content(bundle.body)["/.manifest"])
+    assert manifest["file_rego_versions"] == {"/ns/p/a.rego": 0}
+    assert manifest["rego_version"] == 1
+
+
+def test_another_version_of_rego_is_another_set() -> None:
+    assert digest({"a": "package a"}) != digest({"a": in_version("package a", 0)})

@@ -100,3 +100,12 @@ def test_what_is_built_in_is_nobody_elses_even_if_it_is_allowed(
     )
     assert findings(guard, package) == [f"package {package} is built in (kube_sync.scheduling)"]
     assert findings(guard, "kube_sync.schedule") == []
+
+
+def test_rego_v0_is_refused_where_nothing_could_tell_opa_of_it() -> None:
+    old = Inspected(("a",), rego_version=0)
+    (found,) = Guard(DATA, one_by_one=True).findings(old)
+    assert "PUT /v1/policies" in found.message
+    assert "opa fmt --write --rego-v1" in found.message
+    assert Guard(DATA, by_bundle=True).findings(old) == []
+    assert Guard(DATA, one_by_one=True).findings(Inspected(("a",))) == []

@@ -23,6 +23,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.builtins import refusal
 from kube_sync.opa.client import OpaClient
+from kube_sync.regoversion import in_version
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.bundle import Bundle
 from kube_sync.replicator.policies.canaries import Canaries, Counting
@@ -563,6 +564,19 @@ async def test_forbidden_module_is_not_loaded_and_its_status_says_what_it_may_no
         assert error["errors"][0]["location"] == {"file": f"{NAMESPACE}/bad/a.rego"}
 
 
+async def test_rego_v0_for_an_opa_that_takes_policies_one_by_one_is_refused_with_the_way_out(
+    bench: Bench,
+) -> None:
+    """`PUT /v1/policies` has no version: OPA would refuse it for a syntax that is none of v1."""
+    bench.put("old", **{"a.rego": in_version("package a", 0)})
+    bench.put("new", **{"a.rego": "package a"})
+    async with bench.applied_once():
+        assert bench.modules == {"new/a.rego": "package a"}
+        error = error_of(bench, "old")
+        assert error["code"] == "forbidden"
+        assert "PUT /v1/policies has no version" in error["message"]
+
+
 async def test_module_that_becomes_forbidden_keeps_the_last_good_one(bench: Bench) -> None:
     bench.put("p", **{"a.rego": "package a"})
     async with bench.applied_once():
@@ -691,6 +705,22 @@ async def test_what_cannot_be_analysed_counts_as_read_whole(bench: Bench) -> Non
         (reads,) = bench.reads
         assert reads.gave_up is not None
         assert reads.target_paths("things") == ((),)
+
+
+async def test_policy_that_cannot_be_analysed_is_warned_with_file_and_row_and_no_other(
+    bench: Bench,
+) -> None:
+    """It costs all policies: nobody would look for the reason in the log of the replicator."""
+    bench.compiler.trees = True
+    bench.compiler.odd = "# odd"
+    bench.put("p", **{"a.rego": "package p\n\n# odd\n"})
+    bench.put("q", **{"b.rego": "package q"})
+    async with bench.applied_once():
+        said = {name: json.loads(status) for name, status in bench.statuses}
+        (warning,) = said["p"]["warnings"]
+        assert warning.startswith("policies/p/a.rego:3: what this rule reads cannot be found out (")
+        assert said["p"]["status"] == "ok"
+        assert said["q"] == {"status": "ok"}
 
 
 async def test_whoever_decides_is_told_before_opa_gets_another_set_and_after(bench: Bench) -> None:

@@ -363,12 +363,14 @@ def test_a_schema_says_which_rules_have_names(folder: Path) -> None:
     shade = color("p", mode="strict") | {"apiVersion": "example.com/v1", "kind": "Shade"}
     declared = definition("Shade", "Inherited")
     written(folder, *WORLD, shade, declared)
-    assert '"mode"' in answered(folder, effective="shade", output="json").text
+    (entry,) = read(folder, effective="shade")["effective"].values()
+    assert entry["sources"].keys() == {"mode"}
     fields = {"rules": {"type": "object"}, "mode": {"type": "string"}}
     schema = {"properties": {"spec": {"properties": fields}}}
     declared["spec"]["versions"] = [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]
     written(folder, *WORLD, shade, declared)
-    assert '"mode"' not in answered(folder, effective="shade", output="json").text
+    (entry,) = read(folder, effective="shade")["effective"].values()
+    assert (entry["sources"].keys(), entry["spec"]) == ({".mode"}, {"rules": {}, "mode": "strict"})
 
 
 def test_a_level_that_is_no_kind_is_said_by_file_and_document(folder: Path) -> None:
@@ -410,7 +412,18 @@ def test_named_rules_of_a_kind_are_found_in_its_blocks(folder: Path) -> None:
     spec = {"targetRef": target(), "overrides": {"rules": {"a": {"x": 1}}, "when": []}}
     written(folder, *WORLD, made("example.com/v1/RetryPolicy", "r", spec))
     (entry,) = read(folder, effective="RetryPolicy")["effective"].values()
-    assert entry["spec"] == {"rules": {"a": {"x": 1}}}
+    assert entry["spec"] == {"rules": {"a": {"x": 1}}, "when": []}
+    assert entry["rules"].keys() == {"a", ".when"}
+
+
+def test_listeners_without_a_dns_policy_are_reported_by_name(folder: Path) -> None:
+    two = gateway("my-gateway", listener("a"), listener("b"))
+    spec = {"targetRef": target(sectionName="a"), "loadBalancing": {"weight": 1}}
+    policy = made("kuadrant.io/v1/DNSPolicy", "one", spec)
+    written(folder, gateway_class(), two, policy)
+    table = answered(folder, effective="DNSPolicy").text.splitlines()
+    assert [line.split()[-1] for line in table[1:]] == [f"{NS}/one", "DNSPolicy"]
+    assert table[2].split()[-5:] == [f"{NS}/my-gateway#b", "-", "-", "no", "DNSPolicy"]
 
 
 def test_backend_tls_policies_are_direct(folder: Path) -> None:
@@ -562,3 +575,17 @@ def test_the_library_does_what_the_document_shows() -> None:
     assert f"store.example.com:{NS}/s" in found.targetables.leaves()
     assert f"backup.example.com:{NS}/b" in found.targetables.roots()
     assert names["gone"] not in found
+
+
+def test_roots_of_a_configuration_are_above_the_classes_of_files(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(folder, *WORLD, made("kuadrant.io/v1beta1/Kuadrant", "mine", {}), color("p", rules={}))
+    config = folder / "config" / "kube-sync.yaml"
+    config.parent.mkdir()
+    config.write_text("topology: {roots: [Kuadrant.kuadrant.io]}")
+    options = ["--config", str(config), "--effective", "ColorPolicy"]
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["topology", "-f", str(folder / "objects.yaml"), *options])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"{NS}/mine > my-gateway-class > ")

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tools.servers import thirdparty
 from tools.servers.__main__ import main
 from tools.servers.errors import Missing, ToolError
 from tools.servers.thirdparty import ensure_kinds, third_parties
@@ -68,6 +70,17 @@ def test_second_call_asks_nobody(go: Go, tmp_path: Path) -> None:
     assert asked == [f"mod download -json {GATEWAY_API.module}@{GATEWAY_API.version}"]
 
 
+def test_what_was_kept_of_another_list_of_files_is_not_taken(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go.has(tmp_path / "module")
+    before = ensure_kinds("gateway-api")
+    fewer = replace(GATEWAY_API, files=GATEWAY_API.files[1:])
+    monkeypatch.setattr(thirdparty, "third_parties", lambda: {"gateway-api": fewer})
+    assert ensure_kinds("gateway-api").read_text(encoding="utf-8") in before.read_text("utf-8")
+    assert ensure_kinds("gateway-api") != before
+
+
 def test_module_of_another_sum_is_refused_and_not_kept(go: Go, tmp_path: Path) -> None:
     go.says(Dir=str(tmp_path), Sum="h1:another=")
     with pytest.raises(ToolError, match=r"v1\.6\.0 is not the one that was pinned: .*h1:another="):
@@ -100,8 +113,8 @@ def test_without_go_the_way_out_is_told(go: Go) -> None:
 
 
 def test_unknown_kinds_are_named_with_those_there_are() -> None:
-    with pytest.raises(ToolError, match=r"no such kinds: istio .there are gateway-api, open"):
-        ensure_kinds("istio")
+    with pytest.raises(ToolError, match=r"no such kinds: linkerd .there are gateway-api, open"):
+        ensure_kinds("linkerd")
 
 
 def test_the_command_says_where_they_are_and_fails_in_one_line(

@@ -1,0 +1,102 @@
+"""ConfigMaps of ours, for people and tools: each is written when it differs from what is there.
+
+Keeps true: whoever changed or deleted one finds it put right at the next look; where it should be
+empty and is not there, none is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kube_sync.errors import NO_JSON, NotFound, Retriable
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.sending import Sending
+from kube_sync.machinery.sending import What
+from kube_sync.machinery.writer import MANAGER
+
+Data = Mapping[str, str]
+
+_AGAIN: Final = 300.0  # seconds
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: _Metadata
+    data: dict[str, str] | None = None
+
+
+class OwnMaps:
+    """The ConfigMaps of one namespace; `what` they are of is how writes are counted."""
+
+    def __init__(
+        self, client: KubeClient, sending: Sending, namespace: str, what: What, labels: Data
+    ) -> None:
+        self._client = client
+        self._sending = sending
+        self._namespace = namespace
+        self._what = what
+        self._labels = labels
+        self._written: dict[str, Data] = {}
+
+    async def keep(self, name: str, data: Data) -> bool:
+        """Bring one up to date. Raises SyncError. Returns whether it was written."""
+        if await self._is_there(name, data):
+            return False
+        await self._sending.send(self._what, lambda: self._write(name, data))
+        self._written[name] = data
+        return True
+
+    async def _is_there(self, name: str, data: Data) -> bool:
+        path = CONFIGMAPS.path(self._namespace, name)
+        try:
+            found = await self._client.request("GET", path)
+            there = msgspec.json.decode(found, type=_ConfigMap)
+        except NotFound:
+            return not data
+        except NO_JSON as error:
+            msg = f"{path} of the API server is no ConfigMap: {error}"
+            raise Retriable(msg) from error
+        labels = there.metadata.labels or {}
+        known = there.data or {}
+        # What is beside ours after we have written is somebody else's.
+        whole = known.keys() == data.keys() or self._written.get(name) == data
+        return whole and known.items() >= data.items() and labels.items() >= self._labels.items()
+
+    async def _write(self, name: str, data: Data) -> None:
+        metadata = {"name": name, "namespace": self._namespace, "labels": dict(self._labels)}
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        await self._client.request(
+            "PATCH",
+            CONFIGMAPS.path(self._namespace, name),
+            # Forced: what somebody else made of it is none of ours.
+            params={"fieldManager": MANAGER, "force": "true"},
+            body=msgspec.json.encode(body | {"data": dict(data)}),
+            content_type="application/apply-patch+yaml",
+            accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        )
+
+
+class PathStore:
+    """The ConfigMaps of maps of paths; one that is as it was is asked for now and then only."""
+
+    def __init__(self, maps: OwnMaps, clock: Callable[[], float]) -> None:
+        self._maps = maps
+        self._clock = clock
+        self._right: dict[str, tuple[Data, float]] = {}  # and when it was seen to be
+
+    async def keep(self, layout: Mapping[str, Data]) -> None:
+        """Bring all up to date. Raises SyncError."""
+        now = self._clock()
+        for name, data in layout.items():
+            known = self._right.get(name)
+            if known is None or known[0] != data or now - known[1] >= _AGAIN:
+                self._right.pop(name, None)
+                await self._maps.keep(name, data)
+                self._right[name] = dict(data), now

@@ -1,0 +1,160 @@
+"""What is said of each targetable: which effective policy applies on each path to it, if any.
+
+Keeps true: as soon as there is a policy of a kind, every place where the kind takes effect has the
+map of all its paths, those without an effective policy among them (`null`). It is said where
+`targets.py` says what affects it. A map that is too long for a condition is in a ConfigMap
+(`layout`), and the condition names it; one that fits nowhere is counted and said to be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kube_sync.machinery.conditions import Said
+from kube_sync.machinery.entries import Entry
+from kube_sync.machinery.slices import exhaust
+from kube_sync.machinery.targets import parents_of, told_at
+from kube_sync.topology import EffectivePolicy, GroupKind, Locator, Node, Topology
+from kube_sync.topology.affected import paths_type
+from kube_sync.topology.effective import digest
+
+PLACES: Final = tuple(f"kube-sync-topology-paths-{number}" for number in range(8))  # ConfigMaps
+LIMIT: Final = 900 << 10  # bytes of each
+_MESSAGE: Final = 1024  # characters of a map in a condition
+_KEY: Final = 253  # characters of a key of a ConfigMap
+_SLICE: Final = 2000  # paths
+
+Ids = dict[str, str | None]  # by the path; None: no effective policy
+_ByKind = dict[GroupKind, Ids]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where the map of an object is kept."""
+
+    place: str
+    key: str
+
+
+class PathMaps:
+    """The maps of a topology as it is now; `namespace` is that of the ConfigMaps."""
+
+    def __init__(self, topology: Topology, namespace: str, limit: int = LIMIT) -> None:
+        self._topology = topology
+        self._namespace = namespace
+        self._limit = limit
+        self._whole: dict[Locator, _ByKind] = {}
+        self._through: dict[Locator, dict[Locator, _ByKind]] = {}  # of routes: by what is before
+        self._names: dict[Locator, str] = {}
+        self._kept: dict[Locator, Kept] = {}
+        self._texts: dict[str, dict[str, str]] = {place: {} for place in PLACES}
+        self._sizes = dict.fromkeys(PLACES, 0)
+        self._looking = self._look()
+
+    def slices(self) -> Iterator[None]:
+        """Look at all paths, slice by slice; who asks before the end has the rest looked at."""
+        return self._looking
+
+    def layout(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the data of each ConfigMap, by its name."""
+        exhaust(self._looking)
+        return self._texts
+
+    def of(self, place: Locator) -> tuple[Said, ...]:
+        """Return what is to be said of an object or a listener."""
+        exhaust(self._looking)
+        return self._said(place, self._whole.get(place, {}))
+
+    def entries(self, route: Node) -> list[Entry]:
+        """Return what is to be said of a route, by parentRef. Raises Malformed."""
+        exhaust(self._looking)
+        through = self._through.get(route.locator, {})
+        found = []
+        for reference, parents in parents_of(self._topology, route) if through else ():
+            united: _ByKind = {}
+            for parent in parents:
+                for kind, ids in through.get(parent, {}).items():
+                    united.setdefault(kind, {}).update(ids)
+            if united:
+                found.append(Entry(reference, self._said(route.locator, united)))
+        return found
+
+    def _look(self) -> Iterator[None]:
+        used = {self._topology[policy].kind for policy in self._topology.policies}
+        for kind in sorted(used):
+            for number, one in enumerate(self._topology.effective(kind), 1):
+                self._take(kind, one)
+                if number % _SLICE == 0:
+                    yield
+        for place, by_kind in sorted(self._whole.items()):
+            if sum(len(_map(ids)) for ids in by_kind.values()) > _MESSAGE:
+                self._keep(place, by_kind)
+        yield
+
+    def _take(self, kind: GroupKind, one: EffectivePolicy) -> None:
+        told, is_route = told_at(self._topology, one.path[-1])
+        path = " > ".join(map(self._name, one.path))
+        self._whole.setdefault(told, {}).setdefault(kind, {})[path] = one.id
+        if is_route and told in one.path[1:]:
+            before = one.path[one.path.index(told) - 1]
+            through = self._through.setdefault(told, {}).setdefault(before, {})
+            through.setdefault(kind, {})[path] = one.id
+
+    def _name(self, locator: Locator) -> str:
+        name = self._names.get(locator)
+        if name is None:
+            name = self._names[locator] = self._topology[locator].full_name
+        return name
+
+    def _keep(self, place: Locator, by_kind: _ByKind) -> None:
+        """Find a place for the maps of an object: always the same one, unless it is full."""
+        key = place.translate(_PLAIN)
+        if len(key) > _KEY:
+            key = digest("paths", place)
+        text = _encoded({str(kind): dict(sorted(ids.items())) for kind, ids in by_kind.items()})
+        name = PLACES[int(digest(key), 16) % len(PLACES)]
+        size = self._sizes[name] + len(key) + len(text.encode())
+        if size <= self._limit:
+            self._texts[name][key], self._sizes[name] = text, size
+            self._kept[place] = Kept(name, key)
+
+    def _said(self, place: Locator, by_kind: _ByKind) -> tuple[Said, ...]:
+        """Return a condition for each type; kinds of one name in two groups share theirs."""
+        shared: dict[str, _ByKind] = {}
+        for kind, ids in sorted(by_kind.items()):
+            shared.setdefault(paths_type(kind), {})[kind] = ids
+        return tuple(self._condition(place, type_, found) for type_, found in shared.items())
+
+    def _condition(self, place: Locator, type_: str, found: _ByKind) -> Said:
+        ids = [id_ for one in found.values() for id_ in one.values()]
+        missing = ids.count(None)
+        reason = (
+            "Covered" if not missing else "PartlyCovered" if missing < len(ids) else "Uncovered"
+        )
+        maps = [_map(one) for one in found.values()]
+        if sum(map(len, maps)) <= _MESSAGE:
+            message = "; ".join(maps)
+        else:
+            message = f"{len(ids)} paths, {missing} of them without: {self._where(place)}"
+        return Said(type_, "False" if missing else "True", reason, message)
+
+    def _where(self, place: Locator) -> str:
+        kept = self._kept.get(place)
+        if kept is None:
+            return f"no more of them fit into the ConfigMaps of {self._namespace}"
+        return f"ConfigMap {self._namespace}/{kept.place}, key {kept.key}"
+
+
+_PLAIN: Final = str.maketrans({":": "_", "/": "_", "#": "_"})  # none of these is in a name
+
+
+def _map(ids: Ids) -> str:
+    return _encoded(dict(sorted(ids.items())))
+
+
+def _encoded(value: object) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()

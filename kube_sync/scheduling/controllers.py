@@ -1,0 +1,117 @@
+"""The pod that a controller creates from a template, and the user that creates it.
+
+Keeps true: pods are as the controllers of Kubernetes 1.36 create them, as far as scheduling is
+concerned. Only the DaemonSet controller changes it: it ties each pod to one node by a required node
+affinity in place of the template's, and adds tolerations (pkg/controller/daemon/util). The
+controller manager is taken to run with `--use-service-account-credentials`, as the controllers'
+roles need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from kube_sync.policykinds.documents import Document
+
+_NODE: Final = "any-node"  # each pod of a DaemonSet has its own
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+# By API group and kind of the workload: whose pods it makes by way of another object, too.
+_CONTROLLERS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("apps", "Deployment"): "replicaset-controller",
+        ("apps", "ReplicaSet"): "replicaset-controller",
+        ("apps", "StatefulSet"): "statefulset-controller",
+        ("apps", "DaemonSet"): "daemon-set-controller",
+        ("batch", "Job"): "job-controller",
+        ("batch", "CronJob"): "job-controller",
+        ("", "ReplicationController"): "replication-controller",
+    }
+)
+_NO_EXECUTE: Final = ("not-ready", "unreachable")
+_NO_SCHEDULE: Final = ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
+
+Json = dict[str, Any]
+
+
+def user_of(document: Document) -> Json | None:
+    """Return the `userInfo` of the controller that creates its pods, None where none does."""
+    name = _CONTROLLERS.get((document.api_group, document.kind))
+    if name is None:
+        return None
+    groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"]
+    return {
+        "username": f"system:serviceaccount:kube-system:{name}",
+        "groups": [*groups, "system:authenticated"],
+    }
+
+
+def is_daemonset(document: Document) -> bool:
+    """Tell whether the pods are of a DaemonSet."""
+    return (document.api_group, document.kind) == ("apps", "DaemonSet")
+
+
+def on_a_node(pod: Json, daemonset: str) -> Json:
+    """Return the pod of a template as the controller creates it for a DaemonSet of this name."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return pod
+    tolerations = spec.get("tolerations")
+    if tolerations is None or isinstance(tolerations, list):
+        tolerations = _tolerating(tolerations or [], spec)
+    tied = {"affinity": _tied(spec.get("affinity")), "tolerations": tolerations}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": daemonset, "controller": True}
+    metadata = {**pod["metadata"], "ownerReferences": [owner]}
+    return {**pod, "metadata": metadata, "spec": {**spec, **tied}}
+
+
+def _tied(affinity: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return an affinity whose node affinity requires one node, and nothing else of nodes."""
+    if affinity is not None and not isinstance(affinity, dict):
+        return affinity  # which is refused as it is
+    nodes = (affinity or {}).get("nodeAffinity")
+    if nodes is not None and not isinstance(nodes, dict):
+        return affinity
+    field = {"key": "metadata.name", "operator": "In", "values": [_NODE]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {**(affinity or {}), "nodeAffinity": {**(nodes or {}), _REQUIRED: required}}
+
+
+def _tolerating(own: list[Any], spec: Json) -> list[Any]:
+    """Return tolerations with the controller's, which replace those for the same taints."""
+    found = list(own)
+    for added in _tolerations(spec):
+        same = [at for at, one in enumerate(found) if _is_same(one, added)]
+        if same:
+            found[same[0]] = added
+        else:
+            found.append(added)
+    return found
+
+
+def _tolerations(spec: Json) -> Iterator[Json]:
+    for name in _NO_EXECUTE:
+        yield _toleration(name, "NoExecute")
+    for name in _NO_SCHEDULE:
+        yield _toleration(name, "NoSchedule")
+    if spec.get("hostNetwork") is True:
+        yield _toleration("network-unavailable", "NoSchedule")
+
+
+def _toleration(name: str, effect: str) -> Json:
+    return {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+
+
+def _is_same(one: object, added: Json) -> bool:
+    """Tell whether two are for the same taints, for however long (`MatchToleration`)."""
+    if not isinstance(one, dict):
+        return False
+    operator = one.get("operator") or "Equal"
+    return (one.get("key"), one.get("effect"), operator, one.get("value") or "") == (
+        added["key"],
+        added["effect"],
+        added["operator"],
+        "",
+    )

@@ -1,0 +1,93 @@
+"""The DaemonSets of a cluster that its SchedulingPolicies deny, as findings about these.
+
+A DaemonSet is judged when it is written. One from before the policy, or whose account may use less
+by now, gets no new pods, and its author is told by nobody: so the policies that deny it name it.
+
+Keeps true: whether a policy is accepted never depends on this; where it cannot be found out, what
+was known last stands. All DaemonSets are judged at once, for all policies of some seconds; and OPA
+spends no more than a twentieth of its time on it, however many there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from kube_sync.errors import NO_JSON, SyncError
+from kube_sync.policykinds.held import HeldPolicy
+from kube_sync.policykinds.reports import Report
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+FINDINGS: Final = "kube_sync/scheduling/standing/findings"
+_SECONDS: Final = 5.0  # for which an answer is used at least
+_REST: Final = 20.0  # times as long as it took to get it
+
+_answers = msgspec.json.Decoder(dict[str, list[str]])
+
+
+class Engine(Protocol):
+    """The OPA that holds the Rego of decisions, and what is replicated."""
+
+    async def query(self, path: str, body: bytes) -> bytes | None:
+        """Return the document at `path` for an input, None when it is undefined."""
+        ...
+
+
+class Judge(Protocol):
+    """Who knows what to say about a policy by itself."""
+
+    async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
+        """Make sure that these are judged as they are, all there are in a namespace."""
+        ...
+
+    async def judged(self, policy: HeldPolicy) -> Report:
+        """Return what there is to say about one policy."""
+        ...
+
+
+class StandingJudge:
+    """Judges policies beside the DaemonSets of their cluster."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        engine: Engine,
+        exempt_namespaces: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Leave out DaemonSets in `exempt_namespaces`, about which nobody is asked."""
+        self._judge = judge
+        self._engine = engine
+        self._body = msgspec.json.encode({"input": {"exempt_namespaces": exempt_namespaces}})
+        self._clock = clock
+        self._known: Mapping[str, Sequence[str]] = {}
+        self._until = 0.0
+
+    async def ready(self, namespace: str, policies: Sequence[HeldPolicy]) -> None:
+        """Make sure that these are judged as they are. Raises SyncError."""
+        await self._judge.ready(namespace, policies)
+
+    async def judged(self, policy: HeldPolicy) -> Report:
+        """Return what there is to say about a policy. Raises SyncError."""
+        report = await self._judge.judged(policy)
+        if report.problems:
+            return report
+        if self._clock() >= self._until:
+            await self._look()
+        named = self._known.get(policy.key.name, ())
+        return Report(report.problems, (*report.findings, *named))
+
+    async def _look(self) -> None:
+        began = self._clock()
+        try:
+            answer = await self._engine.query(FINDINGS, self._body)
+            self._known = _answers.decode(answer or b"{}")
+        except (SyncError, *NO_JSON) as error:
+            log.warning("daemonsets_not_judged", error=str(error))
+        now = self._clock()
+        self._until = now + max(_SECONDS, _REST * (now - began))

@@ -1,0 +1,126 @@
+"""ListenerSets: to which Gateway each is attached, and which of its listeners are accepted there.
+
+Rules are those of the Gateway API reference (ListenerSet, AllowedListeners) and GEP-1713: a Gateway
+takes no ListenerSet unless it says so, and has one list of listeners: its own, then those of its
+ListenerSets, the oldest first, then by `namespace/name`. Of listeners that conflict the first in
+that list is accepted, and of listeners of one ListenerSet that conflict with each other, none.
+
+Keeps true: the Gateway's own listeners come first, and are not judged: whether they conflict with
+each other is said by the Gateway's controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kube_sync.topology.conditions import ACCEPTED
+from kube_sync.topology.gateway.kinds import GATEWAY, GROUP, LISTENER_SET
+from kube_sync.topology.gateway.places import Places
+from kube_sync.topology.gateway.validity import Validity, takes
+from kube_sync.topology.identity import GroupKind, Locator, locator
+from kube_sync.topology.links import View
+from kube_sync.topology.nodes import Node
+from kube_sync.topology.shapes import UNREADABLE, Malformed, mapping, reason, text
+
+_CONFLICTED = "Conflicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """What a Gateway makes of the ListenerSets that name it."""
+
+    sets: frozenset[Locator] = frozenset()  # those that it takes
+    conflicts: Mapping[Locator, str] = field(default_factory=dict)  # listeners of these: the reason
+    problem: str = ""  # why nobody can tell which it takes, so that it takes none
+
+
+def parents_named(one: Node) -> Iterator[Locator]:
+    """Yield the Gateway that a ListenerSet names; parents of other kinds are not ours.
+
+    Raises Malformed.
+    """
+    ref = mapping(one.body, "spec", "parentRef")
+    kind = GroupKind(text(ref, "group", default=GROUP), text(ref, "kind", default=GATEWAY.kind))
+    if kind == GATEWAY:
+        yield locator(GATEWAY, text(ref, "namespace") or one.namespace, text(ref, "name"))
+
+
+def gateway_of(one: Node, view: View, validity: Validity) -> Iterator[Locator]:
+    """Yield the Gateway that takes a ListenerSet. Raises Malformed."""
+    for gateway in parents_named(one):
+        if view.get(gateway) is None:
+            message = f"spec.parentRef: {gateway} is not there"
+            view.complain(ACCEPTED, "Pending", message, status="Unknown")
+            continue
+        found = attached(gateway, view, validity)
+        if one.locator not in found.sets:
+            why = f": its {found.problem}" if found.problem else " of this namespace"
+            message = f"spec.parentRef: {gateway} takes no ListenerSets{why}"
+            view.complain(ACCEPTED, "NotAllowed", message)
+            continue
+        listeners = [listener.locator for listener in view.sections(one.locator)]
+        if listeners and all(name in found.conflicts for name in listeners):
+            message = f"spec.listeners: each conflicts with another listener of {gateway}"
+            view.complain(ACCEPTED, "ListenersNotValid", message)
+        yield gateway
+
+
+def set_of(listener: Node, view: View, validity: Validity) -> Iterator[Locator]:
+    """Yield the ListenerSet of a listener, if it is of one, and tell of a conflict."""
+    owner = view.get(listener.owner) if listener.owner else None
+    if owner is None or owner.kind != LISTENER_SET:
+        return
+    found = taking(owner, view, validity)
+    if found is not None and (why := found.conflicts.get(listener.locator)):
+        # Not with which: that may lie in a namespace that its author may not look into.
+        message = "it conflicts with another listener of its Gateway"
+        view.complain(_CONFLICTED, why, message, status="True")
+    yield owner.locator
+
+
+def taking(one: Node, view: View, validity: Validity) -> Attached | None:
+    """Return what the Gateway that takes a ListenerSet makes of all, None where none takes it."""
+    try:
+        gateways = list(parents_named(one))
+    except UNREADABLE:  # which is said of the ListenerSet itself
+        return None
+    known = (attached(gateway, view, validity) for gateway in gateways)
+    return next((found for found in known if one.locator in found.sets), None)
+
+
+def attached(gateway: Locator, view: View, validity: Validity) -> Attached:
+    """Return what a Gateway makes of the ListenerSets that name it."""
+    return view.shared((LISTENER_SET, "of", gateway), lambda: _attached(gateway, view, validity))
+
+
+def _attached(name: Locator, view: View, validity: Validity) -> Attached:
+    gateway, named = view.get(name), view.indexed(LISTENER_SET, name)
+    if gateway is None:
+        return Attached()
+    if validity.allowed_listeners:
+        try:
+            named = [one for one in named if takes(gateway, one, view)]
+        except UNREADABLE as error:
+            return Attached(problem=reason(error))
+    sets = sorted(named, key=_precedence)
+    conflicts = _conflicts(name, sets, view) if validity.listener_conflicts else {}
+    return Attached(frozenset(one.locator for one in sets), conflicts)
+
+
+def _precedence(one: Node) -> tuple[bool, str, str]:
+    """Return what ListenerSets are ordered by; one without a time, as in a file, comes last."""
+    try:
+        created = text(one.body, "metadata", "creationTimestamp")
+    except Malformed:
+        created = ""
+    return not created, created, f"{one.namespace}/{one.name}"
+
+
+def _conflicts(gateway: Locator, sets: Iterable[Node], view: View) -> dict[Locator, str]:
+    places = Places()
+    places.hold(view.sections(gateway))
+    found: dict[Locator, str] = {}
+    for one in sets:
+        found |= places.take(view.sections(one.locator))
+    return found

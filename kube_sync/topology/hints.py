@@ -1,0 +1,138 @@
+"""What a label and annotations say of a kind of policies, and what is known of released kinds.
+
+Keeps true: what a kind does not say of itself is as `policykinds.json` has it, which says of kinds
+of other projects what their definitions leave out, in the same words; what neither says is as
+GEP-713 has it: inherited, in effect at the rules of routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Final, TypeVar
+
+import msgspec
+
+from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.conditions import EFFECTS
+from kube_sync.topology.gateway.kinds import (
+    GATEWAY,
+    GATEWAY_CLASS,
+    LISTENER,
+    LISTENER_SET,
+    ROUTES,
+    RULES,
+)
+from kube_sync.topology.identity import GroupKind
+from kube_sync.topology.nodes import Kind
+from kube_sync.topology.policies import PolicyKind
+from kube_sync.topology.ruleidentity import IDENTITIES, IDENTITY, Identity
+from kube_sync.topology.shapes import Malformed
+
+Hints = Mapping[str, str]  # a label and annotations, by their names
+
+LABEL: Final = "gateway.networking.k8s.io/policy"  # label: Direct or Inherited, in any case
+LEVEL: Final = "kube-sync.io/takes-effect-at"  # kinds, separated by commas
+EFFECT: Final = "kube-sync.io/effect-condition"  # Programmed or Enforced
+WIDE: Final = "kube-sync.io/targets-cluster-scoped"  # true or false
+NAMED: Final = "kube-sync.io/rules"  # paths of maps of named rules; "": each field is a rule
+NO_RULES: Final = "kube-sync.io/no-rules"  # fields of the spec that are none
+IN_EFFECT: Final = "kube-sync.io/in-effect"  # of direct ones on a path: Nearest or All
+MERGE_TYPE: Final = "kube-sync.io/merge-type"  # field: JSONMerge, StrategicMerge, or neither
+ANNOTATIONS: Final = (LEVEL, EFFECT, WIDE, NAMED, NO_RULES, IN_EFFECT, MERGE_TYPE, IDENTITY)
+
+_BELOW_GATEWAYS = frozenset({GATEWAY_CLASS, GATEWAY, LISTENER_SET, LISTENER, *ROUTES, *RULES})
+_BOOLEANS = {"true": True, "false": False}
+_EFFECTS = dict(sorted(EFFECTS.items()))
+_ALL = {"nearest": False, "all": True}
+_Value = TypeVar("_Value")
+
+
+def shipped(id_: GroupKind) -> Hints:
+    """Return what is known of a kind of another project, nothing of one that is not known."""
+    return _table().get(str(id_), {})
+
+
+def shipped_kinds() -> frozenset[GroupKind]:
+    """Return the kinds of other projects that are known."""
+    names = (name.partition(".") for name in _table())
+    return frozenset(GroupKind(group, kind) for kind, _, group in names)
+
+
+def described(id_: GroupKind, said: Hints, kinds: Iterable[Kind]) -> PolicyKind:
+    """Return the kind of policies that is described. Raises Malformed.
+
+    `kinds` are those that it may take effect at. Without `NAMED` its named rules are `rules`.
+    """
+    direct = said.get(LABEL, "").lower() == "direct"
+    every = _one_of(said, IN_EFFECT, _ALL, default=False)
+    kind = PolicyKind(id_, merges=every) if direct else replace(COLOR_POLICY, id=id_)
+    kind = replace(
+        kind,
+        rules=_paths(said.get(NAMED, "rules")),
+        no_rules=frozenset(_names(said.get(NO_RULES, ""))),
+        merge_type=said.get(MERGE_TYPE, "") if direct else "",
+        all_apply=direct and every,
+        identity=_one_of(said, IDENTITY, IDENTITIES, default=Identity.POLICY),
+        effect=_one_of(said, EFFECT, _EFFECTS, default=None),
+        cluster_scoped_targets=_one_of(said, WIDE, _BOOLEANS, default=False),
+    )
+    return _at_its_level(kind, said.get(LEVEL, ""), kinds)
+
+
+def _at_its_level(kind: PolicyKind, said: str, kinds: Iterable[Kind]) -> PolicyKind:
+    if not said:
+        return kind
+    level = frozenset(_level(said, {id_.kind: id_ for kind in kinds for id_ in _nodes_of(kind)}))
+    # What lies below gateways takes effect on the paths through these, other things by themselves.
+    below = level <= _BELOW_GATEWAYS
+    return replace(kind, level=level, origins=COLOR_POLICY.origins if below else frozenset())
+
+
+def _level(said: str, known: Mapping[str, GroupKind]) -> Iterator[GroupKind]:
+    for name in _names(said):
+        if name not in known:
+            raise _nonsense(LEVEL, f"{name} is no targetable kind")
+        yield known[name]
+
+
+def _nodes_of(kind: Kind) -> Iterator[GroupKind]:
+    yield kind.id
+    if kind.sections is not None:
+        yield kind.sections.kind
+
+
+def _paths(said: str) -> tuple[str, ...]:
+    paths = _names(said)
+    for path in paths:
+        if "#" in path or not all(path.split(".")):
+            raise _nonsense(NAMED, f'"{path}" is no path of fields')
+        if any(other.startswith(f"{path}.") for other in paths):
+            raise _nonsense(NAMED, f"{path} has another of the maps in it")
+    return paths
+
+
+def _names(said: str) -> tuple[str, ...]:
+    return tuple(sorted({name.strip() for name in said.split(",")} - {""}))
+
+
+def _one_of(said: Hints, name: str, known: Mapping[str, _Value], *, default: _Value) -> _Value:
+    value = said.get(name, "")
+    if not value:
+        return default
+    words = {word.lower(): meaning for word, meaning in known.items()}
+    if value.lower() not in words:
+        raise _nonsense(name, f'"{value}" is not {" or ".join(known)}')
+    return words[value.lower()]
+
+
+def _nonsense(name: str, what: str) -> Malformed:
+    return Malformed(f"metadata.annotations: {name}: {what}")
+
+
+@cache
+def _table() -> Mapping[str, Hints]:
+    text = files("kube_sync.topology").joinpath("policykinds.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, dict[str, str]])

@@ -1,0 +1,94 @@
+"""The rules of a policy: the entries of its maps of named rules, and every field outside of these.
+
+Keeps true: nothing that a policy says is dropped, and two different fields never have one name. An
+entry of the only map of a kind is called by its own name (`peruser`), one of several maps by map
+and entry (`rules.authentication#oidc`), a field outside of the maps by its path with a dot in front
+(`.when`). Of a kind without maps each field is a rule, by its own name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from kube_sync.topology.nodes import Body
+from kube_sync.topology.shapes import mapping
+
+_Place = tuple[str, ...]  # names of fields, from the outermost one
+
+
+class RuleMaps:
+    """The paths of a kind's maps of named rules, as `rules.authentication`."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._maps = {tuple(path.split(".")) for path in paths}
+        self._around = {place[:depth] for place in self._maps for depth in range(1, len(place))}
+        self._only = next(iter(self._maps)) if len(self._maps) == 1 else None
+        self.fields = frozenset(place[0] for place in self._maps)  # that hold them in a block
+
+    def read(self, block: Body, path: str) -> dict[str, Any]:
+        """Return the rules of a block by name; `path` is where it lies. Raises Malformed."""
+        return dict(self._read(block, path, ())) if self._maps else dict(block)
+
+    def spec(self, rules: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return rules as a block says them."""
+        if not self._maps:
+            return rules
+        found: dict[str, Any] = {}
+        if self._only is not None:
+            _within(found, self._only)
+        for name, value in rules.items():
+            *around, last = self._place(name)
+            _within(found, around)[last] = value
+        return found
+
+    def _read(self, block: Body, path: str, inside: _Place) -> Iterator[tuple[str, Any]]:
+        for field, value in block.items():
+            place, where = (*inside, field), f"{path}.{field}"
+            if place in self._maps:
+                for entry, rule in mapping({where: value}, where).items():
+                    yield self._entry(place, entry), rule
+            elif place in self._around:
+                yield from self._read(mapping({where: value}, where), where, place)
+            else:
+                yield "".join(f".{_quoted(name)}" for name in place), value
+
+    def _entry(self, place: _Place, entry: str) -> str:
+        if place == self._only and "#" not in entry and not entry.startswith("."):
+            return entry
+        return f"{'.'.join(place)}#{entry}"
+
+    def _place(self, name: str) -> _Place:
+        if name.startswith("."):
+            return self._field(name[1:])
+        place, mark, entry = name.partition("#")
+        if mark:
+            return (*place.split("."), entry)
+        return (*(self._only or ()), name)
+
+    def _field(self, path: str) -> _Place:
+        place: _Place = ()
+        while True:
+            field, dot, rest = path.partition(".")
+            if not dot or (*place, field) not in self._around:
+                return (*place, json.loads(path) if path.startswith('"') else path)
+            place, path = (*place, field), rest
+
+
+@lru_cache(maxsize=256)
+def rule_maps(paths: tuple[str, ...]) -> RuleMaps:
+    """Return the maps at these paths."""
+    return RuleMaps(paths)
+
+
+def _quoted(name: str) -> str:
+    """Return the name of a field as a part of a path, in quotes where it could be taken for two."""
+    return json.dumps(name) if "." in name or name.startswith('"') else name
+
+
+def _within(body: dict[str, Any], place: Sequence[str]) -> dict[str, Any]:
+    for field in place:
+        body = body.setdefault(field, {})
+    return body
