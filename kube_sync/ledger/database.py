@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 SCHEMA: Final = 2
 BUSY_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 0.01
 
 _OWNER: Final = 0o600
 _WRITABLE_BY_ALL = 0o002
@@ -67,8 +69,7 @@ def opened(path: Path) -> sqlite3.Connection:
     try:
         # Before there is any table: later it would take a file written anew.
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        with closing(db.execute("PRAGMA journal_mode = WAL")) as answer:
-            answer.fetchall()
+        _write_ahead(db)
         db.execute("PRAGMA synchronous = NORMAL")
         (version,) = db.execute("PRAGMA user_version").fetchone()
         _check_version(version)
@@ -81,6 +82,25 @@ def opened(path: Path) -> sqlite3.Connection:
         db.close()
         raise Torn(str(error)) from error
     return db
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Switch to WAL mode. Raises sqlite3.OperationalError where another keeps it locked.
+
+    Where two open a new file at once SQLite answers "locked" at once, whatever its timeout says:
+    each of them would wait for the other.
+    """
+    latest = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            with closing(db.execute("PRAGMA journal_mode = WAL")) as answer:
+                answer.fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= latest:
+                raise
+            time.sleep(_AGAIN_SECONDS)
+        else:
+            return
 
 
 def keep_private(path: Path) -> None:
