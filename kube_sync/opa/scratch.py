@@ -86,7 +86,7 @@ _LIMITS = ResourceLimits(512 * 2**20, 30)
 # Of an OPA that holds a fleet for a command; the replicator gives what it starts less than that.
 _SERVING_LIMITS = ResourceLimits(4 * 2**30, 3600, files=4096)
 _OUTPUT_BYTES = 128 * 2**20  # of one answer, which this process has to hold
-_CRASH = re.compile(rb"^(?:fatal error|panic|runtime): .*", re.MULTILINE)
+_CRASH = re.compile(rb"^(?:fatal error|panic|runtime|SIGSEGV): .*", re.MULTILINE)
 _BUNDLE = "policies"  # the folder, and OPA's name, of a bundle that is served
 
 T = TypeVar("T")
@@ -570,7 +570,10 @@ def _exceeded(status: int, complaint: bytes, used: float, limits: ResourceLimits
     if crash is None:
         return None
     said = crash[0].decode("utf-8", "replace")
-    return limits.memory_text if "memory" in said else f"OPA crashed: {said[:200]}"
+    # Where memory is refused to Go's garbage collector, it follows a pointer to nowhere.
+    if "memory" in said or said.startswith("SIGSEGV"):
+        return limits.memory_text
+    return f"OPA crashed: {said[:200]}"
 
 
 _encode = msgspec.json.encode

@@ -135,7 +135,8 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = tmp_path_factory.mktemp("checks")
     with cluster_of(launcher, folder, "scheduling", "metadata") as world:
         world.stack.install_kinds(ROOT / "manifests/crds")
-        world.apply({"apiVersion": "v1", "kind": "List", "items": [*everything()]})
+        for manifest in everything():
+            world.apply(manifest)
         yield world
 
 

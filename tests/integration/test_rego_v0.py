@@ -141,7 +141,7 @@ async def test_document_s_own_policy_text_loads_with_the_label_and_decides_as_it
         assert first["location"]["row"] == 3
         assert NAME in first["message"]
         assert "opa fmt --write --rego-v1" in first["message"]
-        assert world.status("helpers") == {"status": "ok"}  # nobody else is delayed
+        await eventually(world.ok("helpers"), "ok")  # it is delayed by nobody
         labelled(world, "document", "0", m=DOCUMENT)
         await eventually(world.ok("document"), "ok")
         found = decision(world, "east", "mars")

@@ -122,10 +122,13 @@ class World:
         """Run a remediator; it writes as a role of its own where there are two."""
         listen = f"127.0.0.1:{free_port()}"
         self.page = f"http://{listen}"
+        section: dict[str, Any] = {**UNBRAKED, **remediate}
+        # Most places that are decided here are no clusters; test_pair.py compares them.
+        section["guard"] = {"known_clusters": False, **section["guard"]}
         configuration: dict[str, object] = {
             "kubernetes": {"kubeconfig": str(self.stack.kubeconfigs[role])},
             "decisions": {"url": self.engine.url},
-            "remediate": {**UNBRAKED, **remediate, "listen": listen},
+            "remediate": {**section, "listen": listen},
             "coordination": {"namespace": lease_in},
         }
         if role == "admin":  # the remediator's role reads no ConfigMaps but of its own policies

@@ -229,7 +229,9 @@ def test_a_listenerset_in_another_namespace_needs_a_grant_of_its_own() -> None:
     assert through(body, one, there, grants=[gateways]).targets == ()
     to = [{"group": GATEWAY_API, "kind": "ListenerSet"}]
     sets = {**gateways, "spec": {**gateways["spec"], "to": to}}
-    assert through(body, one, there, grants=[sets]).targets == (Target(0, INFRA),)
+    (found,) = through(body, one, there, grants=[sets]).targets
+    assert (found.gateway, found.problem) == (INFRA, "")
+    assert "ListenerSet infra/my-set is in another namespace than the policy" in found.refused
 
 
 def test_while_listenersets_are_not_known_what_names_one_is_kept_as_it_is() -> None:
