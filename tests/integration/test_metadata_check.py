@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,12 @@ import yaml
 
 from kube_sync import cli
 from kube_sync.settings import CONFIG_ENV, fields
+from tests.commandline import kube_sync
+from tests.fakes.judging import Judge, judge
 from tests.integration.test_pair import ROOT
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
+from tools.servers.kubeapi import KubeApi
 from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack
 
@@ -32,12 +35,15 @@ Json = dict[str, Any]
 Check = Callable[..., tuple[int, str, str]]
 
 
+@pytest.fixture(scope="module")
+def judging(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with judge(launcher, tmp_path_factory.mktemp("opa")) as running:
+        yield running
+
+
 @pytest.fixture
-def check(
-    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Check:
+def check_alone(monkeypatch: pytest.MonkeyPatch) -> Check:
     """Run the command on these objects: status, standard output, standard error."""
-    assert launcher.form  # which has the program prepared
     for field in fields():
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
@@ -45,13 +51,18 @@ def check(
     monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
 
     def run(*arguments: str, objects: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump_all(objects)))
-        with pytest.raises(SystemExit) as exited:
-            cli.main(["metadata", "check", "-f", "-", "-n", "shop", *arguments])
-        assert isinstance(exited.value.code, int)
-        return exited.value.code, *capsys.readouterr()
+        asked = ("metadata", "check", "-f", "-", "-n", "shop", *arguments)
+        found = kube_sync(*asked, stdin=yaml.safe_dump_all(objects))
+        return found.returncode, found.stdout, found.stderr
 
     return run
+
+
+@pytest.fixture
+def check(check_alone: Check, judging: Judge) -> Iterator[Check]:
+    """Run it with the OPA that runs."""
+    with judging.judging():
+        yield check_alone
 
 
 def config_map(labels: Json | None = None, **more: Any) -> Json:
@@ -97,8 +108,8 @@ def policies(tmp_path: Path) -> Callable[..., tuple[str, str]]:
 REJECTING = policy("strict", rule(labelled(bad="yes"), reject=True))
 
 
-def test_rejection_names_policy_and_rule(check: Check, policies: Any) -> None:
-    status, out, err = check(*policies(REJECTING), objects=[config_map({"bad": "yes"})])
+def test_rejection_names_policy_and_rule(check_alone: Check, policies: Any) -> None:
+    status, out, err = check_alone(*policies(REJECTING), objects=[config_map({"bad": "yes"})])
     assert (status, err) == (1, "")
     assert out.startswith("ConfigMap it in shop, CREATE: rejected\n")
     assert 'metadata policy "strict", rule 0: rejects objects with label "bad"' in out
@@ -271,17 +282,17 @@ def test_cluster_and_its_files_say_the_same(
     monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(stack.kubeconfigs["admin"]))
     stack.install_kinds(ROOT / "manifests/crds")
     arguments = policies(REJECTING, policy("p", rule({}, updatedLabels={"a": "b"})))
-    shop = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
-    stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(shop))
-    stack.kubectl("apply", "--server-side", "--namespace=shop", "-f", arguments[1])
+    stack.api.create_namespace("shop")
+    for one in yaml.safe_load_all(Path(arguments[1]).read_text(encoding="utf-8")):
+        stack.api.create(one | {"metadata": one["metadata"] | {"namespace": "shop"}})
     try:
         for objects in ([config_map()], [config_map({"bad": "yes"})]):
             here = check("-o", "json", objects=objects)
             assert here[0] in (0, 1)
             assert here == check("-o", "json", *arguments, objects=objects)
     finally:
-        stack.kubectl("delete", "namespace", "shop", "--wait=false")
-        stack.kubectl("delete", "metadatapolicies", "--all", "--namespace=shop")
+        stack.api.delete_all("metadatapolicies", "shop")
+        stack.api.delete("namespace", "shop")
 
 
 def test_cluster_that_refuses_says_what(
@@ -289,8 +300,11 @@ def test_cluster_that_refuses_says_what(
 ) -> None:
     stack.install_kinds(ROOT / "manifests/crds")
     monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(stack.kubeconfigs["remediator"]))
-    with pytest.raises(ToolError):
-        stack.kubectl("get", "metadatapolicies", role="remediator")
+    remediator = KubeApi(
+        stack.apiserver_url, stack.apiserver_ca_file, stack.kube_tokens["remediator"]
+    )
+    with closing(remediator), pytest.raises(ToolError):
+        remediator.get("metadatapolicies")
     status, out, err = check(objects=[config_map()])
     assert (status, out) == (2, "")
     assert "metadatapolicies.policy.kube-sync.io is forbidden" in err

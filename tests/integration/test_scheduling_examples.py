@@ -1,10 +1,12 @@
-"""`kube-sync scheduling check` on every example of the design document, as printed and mended."""
+"""`kube-sync scheduling check` on every example of the design document, as printed and mended.
+
+The decisions are those of one OPA that runs; test_scheduling_check.py has the command with its own.
+"""
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import yaml
 
 from kube_sync import cli
 from kube_sync.settings import CONFIG_ENV, fields
+from tests.commandline import kube_sync
+from tests.fakes.judging import Judge, judge
 from tests.integration.test_pair import ROOT
-from tools.servers.binaries import ensure_binary
+from tools.servers.running import Launcher
 
 Json = dict[str, Any]
 Check = Callable[..., tuple[int, str, str]]
@@ -42,23 +46,27 @@ RIGHTS: list[Json] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def judging(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with judge(launcher, tmp_path_factory.mktemp("opa")) as running:
+        yield running
+
+
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
+def check(judging: Judge, monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
     """Run the command on these pods: status, standard output, standard error."""
     for field in fields():
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
-    monkeypatch.setenv("KUBE_SYNC_OPA_BINARY", str(ensure_binary("opa")))
     monkeypatch.setattr(cli, "configure_logs", lambda _level: None)
 
     def run(policies: Path, *specs: Json) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump_all(map(pod, specs))))
-        with pytest.raises(SystemExit) as exited:
-            cli.main(["scheduling", "check", "-f", "-", "--policies", str(policies), "-o", "json"])
-        assert isinstance(exited.value.code, int)
-        return exited.value.code, *capsys.readouterr()
+        asked = ("scheduling", "check", "-f", "-", "--policies", str(policies), "-o", "json")
+        found = kube_sync(*asked, stdin=yaml.safe_dump_all(map(pod, specs)))
+        return found.returncode, found.stdout, found.stderr
 
-    return run
+    with judging.judging():
+        yield run
 
 
 def pod(spec: Json) -> Json:
