@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,29 +17,29 @@ _NAME = "metadatapolicies.policy.kube-sync.io"
 
 @pytest.fixture(scope="module", autouse=True)
 def _kind(stack: RunningStack) -> Iterator[None]:
-    stack.apply(_CRD)
-    stack.kubectl("wait", "--for=condition=Established", f"crd/{_NAME}", "--timeout=60s")
+    stack.install_kinds(_CRD)
     yield
-    stack.kubectl("delete", "crd", _NAME)
+    stack.api.delete("customresourcedefinitions", _NAME)
 
 
-def policy(predicate: Any, action: Any, name: str = "p") -> str:
-    return json.dumps(
-        {
-            "apiVersion": "policy.kube-sync.io/v1alpha1",
-            "kind": "MetadataPolicy",
-            "metadata": {"name": name},
-            "spec": {"rules": [{"policyPredicate": predicate, "policyAction": action}]},
-        }
-    )
+def policy(predicate: Any, action: Any, name: str = "p") -> dict[str, Any]:
+    return {
+        "apiVersion": "policy.kube-sync.io/v1alpha1",
+        "kind": "MetadataPolicy",
+        "metadata": {"name": name},
+        "spec": {"rules": [{"policyPredicate": predicate, "policyAction": action}]},
+    }
 
 
 def requirement(operator: str, **also: Any) -> dict[str, Any]:
     return {"labelSelector": {"matchExpressions": [{"key": "a", "operator": operator, **also}]}}
 
 
-def create(stack: RunningStack, namespace: str, manifest: str) -> None:
-    stack.kubectl("create", "-f", "-", f"--namespace={namespace}", stdin=manifest)
+def create(stack: RunningStack, namespace: str, manifest: dict[str, Any]) -> Any:
+    """Create it and return what is stored."""
+    metadata = {**manifest["metadata"], "namespace": namespace}
+    stack.api.create({**manifest, "metadata": metadata})
+    return stack.api.get(_NAME, "p", namespace)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +54,8 @@ def create(stack: RunningStack, namespace: str, manifest: str) -> None:
     ],
 )
 def test_valid_policy_is_stored(stack: RunningStack, namespace: str, predicate: Any) -> None:
-    create(stack, namespace, policy(predicate, {"reject": True}))
-    stored = stack.kubectl("get", "metapol", "p", "-n", namespace, "--output=json")
-    assert json.loads(stored)["spec"]["rules"][0]["policyPredicate"] == predicate
+    stored = create(stack, namespace, policy(predicate, {"reject": True}))
+    assert stored["spec"]["rules"][0]["policyPredicate"] == predicate
 
 
 @pytest.mark.parametrize(
@@ -80,18 +78,17 @@ def test_selector_that_kubernetes_refuses_is_refused(
 
 def test_rule_without_a_predicate_is_refused(stack: RunningStack, namespace: str) -> None:
     """It would be for every object, which nobody says by leaving something out."""
-    manifest = json.loads(policy({}, {"reject": True}))
+    manifest = policy({}, {"reject": True})
     del manifest["spec"]["rules"][0]["policyPredicate"]
     with pytest.raises(ToolError, match="policyPredicate: Required value"):
-        create(stack, namespace, json.dumps(manifest))
+        create(stack, namespace, manifest)
 
 
 def test_misspelt_selector_is_kept_for_validation_to_name(
     stack: RunningStack, namespace: str
 ) -> None:
-    create(stack, namespace, policy({"labelSelecter": {}}, {"reject": True}))
-    stored = stack.kubectl("get", "metapol", "p", "-n", namespace, "--output=json")
-    assert json.loads(stored)["spec"]["rules"][0]["policyPredicate"] == {"labelSelecter": {}}
+    stored = create(stack, namespace, policy({"labelSelecter": {}}, {"reject": True}))
+    assert stored["spec"]["rules"][0]["policyPredicate"] == {"labelSelecter": {}}
 
 
 def test_status_has_conditions_of_its_own(stack: RunningStack, namespace: str) -> None:
@@ -103,10 +100,10 @@ def test_status_has_conditions_of_its_own(stack: RunningStack, namespace: str) -
         "message": "",
         "lastTransitionTime": "2026-11-21T00:00:00Z",
     }
-    change = json.dumps({"status": {"conditions": [condition]}})
-    where = ("metapol", "p", f"--namespace={namespace}")
-    stack.kubectl("patch", *where, "--subresource=status", "--type=merge", f"--patch={change}")
-    assert stack.kubectl("get", *where, "--no-headers").split()[:2] == ["p", "True"]
+    change = {"status": {"conditions": [condition]}}
+    stack.api.merge(_NAME, "p", change, namespace, "status")
+    printed = stack.kubectl("get", "metapol", "p", f"--namespace={namespace}", "--no-headers")
+    assert printed.split()[:2] == ["p", "True"]
 
 
 @pytest.mark.parametrize(
