@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,19 @@ def _name(module: Path) -> str:
     return module.relative_to(PACKAGE).as_posix()
 
 
+@cache
+def _tree(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
+@cache
+def _nodes(module: Path) -> list[ast.AST]:
+    return [*ast.walk(_tree(module))]
+
+
 def _imported(module: Path) -> Iterator[str]:
     """Yield the part of kube_sync (its first name below it) that each import is of."""
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in _nodes(module):
         if isinstance(node, ast.ImportFrom) and node.module == "kube_sync":
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kube_sync."):
@@ -31,6 +42,7 @@ def _imported(module: Path) -> Iterator[str]:
             yield node.module.split(".")[1]
 
 
+@cache
 def _layers() -> dict[str, int]:
     configuration = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
     (contract,) = (
@@ -64,14 +76,14 @@ def test_the_environment_is_read_by_the_command_line_alone(module: Path) -> None
 @pytest.mark.parametrize("module", MODULES, ids=_name)
 def test_no_wait_can_swallow_a_cancellation(module: Path) -> None:
     """asyncio.wait_for does before Python 3.12, when what it waits for is done at that moment."""
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in _nodes(module):
         assert not (isinstance(node, ast.Attribute) and node.attr == "wait_for")
 
 
 @pytest.mark.parametrize("module", MODULES, ids=_name)
 def test_no_raw_json_is_compared_with_bytes(module: Path) -> None:
     """A msgspec.Raw never equals bytes: such a comparison is always False."""
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in _nodes(module):
         if isinstance(node, ast.Compare) and any(
             isinstance(side, ast.Constant) and isinstance(side.value, bytes)
             for side in (node.left, *node.comparators)
@@ -84,7 +96,7 @@ def test_no_raw_json_is_compared_with_bytes(module: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=_name)
 def test_every_module_opens_with_a_docstring(module: Path) -> None:
-    assert ast.get_docstring(ast.parse(module.read_text()))
+    assert ast.get_docstring(_tree(module))
 
 
 def test_printing_the_configuration_does_not_pay_for_the_servers_libraries() -> None:
