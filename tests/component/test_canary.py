@@ -265,6 +265,7 @@ async def test_placementpolicy_is_a_canary_of_its_side_and_stays_one_and_halts(
         await world.until_lanes(lambda found: not found)
 
 
+@pytest.mark.slow
 async def test_canary_halts_at_each_limit_and_all_is_as_it_was(world: World) -> None:
     async with world.running():
         former, before = world.told, world.hub.seq

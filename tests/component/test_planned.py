@@ -191,6 +191,7 @@ async def test_policy_takes_the_place_of_its_configmap(fleet: str, tmp_path: Pat
     assert {*rules} >= {f"{manifest} ({NAMESPACE}/placement/policy.rego)"}
 
 
+@pytest.mark.slow
 async def test_staged_configmap_is_no_policy_until_it_is_planned_with(tmp_path: Path) -> None:
     staged = policy(
         POLICY.replace("_fit}", '_fit - {"c1"}}'),
@@ -204,6 +205,7 @@ async def test_staged_configmap_is_no_policy_until_it_is_planned_with(tmp_path: 
     assert (answer.status, document["summary"]["moves"]) == (2, 2)
 
 
+@pytest.mark.slow
 async def test_only_the_candidates_that_are_named_are_planned_with(tmp_path: Path) -> None:
     labels = {"kube-sync.io/stage": "candidate"}
     moving = policy(POLICY.replace("_fit}", '_fit - {"c1"}}'), name="placement-candidate")
@@ -346,6 +348,7 @@ async def test_facts_of_clusters_need_clusters(fleet: str) -> None:
         await planned(asking(fleet, removed=("c2",)), settings)
 
 
+@pytest.mark.slow
 async def test_plan_is_a_table_or_markdown_too(fleet: str) -> None:
     forms: dict[Form, str] = {"table": "EFFECT ", "markdown": "### Plan: 2 to move"}
     for form, begin in forms.items():
@@ -406,6 +409,7 @@ async def test_cluster_is_planned_over_as_its_export_is_and_only_read(tmp_path: 
     assert methods == {"GET"}
 
 
+@pytest.mark.slow
 async def test_placementpolicies_of_a_cluster_are_planned_with_and_exported(tmp_path: Path) -> None:
     lines: list[str] = []
     async with fake_apiserver() as api:
@@ -423,6 +427,7 @@ async def test_placementpolicies_of_a_cluster_are_planned_with_and_exported(tmp_
     assert ways(of_file) == {"web": ("moves", ["c1"]), "shop": ("moves", ["c1"])}
 
 
+@pytest.mark.slow
 async def test_kind_that_the_api_server_does_not_know_is_no_plan_or_noted(tmp_path: Path) -> None:
     async with fake_apiserver() as api:
         settings = await live(api, tmp_path)

@@ -157,6 +157,7 @@ async def test_candidate_that_does_not_compile_says_file_and_row(
     assert await world.held() == before
 
 
+@pytest.mark.slow
 async def test_placementpolicy_says_the_same_in_its_status(world: World) -> None:
     world.stage_object(MOVING)
     await eventually(lambda: "staged" in world.said_of_object())
