@@ -16,6 +16,7 @@ from kube_sync.opa.inspection import Inspected
 from kube_sync.opa.packages import plain_package
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.runtime.rlimits import ResourceLimits
+from tests.parts import quickly
 from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher
 
@@ -201,7 +202,7 @@ async def test_compilation_without_end_is_ended_by_the_limit_of_memory(small: Sc
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 600 * 2**10
 
 
-@pytest.mark.parametrize("how", ["evaluate", "comprehend"])
+@pytest.mark.parametrize("how", quickly(1, ["evaluate", "comprehend"]))
 async def test_evaluation_without_end_is_ended_by_the_limit_of_memory(
     small: ScratchOpa, how: str
 ) -> None:

@@ -65,6 +65,7 @@ def test_our_kinds_are_served(stack: RunningStack) -> None:
     assert kube(stack, path, "replicator") == 200
 
 
+@pytest.mark.slow
 def test_killed_apiserver_comes_back_with_its_data(stack: RunningStack, namespace: str) -> None:
     stack.kubectl("create", "configmap", "kept", f"--namespace={namespace}")
     stack.apiserver.kill()
@@ -100,10 +101,12 @@ def test_requests_are_on_the_audit_log(stack: RunningStack, namespace: str) -> N
     assert namespace in stack.audit_log.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_opa_without_token_is_unauthorized(opa: RunningOpa) -> None:
     assert ask(opa, None, "GET", "/v1/data").status == 401
 
 
+@pytest.mark.slow
 def test_opa_lets_the_replicator_write_its_roots_and_read_them_back(opa: RunningOpa) -> None:
     assert ask(opa, "replicator", "PUT", "/v1/data/kubernetes/clusters", {"a": {}}).status == 204
     answer = ask(opa, "replicator", "GET", "/v1/data/kubernetes/clusters")
@@ -114,6 +117,7 @@ def test_opa_keeps_the_replicator_out_of_other_roots(opa: RunningOpa) -> None:
     assert ask(opa, "replicator", "PUT", "/v1/data/system/access", {}).status == 401
 
 
+@pytest.mark.slow
 def test_authorization_cannot_be_widened_by_who_may_write(opa: RunningOpa) -> None:
     """The rules see no body of a write: only the bundle that owns `system` keeps it out."""
     patch = [{"op": "add", "path": "/system/access/tokens/x", "value": "replicator"}]
@@ -126,6 +130,7 @@ def test_authorization_cannot_be_widened_by_who_may_write(opa: RunningOpa) -> No
     assert (answer.status, b"owned by bundle" in answer.body) == (400, True)
 
 
+@pytest.mark.slow
 def test_opa_lets_admission_ask_the_decision_and_write_nothing(opa: RunningOpa) -> None:
     path = "/v1/data/io/k8s/federation/admission"
     assert ask(opa, "admission", "POST", path, {"input": {}}).status == 200
@@ -133,16 +138,19 @@ def test_opa_lets_admission_ask_the_decision_and_write_nothing(opa: RunningOpa) 
     assert ask(opa, "admission", "PUT", "/v1/policies/mine", {}).status == 401
 
 
+@pytest.mark.slow
 def test_opa_shows_metrics_to_their_reader_and_no_data(opa: RunningOpa) -> None:
     assert ask(opa, "metrics", "GET", "/metrics").status == 200
     assert ask(opa, "metrics", "GET", "/v1/data/kubernetes").status == 401
 
 
+@pytest.mark.slow
 def test_opa_is_not_to_be_had_without_tls(opa: RunningOpa) -> None:
     plain = opa.url.replace("https://", "http://")
     assert get(f"{plain}/health").status == 400
 
 
+@pytest.mark.slow
 def test_killed_opa_comes_back_empty_under_the_same_url(opa: RunningOpa) -> None:
     ask(opa, "replicator", "PUT", "/v1/data/kubernetes/clusters", {"a": {}})
     opa.server.kill()
@@ -153,6 +161,7 @@ def test_killed_opa_comes_back_empty_under_the_same_url(opa: RunningOpa) -> None
     assert (answer.status, json.loads(answer.body)) == (200, {})
 
 
+@pytest.mark.slow
 def test_servers_tell_how_much_memory_they_hold(stack: RunningStack) -> None:
     for server in (stack.etcd, stack.apiserver, stack.opa):
         assert 10 << 20 < server.rss_bytes() < 2 << 30
@@ -166,6 +175,7 @@ def client(launcher: Launcher) -> Iterator[docker.DockerClient]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UPSTREAM_IMAGES)
 def test_server_image_has_the_upstream_name(client: docker.DockerClient, name: str) -> None:
     tags = client.images.get(tools()[name].image or "").tags
@@ -173,6 +183,7 @@ def test_server_image_has_the_upstream_name(client: docker.DockerClient, name: s
     assert any(tools()[name].number in tag for tag in tags)
 
 
+@pytest.mark.slow
 def test_servers_run_as_nobody_with_a_read_only_root(
     client: docker.DockerClient, stack: RunningStack
 ) -> None:
@@ -184,6 +195,7 @@ def test_servers_run_as_nobody_with_a_read_only_root(
         assert container.attrs["HostConfig"]["Memory"] > 0
 
 
+@pytest.mark.slow
 def test_project_image_runs_as_nobody_without_network(
     client: docker.DockerClient, project_image: str
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.parts import quickly
 from tools.observing import metricslist
 from tools.observing.__main__ import ROOT, RULES
 from tools.servers.prometheus import ensure_prometheus
@@ -76,13 +77,17 @@ def test_rules_are_what_prometheus_reads() -> None:
     assert f"{len(RULED)} rules found" in checked.stdout
 
 
+@pytest.mark.slow
 def test_each_alert_fires_in_its_fault_and_only_then() -> None:
+    """`make check` asks the same, with the same program."""
     tested = promtool("test", "rules", TESTS)
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 @pytest.mark.parametrize("broken", ["vector(0) > 0", "vector(1)"], ids=["never", "always"])
-@pytest.mark.parametrize("name", ["KubeSyncDown", "KubeSyncRivals", "KubeSyncAdmissionOpen"])
+@pytest.mark.parametrize(
+    "name", quickly(1, ["KubeSyncDown", "KubeSyncRivals", "KubeSyncAdmissionOpen"])
+)
 def test_unit_tests_notice_an_alert_that_fires_never_or_always(
     tmp_path: Path, name: str, broken: str
 ) -> None:
