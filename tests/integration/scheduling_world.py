@@ -12,23 +12,24 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-
-import yaml
+from urllib.parse import urlencode
 
 from kube_sync.certificates import issue, make_authority
+from tests.fakes.manifests import build
 from tools.demo.components import start_service
 from tools.servers.errors import ToolError
 from tools.servers.files import LOOPBACK, write_file, write_pair
-from tools.servers.http import get
+from tools.servers.http import get, request
 from tools.servers.running import Launcher, RunningServer, free_port
 from tools.servers.stack import RunningStack, start_stack
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 POLICIES = "schedulingpolicies.policy.kube-sync.io"
-_DRY, _LAX = "--dry-run=server", "--validate=ignore"
+_DRY, _LAX, _AS = "--dry-run=server", "--validate=ignore", "--as="
 # Off by default, and add tolerations to pods.
 PLUGINS = "ExtendedResourceToleration,PodTolerationRestriction"
 GLOBAL_DEFAULT = "common"  # the PriorityClass of pods that name none, once there is one
@@ -66,13 +67,12 @@ class World:
             self.stack.api.delete(kind, self.name)
 
     def manifests(self) -> list[Any]:
-        folder = str(ROOT / f"manifests/webhook-{self.system}")
-        return [*yaml.safe_load_all(self.stack.kubectl("kustomize", folder))]
+        """Return what registers the webhook, to be changed as wanted."""
+        return build(f"webhook-{self.system}")
 
     def rights(self) -> list[Any]:
         """Return the replicator's roles, without those by which policies come by themselves."""
-        folder = str(ROOT / f"manifests/{self.system}-rbac")
-        found = yaml.safe_load_all(self.stack.kubectl("kustomize", folder))
+        found = build(f"{self.system}-rbac")
         return [one for one in found if not one["metadata"]["name"].endswith("-defaults")]
 
     def defaults(self) -> None:
@@ -82,9 +82,9 @@ class World:
     def no_policies(self) -> None:
         self.stack.api.delete_all(POLICIES)
 
-    def policy(self, name: str, spec: dict[str, Any], *options: str) -> None:
+    def policy(self, name: str, spec: dict[str, Any]) -> None:
         document = {"apiVersion": "policy.kube-sync.io/v1alpha1", "kind": "SchedulingPolicy"}
-        self.apply(document | {"metadata": {"name": name}, "spec": spec}, *options)
+        self.apply(document | {"metadata": {"name": name}, "spec": spec})
 
     def may_use(self, namespace: str, account: str, *policies: str) -> None:
         """Let a service account use these policies, in its namespace; without any, none."""
@@ -106,26 +106,44 @@ class World:
         binding = {"kind": "RoleBinding", "roleRef": role, "subjects": [subject]}
         self.apply(group | binding | {"metadata": metadata})
 
-    def apply(self, manifest: dict[str, Any], *options: str) -> None:
-        if options:
-            text = json.dumps(manifest)
-            self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
-        else:
-            self.stack.api.apply(manifest)
+    def apply(self, manifest: dict[str, Any]) -> None:
+        self.stack.api.apply(manifest)
 
     def create(self, manifest: dict[str, Any], *options: str) -> Any:
-        """Create it, with options of kubectl; return what is stored.
+        """Create it, with these options as kubectl has them, or as a user: `--as=…`.
 
-        Raises ToolError with what the server says.
+        Returns what is stored. Raises ToolError with what the server says.
         """
-        if set(options) <= {_DRY, _LAX}:
-            return self.stack.api.create(
-                manifest, dry_run=_DRY in options, strict=_LAX not in options
+        users = [one.removeprefix(_AS) for one in options if one.startswith(_AS)]
+        assert {one for one in options if not one.startswith(_AS)} <= {_DRY, _LAX}
+        dry_run, strict = _DRY in options, _LAX not in options
+        if not users:
+            return self.stack.api.create(manifest, dry_run=dry_run, strict=strict)
+        kind, group = manifest["kind"], manifest["apiVersion"].rpartition("/")[0]
+        called = f"{kind}.{group}" if group else kind
+        path = self.stack.api.path(called, namespace=manifest["metadata"]["namespace"])
+        asked = [("dryRun", "All")] * dry_run + [("fieldValidation", "Strict")] * strict
+        return self.create_as(users[0], f"{path}?{urlencode(asked)}", manifest)
+
+    def create_as(self, user: str, path: str, manifest: dict[str, Any]) -> Any:
+        """Create it there as a user; return the answer. Raises ToolError as `create` does."""
+        try:
+            answer = request(
+                "POST",
+                self.stack.apiserver_url + path,
+                ca_file=self.stack.apiserver_ca_file,
+                token=self.stack.kube_tokens["admin"],
+                body=json.dumps(manifest),
+                more={"Impersonate-User": user},
             )
-        text = json.dumps(manifest)
-        return json.loads(
-            self.stack.kubectl("create", "-f", "-", "--output=json", *options, stdin=text)
-        )
+        except OSError as error:
+            msg = f"POST {path} as {user}: {error!r}"
+            raise ToolError(msg) from error
+        found = json.loads(answer.body)
+        if answer.status != HTTPStatus.CREATED:
+            msg = f"POST {path} as {user}: {answer.status} {found.get('message')}"
+            raise ToolError(msg)
+        return found
 
     def refused(self, manifest: dict[str, Any], *options: str) -> str:
         """Create it in vain; return why."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -81,7 +80,8 @@ def _refuses(world: World) -> bool:
 
 
 async def test_before_the_kind_is_there_nobody_is_in_the_way(module_world: World) -> None:
-    names = module_world.stack.kubectl("get", "crd", "--output=name")
+    kinds = module_world.stack.api.get("customresourcedefinitions")["items"]
+    names = [kind["metadata"]["name"] for kind in kinds]
     assert POLICIES not in names, "this test comes first: those after it install the kind"
     for service in ("replicate", "admit"):
         assert "is its CRD there?" in module_world.conditions(service)
@@ -191,7 +191,7 @@ async def test_a_global_default_priority_class_is_nobodys_wish(
             lambda: world.create(pod("any", namespace), "--dry-run=server")["spec"]["priority"], 7
         )
     finally:
-        world.stack.kubectl("delete", "priorityclass", GLOBAL_DEFAULT)
+        world.stack.api.delete("priorityclasses", GLOBAL_DEFAULT)
 
 
 async def test_defaults_are_put_in_and_stay_what_they_are(world: World, namespace: str) -> None:
@@ -235,28 +235,19 @@ async def test_after_a_policy_changed_a_pod_may_still_change_but_not_its_schedul
     world.create(pod("old", namespace, **GPU))
     world.may_use(namespace, "default")
     await eventually(lambda: _admits(world, pod("new", namespace, **GPU)), expected=False)
-    world.stack.kubectl("label", "pod", "old", f"--namespace={namespace}", "team=a")
-    more = '{"spec":{"tolerations":[{"operator":"Exists"}]}}'
+    world.stack.api.label("pods", "old", namespace, team="a")
+    more = {"spec": {"tolerations": [{"operator": "Exists"}]}}
     with pytest.raises(ToolError, match="tolerations"):
-        world.stack.kubectl(
-            "patch", "pod", "old", f"--namespace={namespace}", "--type=merge", f"--patch={more}"
-        )
-    world.stack.kubectl("delete", "pod", "old", f"--namespace={namespace}", "--now")
+        world.stack.api.merge("pods", "old", more, namespace)
+    world.stack.api.delete("pods", "old", namespace)
 
 
 async def test_subresources_are_not_in_the_way(world: World, namespace: str) -> None:
     """Ephemeral containers schedule nothing; the scheduler binds what was admitted before."""
     world.create(pod("bound", namespace))
     debugger = {"name": "debug", "image": "registry.example/debug"}
-    patch = json.dumps({"spec": {"ephemeralContainers": [debugger]}})
-    world.stack.kubectl(
-        "patch",
-        "pod",
-        "bound",
-        f"--namespace={namespace}",
-        "--subresource=ephemeralcontainers",
-        f"--patch={patch}",
-    )
+    patch = {"spec": {"ephemeralContainers": [debugger]}}
+    world.stack.api.merge("pods", "bound", patch, namespace, "ephemeralcontainers")
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -264,12 +255,8 @@ async def test_subresources_are_not_in_the_way(world: World, namespace: str) -> 
         "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
     }
     path = f"/api/v1/namespaces/{namespace}/pods/bound/binding"
-    scheduler = "--as=system:kube-scheduler"
-    world.stack.kubectl("create", f"--raw={path}", scheduler, "-f", "-", stdin=json.dumps(binding))
-    found = world.stack.kubectl(
-        "get", "pod", "bound", f"--namespace={namespace}", "--output=jsonpath={.spec.nodeName}"
-    )
-    assert found == "node-1"
+    world.create_as("system:kube-scheduler", path, binding)
+    assert world.stack.api.get("pods", "bound", namespace)["spec"]["nodeName"] == "node-1"
 
 
 async def test_a_dry_run_is_judged_and_leaves_no_event(world: World, namespace: str) -> None:
@@ -277,12 +264,9 @@ async def test_a_dry_run_is_judged_and_leaves_no_event(world: World, namespace: 
     world.refused(pod("real", namespace, **GPU))
 
     def told() -> list[str]:
-        found = world.stack.kubectl(
-            "get", "events.v1.events.k8s.io", "--all-namespaces", "--output=json"
-        )
         return [
             event["reason"]
-            for event in json.loads(found)["items"]
+            for event in world.stack.api.get("events.events.k8s.io")["items"]
             if f"{namespace}/" in event.get("note", "")
         ]
 
@@ -311,12 +295,12 @@ async def test_kube_system_works_although_nobody_answers(world: World, namespace
         await eventually(lambda: _admits(world, pod("web", namespace)), expected=False)
         assert "failed calling webhook" in world.refused(pod("web", namespace))
         assert _admits(world, pod("dns", "kube-system", **GPU))
-        world.stack.kubectl("label", "pod", "there", f"--namespace={namespace}", "team=a")
+        world.stack.api.label("pods", "there", namespace, team="a")
         mirror = pod("static", namespace)
         mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
         assert "failed calling webhook" in world.refused(mirror)  # of anybody but a node
-        world.stack.kubectl("delete", "pod", "there", f"--namespace={namespace}", "--now")
-        world.stack.kubectl("delete", POLICIES, "restricted")
+        world.stack.api.delete("pods", "there", namespace)
+        world.stack.api.delete(POLICIES, "restricted")
     finally:
         world.register()
 
