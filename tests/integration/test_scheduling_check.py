@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,9 @@ import yaml
 
 from kube_sync import cli
 from kube_sync.settings import CONFIG_ENV, fields
+from tests.commandline import kube_sync
+from tests.fakes.judging import Judge, judge
+from tests.fakes.manifests import build
 from tests.integration.test_pair import ROOT
 from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher
@@ -30,12 +32,15 @@ TOLERANT = {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSche
 Check = Callable[..., tuple[int, str, str]]
 
 
+@pytest.fixture(scope="module")
+def judging(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with judge(launcher, tmp_path_factory.mktemp("opa")) as running:
+        yield running
+
+
 @pytest.fixture
-def check(
-    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Check:
+def check_alone(monkeypatch: pytest.MonkeyPatch) -> Check:
     """Run the command at the top of the repository: status, standard output, standard error."""
-    assert launcher.form  # which has the program prepared
     for field in fields():
         monkeypatch.delenv(field.variable, raising=False)
     monkeypatch.delenv(CONFIG_ENV, raising=False)
@@ -44,14 +49,18 @@ def check(
     monkeypatch.chdir(ROOT)
 
     def run(*arguments: str, **spec: Any) -> tuple[int, str, str]:
-        text = json.dumps(pod(**spec))
-        monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        with pytest.raises(SystemExit) as exited:
-            cli.main(["scheduling", "check", "-f", "-", *arguments])
-        assert isinstance(exited.value.code, int)
-        return exited.value.code, *capsys.readouterr()
+        asked = ("scheduling", "check", "-f", "-", *arguments)
+        found = kube_sync(*asked, stdin=json.dumps(pod(**spec)))
+        return found.returncode, found.stdout, found.stderr
 
     return run
+
+
+@pytest.fixture
+def check(check_alone: Check, judging: Judge) -> Iterator[Check]:
+    """Run it with the OPA that runs."""
+    with judging.judging():
+        yield check_alone
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -105,8 +114,8 @@ def test_plain_pod_is_admitted_by_what_ships(check: Check) -> None:
     assert "- default-scheduler" in out
 
 
-def test_denial_names_field_and_value_and_policies(check: Check) -> None:
-    status, out, _ = check(*SHIPPED, **TOLERANT)
+def test_denial_names_field_and_value_and_policies(check_alone: Check) -> None:
+    status, out, _ = check_alone(*SHIPPED, **TOLERANT)
     assert status == 1
     assert "spec.tolerations[0]: " in out
     assert "policies considered: restricted" in out
@@ -202,7 +211,7 @@ def test_cluster_without_any_policy_admits_every_pod(
 ) -> None:
     monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(stack.kubeconfigs["admin"]))
     stack.install_kinds(ROOT / "manifests/crds")
-    stack.kubectl("delete", "schedulingpolicies", "--all")
+    stack.api.delete_all("schedulingpolicies")
     status, out, _ = check(**TOLERANT)
     assert (status, "there is no SchedulingPolicy: every pod is admitted" in out) == (0, True)
 
@@ -234,8 +243,8 @@ def test_cluster_and_its_files_say_the_same(
             assert here[0] in (0, 1)
             assert here == check(*arguments, "-o", "json", *SHIPPED, **spec)
     finally:
-        built = stack.kubectl("kustomize", str(ROOT / "manifests/scheduling"))
-        stack.kubectl("delete", "-f", "-", stdin=built)
+        for manifest in build("scheduling"):
+            stack.api.remove(manifest)
 
 
 def test_cluster_that_refuses_says_what(

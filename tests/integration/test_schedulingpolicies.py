@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ import pytest
 
 from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import ScratchOpa
+from tests.fakes.manifests import build
 from tests.integration.test_pair import ROOT
+from tests.parts import quickly
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
-from tools.servers.running import Launcher
 from tools.servers.stack import RunningStack
 
 KIND = "schedulingpolicies.policy.kube-sync.io"
@@ -109,10 +111,10 @@ def test_documented_fields_are_stored_as_they_are(server: RunningStack, spec: An
 @pytest.mark.parametrize("field", ["schedulerNames", "SchedulerNames"])
 @pytest.mark.parametrize("folder", ["scheduling", "scheduling-options"])
 def test_policies_that_ship_are_taken(server: RunningStack, folder: str, field: str) -> None:
-    built = server.kubectl("kustomize", str(ROOT / "manifests" / folder))
-    text = built.replace("schedulerNames", field)
-    said = server.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=text)
-    assert said.count("schedulingpolicy.policy.kube-sync.io/") == 2
+    built = json.dumps(build(folder))
+    manifests = json.loads(built.replace("schedulerNames", field))
+    taken = [server.api.apply(one, dry_run=True)["kind"] for one in manifests]
+    assert taken.count("SchedulingPolicy") == 2
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ spec:
 @pytest.mark.parametrize(
     "command", [("create",), ("apply",), ("apply", "--server-side")], ids=" ".join
 )
-@pytest.mark.parametrize("validation", ["strict", "ignore"])
+@pytest.mark.parametrize("validation", quickly(1, ["strict", "ignore"]))
 def test_skeleton_of_the_document_with_empty_values_is_stored(
     server: RunningStack, command: tuple[str, ...], validation: str
 ) -> None:
@@ -173,7 +175,7 @@ def test_skeleton_of_the_document_with_empty_values_is_stored(
             "default": {},
         }
     finally:
-        server.kubectl("delete", KIND, "my-schedpol", "--ignore-not-found")
+        server.api.delete(KIND, "my-schedpol")
 
 
 def test_policy_without_a_spec_is_refused(server: RunningStack) -> None:
@@ -207,18 +209,30 @@ def test_misspelt_restrictions_survive_at_every_level(
     assert (found["spec"], found["x"]) == (spec, ["y"])
 
 
-async def _report(spec: dict[str, Any]) -> Any:
-    """Return what the rules of decisions say of a policy."""
-    query = "data.kube_sync.scheduling.validation.report"
+async def _reports(specs: list[dict[str, Any]]) -> list[Any]:
+    """Return what the rules of decisions say of policies: one OPA reads them all."""
+    query = """[report |
+        some policy in input.policies
+        report := data.kube_sync.scheduling.validation.report with input as {"object": policy}
+    ]"""
     scratch = ScratchOpa(str(ensure_binary("opa")))
     modules = builtin_modules(["scheduling"])
-    return await scratch.evaluated(modules, {}, {"object": policy(spec, "it")}, query)
+    asked = {"policies": [policy(spec, "it") for spec in specs]}
+    found: list[Any] = await scratch.evaluated(modules, {}, asked, query)
+    return found
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Any]:
+    """What is said of each policy, by its spec."""
+    specs = [*TAKEN, *(spec for spec, _ in REFUSED)]
+    found = asyncio.run(_reports(specs))
+    return {json.dumps(spec): one for spec, one in zip(specs, found, strict=True)}
 
 
 @pytest.mark.parametrize("spec", TAKEN, ids=json.dumps)
-async def test_rules_accept_what_the_schema_takes(launcher: Launcher, spec: Any) -> None:
-    assert launcher.form
-    assert (await _report(spec))["problems"] == []
+def test_rules_accept_what_the_schema_takes(reports: dict[str, Any], spec: Any) -> None:
+    assert reports[json.dumps(spec)]["problems"] == []
 
 
 _ABSENT: tuple[Any, ...] = (
@@ -228,13 +242,12 @@ _ABSENT: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("spec", [spec for spec, _ in REFUSED], ids=json.dumps)
-async def test_rules_refuse_what_the_schema_refuses(launcher: Launcher, spec: Any) -> None:
+def test_rules_refuse_what_the_schema_refuses(reports: dict[str, Any], spec: Any) -> None:
     """So a policy that was stored under an older schema is ignored, not half understood.
 
     An empty list of required schedulers is found, and counts as absent: the proposal says both.
     """
-    assert launcher.form
-    report = await _report(spec)
+    report = reports[json.dumps(spec)]
     absent = [f for f in report["findings"] if f.endswith("in decisions it counts as absent")]
     assert bool(absent) == (spec in _ABSENT)
     assert report["problems"] + absent != []
@@ -250,9 +263,7 @@ def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, 
 
 def test_every_field_is_explained(server: RunningStack) -> None:
     """As the API server publishes it for `kubectl explain`."""
-    published = json.loads(
-        server.kubectl("get", "--raw", "/openapi/v3/apis/policy.kube-sync.io/v1alpha1")
-    )
+    published = server.api.ask("GET", "/openapi/v3/apis/policy.kube-sync.io/v1alpha1")
     schema = published["components"]["schemas"]["io.kube-sync.policy.v1alpha1.SchedulingPolicy"]
     found = dict(_fields(schema, "schedpol"))
     assert len(found) > 50
@@ -277,9 +288,9 @@ def test_status_is_written_apart_from_the_spec_and_printed(server: RunningStack)
         }
         for kind, status in (("Accepted", "False"), ("Findings", "True"))
     ]
-    change = json.dumps({"status": {"conditions": conditions}, "spec": {"required": {}}})
-    server.kubectl("patch", KIND, name, "--subresource=status", "--type=merge", f"-p={change}")
-    after = json.loads(server.kubectl("get", "schedpol", name, "--output=json"))
+    change = {"status": {"conditions": conditions}, "spec": {"required": {}}}
+    server.api.merge(KIND, name, change, subresource="status")
+    after = server.api.get(KIND, name)
     assert after["spec"] == {"allowed": {}}
     assert after["metadata"]["generation"] == 1
     header, row = server.kubectl("get", "schedpol", name, "--output=wide").splitlines()
