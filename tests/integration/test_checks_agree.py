@@ -9,18 +9,18 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
 
-from kube_sync.settings import CONFIG_ENV
+from kube_sync import cli
+from kube_sync.settings import CONFIG_ENV, fields
+from tests.commandline import kube_sync
 from tests.eventually import eventually
 from tests.integration.scheduling_world import GLOBAL_DEFAULT, ROOT, World, cluster_of, running
 from tests.scheduling.patching import patched
@@ -34,6 +34,7 @@ Json = dict[str, Any]
 CASES: dict[str, list[Json]] = yaml.safe_load(
     (ROOT / "tests/cases/checks.yaml").read_text(encoding="utf-8")
 )
+_VARIABLES = frozenset(field.variable for field in fields())
 GROUP = "policy.kube-sync.io/v1alpha1"
 RBAC = "rbac.authorization.k8s.io"
 PRIVILEGED = "of-metadata"
@@ -234,16 +235,16 @@ class Answers:
 
     def _said(self, *arguments: str) -> list[Json]:
         environment = {
-            "PATH": os.environ["PATH"],
+            **{name: value for name, value in os.environ.items() if name not in _VARIABLES},
             CONFIG_ENV: str(self.world.folder / "check.yaml"),
             "KUBE_SYNC_OPA_BINARY": str(ensure_binary("opa")),
             "KUBE_SYNC_KUBERNETES_KUBECONFIG": str(self.world.stack.kubeconfigs["admin"]),
         }
-        program = str(Path(sys.executable).with_name("kube-sync"))
-        command = [program, self.system, "check", "-o", "json", *arguments]
-        ended = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment
-        )
+        with (
+            mock.patch.dict(os.environ, environment, clear=True),
+            mock.patch.object(cli, "configure_logs"),
+        ):
+            ended = kube_sync(self.system, "check", "-o", "json", *arguments)
         assert (ended.returncode, ended.stderr) == (1, "")  # some are denied
         found = json.loads(ended.stdout)
         entries: list[Json] = found["pods" if self.system == "scheduling" else "objects"]
@@ -278,9 +279,13 @@ def created(world: World, whole: Json, user: str = "") -> Done:
 
 
 def replaced(world: World, whole: Json) -> Done:
+    metadata = whole["metadata"]
     try:
-        arguments = ("replace", "-f", "-", "--dry-run=server", "--output=json")
-        return Done(whole, json.loads(world.stack.kubectl(*arguments, stdin=json.dumps(whole))))
+        path = world.stack.api.path(whole["kind"], metadata["name"], metadata.get("namespace", ""))
+        version = world.stack.api.ask("GET", path)["metadata"]["resourceVersion"]
+        sent = {**whole, "metadata": {"resourceVersion": version, **metadata}}
+        stored = world.stack.api.ask("PUT", path, sent, strict=True, query={"dryRun": "All"})
+        return Done(whole, stored)
     except ToolError as error:
         return Done(whole, None, str(error))
 
