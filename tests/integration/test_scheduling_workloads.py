@@ -22,6 +22,10 @@ from tools.servers.errors import ToolError
 from tools.servers.http import request
 from tools.servers.running import Launcher
 
+pytestmark = (
+    pytest.mark.slow
+)  # test_checks_agree.py has pods of each kind, test_scheduling_live.py refusals
+
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 ARCH, OS = "beta.kubernetes.io/arch", "beta.kubernetes.io/os"
 POLICY_OF = {
