@@ -13,6 +13,7 @@ import pytest
 
 from tests.eventually import eventually
 from tests.integration.test_pair import ROOT
+from tests.parts import quickly
 from tools.demo.components import start_service
 from tools.servers.errors import ToolError
 from tools.servers.http import get
@@ -141,6 +142,7 @@ async def test_rule_that_applies_to_nothing_is_named_until_it_is_mended(
     await eventually(partial(world.said, shop, "it"), ("True", "False"))
 
 
+@pytest.mark.slow  # unit/policykinds/test_conditionkeeper.py
 async def test_policy_in_an_exempt_namespace_says_so_instead_of_accepted(world: World) -> None:
     world.policy("kube-system", "exempt", setting("gold"))
     await eventually(partial(world.said, "kube-system", "exempt"), ("False", "False"))
@@ -150,6 +152,7 @@ async def test_policy_in_an_exempt_namespace_says_so_instead_of_accepted(world: 
     world.delete("kube-system", "exempt")
 
 
+@pytest.mark.slow  # the Rego of findings has its own tests
 async def test_rule_that_can_never_match_is_found(world: World, shop: str) -> None:
     contradiction = [
         {"key": "a", "operator": "Exists"},
@@ -187,6 +190,7 @@ async def test_other_namespaces_do_not_count(world: World, shop: str) -> None:
         await eventually(partial(world.said, namespace, "a"), ("True", "False"))
 
 
+@pytest.mark.slow  # two of them are, above
 async def test_all_policies_of_a_namespace_that_come_at_once_are_judged(
     world: World, shop: str
 ) -> None:
@@ -227,13 +231,16 @@ async def test_second_start_writes_nothing(world: World, shop: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("get", "metadatapolicies", "fine"),
-        ("delete", "metadatapolicies", "fine"),
-        ("label", "metadatapolicies", "fine", "a=b"),
-        ("get", "clusterroles"),
-        ("delete", "lease", "kube-sync-conditions", "--namespace=kube-sync"),
-    ],
+    quickly(
+        2,
+        [
+            (("get", "metadatapolicies", "fine"),),
+            (("delete", "metadatapolicies", "fine"),),
+            (("label", "metadatapolicies", "fine", "a=b"),),
+            (("get", "clusterroles"),),
+            (("delete", "lease", "kube-sync-conditions", "--namespace=kube-sync"),),
+        ],
+    ),
     ids=str,
 )
 async def test_role_is_for_reading_policies_and_writing_their_status(

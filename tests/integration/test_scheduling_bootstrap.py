@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
+from tests.fakes.manifests import build
 from tests.integration.test_pair import ROOT
+from tests.parts import quickly
 from tools.demo.components import start_service
 from tools.servers.errors import ToolError
 from tools.servers.http import get, request
@@ -62,21 +64,17 @@ class World:
 
         await eventually(read, expected=True)
 
-    def get(self, kind: str, name: str, *options: str) -> Any:
-        return json.loads(self.stack.kubectl("get", kind, name, "--output=json", *options))
+    def get(self, kind: str, name: str, namespace: str = "") -> Any:
+        return self.stack.api.get(kind, name, namespace)
 
-    def apply(self, document: dict[str, Any], *options: str) -> None:
-        if options:
-            text = json.dumps(document)
-            self.stack.kubectl("apply", "--server-side", *options, "-f", "-", stdin=text)
-        else:
-            self.stack.api.apply(document)
+    def apply(self, document: dict[str, Any]) -> None:
+        self.stack.api.apply(document)
 
     def policy(self, name: str, spec: dict[str, Any]) -> None:
         version = "policy.kube-sync.io/v1alpha1"
         metadata = {"name": name}
         document = {"apiVersion": version, "kind": "SchedulingPolicy", "metadata": metadata}
-        self.apply(document | {"spec": spec}, "--validate=ignore", "--force-conflicts")
+        self.stack.api.apply(document | {"spec": spec}, strict=False, force=True)
 
     def conditions(self, name: str) -> Any:
         found = self.get(KIND, name).get("status", {}).get("conditions", [])
@@ -148,21 +146,26 @@ async def test_rights_are_there_before_any_policy(world: World) -> None:
 async def test_kube_system_and_others_may_use_what_they_should(world: World) -> None:
     def may(account: str, policy: str) -> bool:
         namespace = account.partition(":")[0]
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-        options = [f"--as-group={group}" for group in (*groups, "system:authenticated")]
-        try:
-            said = world.stack.kubectl(
-                "auth",
-                "can-i",
-                "use",
-                f"{KIND}/{policy}",
-                f"--as=system:serviceaccount:{account}",
-                f"--namespace={namespace}",
-                *options,
-            )
-        except ToolError as error:
-            said = str(error)
-        return said.strip().splitlines()[-1].endswith("yes")
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{account}",
+                "groups": [*groups, "system:authenticated"],
+                "resourceAttributes": {
+                    "verb": "use",
+                    "group": "policy.kube-sync.io",
+                    "resource": KIND,
+                    "name": policy,
+                    "namespace": namespace,
+                },
+            },
+        }
+        # As `kubectl auth can-i --as=… --as-group=…` asks.
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        allowed: bool = world.stack.api.ask("POST", path, review)["status"]["allowed"]
+        return allowed
 
     assert may("kube-system:coredns", "privileged")
     assert may("kube-system:coredns", "restricted")
@@ -173,12 +176,13 @@ async def test_kube_system_and_others_may_use_what_they_should(world: World) -> 
 async def test_accepted_policies_say_so(world: World) -> None:
     for name in ("restricted", "privileged"):
         await eventually(partial(world.accepted, name), ("True", 1))
-    managers = world.get(KIND, "restricted", "--show-managed-fields")["metadata"]["managedFields"]
+    managers = world.get(KIND, "restricted")["metadata"]["managedFields"]
     assert [(m["manager"], m["operation"]) for m in managers if m.get("subresource")] == [
         ("kube-sync-scheduling", "Apply")
     ]
 
 
+@pytest.mark.slow  # test_metadatapolicy_conditions.py
 async def test_policy_that_is_misspelt_says_where_until_it_is_mended(world: World) -> None:
     world.policy("misspelt", {"allowed": {"nodeSelektors": {"disk": ["ssd"]}}})
     await eventually(lambda: world.accepted("misspelt"), ("False", 1))
@@ -187,6 +191,7 @@ async def test_policy_that_is_misspelt_says_where_until_it_is_mended(world: Worl
     await eventually(lambda: world.accepted("misspelt"), ("True", 2))
 
 
+@pytest.mark.slow  # unit/scheduling/test_bootstrap.py
 async def test_second_start_writes_nothing(world: World) -> None:
     for name in ("restricted", "privileged"):
         await eventually(partial(world.accepted, name), ("True", 1))
@@ -198,17 +203,16 @@ async def test_second_start_writes_nothing(world: World) -> None:
 
 
 async def test_what_is_missing_comes_back_and_what_was_added_stays(world: World) -> None:
-    world.stack.kubectl("delete", "clusterrolebinding", "sp:restricted")
+    world.stack.api.delete("clusterrolebindings", "sp:restricted")
     rule = {
         "apiGroups": ["policy.kube-sync.io"],
         "resources": [KIND],
         "resourceNames": ["mine"],
         "verbs": ["use"],
     }
-    change = json.dumps([{"op": "replace", "path": "/rules", "value": [rule]}])
-    world.stack.kubectl("patch", "clusterrole", "sp:restricted", "--type=json", f"-p={change}")
-    change = json.dumps({"spec": {"allowed": {"schedulerNames": ["mine"]}}})
-    world.stack.kubectl("patch", KIND, "restricted", "--type=merge", f"-p={change}")
+    world.stack.api.merge("clusterroles", "sp:restricted", {"rules": [rule]})
+    change = {"spec": {"allowed": {"schedulerNames": ["mine"]}}}
+    world.stack.api.merge(KIND, "restricted", change)
     await world.restart()
     (subject,) = world.get("clusterrolebinding", "sp:restricted")["subjects"]
     assert subject["name"] == "system:authenticated"
@@ -218,10 +222,11 @@ async def test_what_is_missing_comes_back_and_what_was_added_stays(world: World)
     assert allowed["schedulerNames"] == ["mine", "default-scheduler"]
 
 
+@pytest.mark.slow  # unit/scheduling/test_bootstrap.py
 async def test_binding_of_another_role_is_made_anew(world: World) -> None:
-    name, where = "sp:kube-system-privileged", "--namespace=kube-system"
+    name, where = "sp:kube-system-privileged", "kube-system"
     found = world.get("rolebinding", name, where)
-    world.stack.kubectl("delete", "rolebinding", name, where)
+    world.stack.api.delete("rolebindings", name, where)
     metadata = {key: found["metadata"][key] for key in ("name", "namespace", "annotations")}
     role = found["roleRef"] | {"name": "sp:restricted"}
     world.apply({**found, "metadata": metadata, "roleRef": role})
@@ -229,32 +234,36 @@ async def test_binding_of_another_role_is_made_anew(world: World) -> None:
     assert world.get("rolebinding", name, where)["roleRef"]["name"] == "sp:privileged"
 
 
+@pytest.mark.slow  # unit/scheduling/test_bootstrap.py
 async def test_what_says_so_is_left_alone(world: World) -> None:
-    world.stack.kubectl("annotate", "--overwrite", KIND, "privileged", f"{AUTOUPDATE}=false")
-    change = json.dumps([{"op": "replace", "path": "/spec", "value": {}}])
-    world.stack.kubectl("patch", KIND, "privileged", "--type=json", f"-p={change}")
+    world.stack.api.annotate(KIND, "privileged", {AUTOUPDATE: "false"})
+    path = world.stack.api.path(KIND, "privileged")
+    change = [{"op": "replace", "path": "/spec", "value": {}}]
+    world.stack.api.ask("PATCH", path, change, "application/json-patch+json")
     try:
         await world.restart()
         assert world.get(KIND, "privileged")["spec"] == {}
     finally:
-        world.stack.kubectl("annotate", "--overwrite", KIND, "privileged", f"{AUTOUPDATE}=true")
+        world.stack.api.annotate(KIND, "privileged", {AUTOUPDATE: "true"})
     await world.restart()
     assert "affinities" in world.get(KIND, "privileged")["spec"]["allowed"]
 
 
+@pytest.mark.slow  # unit/policykinds/test_conditionkeeper.py
 async def test_conditions_are_written_by_who_holds_the_lease(world: World) -> None:
     def holder() -> bool:
-        spec = world.get("lease", "kube-sync-conditions", "--namespace=kube-sync")["spec"]
+        spec = world.get("lease", "kube-sync-conditions", "kube-sync")["spec"]
         return bool(spec.get("holderIdentity"))
 
     await eventually(holder, expected=True)
 
 
+@pytest.mark.slow  # unit/scheduling/test_bootstrap.py compares them
 async def test_manifests_applied_by_hand_change_nothing(world: World) -> None:
     for kind, name in (("clusterrole", "sp:privileged"), (KIND, "privileged")):
         before = world.get(kind, name)
-        built = world.stack.kubectl("kustomize", str(ROOT / "manifests/scheduling"))
-        world.stack.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=built)
+        for manifest in build("scheduling"):
+            world.stack.api.apply(manifest, force=True)
         after = world.get(kind, name)
         assert after.get("rules") == before.get("rules")
         assert after.get("spec") == before.get("spec")
@@ -262,18 +271,24 @@ async def test_manifests_applied_by_hand_change_nothing(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [
-        (("create", "clusterrole", "x", "--verb=get", "--resource=secrets"), "attempting to grant"),
-        (
-            ("create", "clusterrolebinding", "x", "--clusterrole=cluster-admin", "--user=me"),
-            "attempting to grant",
-        ),
-        (("get", "clusterrole", "cluster-admin"), "forbidden"),
-        (("delete", "clusterrole", "sp:restricted"), "forbidden"),
-        (("delete", KIND, "restricted"), "forbidden"),
-        (("label", KIND, "misspelt", "a=b"), "forbidden"),
-        (("label", "clusterrolebinding", "cluster-admin", "a=b"), "forbidden"),
-    ],
+    quickly(
+        2,
+        [
+            (
+                ("create", "clusterrole", "x", "--verb=get", "--resource=secrets"),
+                "attempting to grant",
+            ),
+            (
+                ("create", "clusterrolebinding", "x", "--clusterrole=cluster-admin", "--user=me"),
+                "attempting to grant",
+            ),
+            (("get", "clusterrole", "cluster-admin"), "forbidden"),
+            (("delete", "clusterrole", "sp:restricted"), "forbidden"),
+            (("delete", KIND, "restricted"), "forbidden"),
+            (("label", KIND, "misspelt", "a=b"), "forbidden"),
+            (("label", "clusterrolebinding", "cluster-admin", "a=b"), "forbidden"),
+        ],
+    ),
     ids=str,
 )
 async def test_role_is_for_the_default_objects_and_grants_what_it_holds(
@@ -283,6 +298,7 @@ async def test_role_is_for_the_default_objects_and_grants_what_it_holds(
         world.stack.kubectl(*arguments, role="replicator")
 
 
+@pytest.mark.slow  # why the role is as it is
 async def test_role_without_use_could_not_grant_it(world: World) -> None:
     """So it is needed; `escalate` or `bind` would do as well, and give far more."""
     role = world.get("clusterrole", "kube-sync-replicator-scheduling-defaults")
