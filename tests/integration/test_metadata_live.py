@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
+from tests.fakes.manifests import build
 from tests.integration.scheduling_world import (
     MUTATING,
     ROOT,
@@ -22,6 +23,7 @@ from tests.integration.scheduling_world import (
 )
 from tests.integration.test_qos_live import CLASSES, QOS, Pods
 from tests.metadata.pods import pod as generated
+from tests.parts import quickly
 from tools.servers.errors import ToolError
 from tools.servers.running import Launcher, free_port
 
@@ -144,6 +146,7 @@ async def test_pods_without_any_policy_get_their_quality_of_service(
     assert noted(world, spoofed) == {QOS: "BestEffort", "keep": "1"}
 
 
+@pytest.mark.slow  # test_qos_live.py has the same pods, without the webhook
 async def test_annotation_is_the_class_of_each_generated_pod(world: World, shop: str) -> None:
     pods = Pods(world.stack, shop)
     with closing(pods.connection):
@@ -177,7 +180,8 @@ async def test_three_policies_choose_the_scheduler_by_quality_of_service(
         elsewhere = namespace_of(world)
         assert _scheduler(world, pod("any", elsewhere)) == "default-scheduler"
     finally:
-        world.stack.kubectl("delete", "-k", str(ROOT / "manifests/scheduler-name"))
+        for manifest in build("scheduler-name"):
+            world.stack.api.remove(manifest)
 
 
 def _chosen(world: World, manifest: dict[str, Any]) -> str | None:
@@ -203,8 +207,8 @@ async def test_what_others_change_afterwards_is_seen_again(world: World, shop: s
         assert stored["status"]["qosClass"] == "Burstable"
         assert stored["metadata"]["annotations"][SCHEDULER] == "burstable-scheduler"
     finally:
-        for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy"):
-            world.stack.kubectl("delete", kind, "requesting")
+        for kind in ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies"):
+            world.stack.api.delete(kind, "requesting")
 
 
 # Gives what has no amounts some, once it is annotated as such: after our webhook's first call.
@@ -299,6 +303,7 @@ def _stored(world: World, kind: str, name: str, namespace: str) -> Any:
     return world.stack.api.get(kind, name, namespace)
 
 
+@pytest.mark.slow  # what the API server refuses
 async def test_annotations_of_a_mebibyte_are_the_api_servers_to_refuse(
     world: World, shop: str
 ) -> None:
@@ -310,6 +315,7 @@ async def test_annotations_of_a_mebibyte_are_the_api_servers_to_refuse(
     assert labels(world, fits) == {"team": "a"}
 
 
+@pytest.mark.slow  # metadata_test.rego has both answers
 async def test_a_default_is_not_held_against_the_object_but_another_value_is(
     world: World, shop: str
 ) -> None:
@@ -383,7 +389,6 @@ async def test_what_would_lock_everybody_out_is_never_asked_about(world: World, 
     )
     await eventually(world.failure_policies, {"Fail"})
     world.register(port=free_port())
-    namespace = f"--namespace={shop}"
     try:
         await eventually(
             lambda: "failed calling webhook" in world.refused(configmap("c", shop)), expected=True
@@ -391,12 +396,10 @@ async def test_what_would_lock_everybody_out_is_never_asked_about(world: World, 
         for manifest in _left_alone(shop):
             world.create(manifest)
         world.create(configmap("c", "kube-system"), "--dry-run=server")
-        world.stack.kubectl("auth", "can-i", "get", "pods", namespace)
-        world.stack.kubectl("create", "namespace", f"{shop}-other")
-        world.stack.kubectl("delete", "configmap", "held", namespace, "--wait=false")
-        world.stack.kubectl(
-            "patch", "configmap", "held", namespace, '--patch={"metadata":{"finalizers":null}}'
-        )
+        world.stack.kubectl("auth", "can-i", "get", "pods", f"--namespace={shop}")
+        world.stack.api.create_namespace(f"{shop}-other")
+        world.stack.api.delete("configmaps", "held", shop)
+        world.stack.api.merge("configmaps", "held", {"metadata": {"finalizers": None}}, shop)
         with pytest.raises(ToolError, match="not found"):
             _stored(world, "configmap", "held", shop)
         world.stack.api.delete(POLICIES, "p", shop)
@@ -429,6 +432,7 @@ def _left_alone(namespace: str) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow  # unit/admission/test_way_systems.py
 async def test_subresources_are_not_in_the_way(world: World, shop: str) -> None:
     world.create(pod("bound", shop))
     world.apply(policy("p", shop, {"policyPredicate": {}, "policyAction": {"reject": True}}))
@@ -439,7 +443,7 @@ async def test_subresources_are_not_in_the_way(world: World, shop: str) -> None:
     assert _stored(world, "pod", "bound", shop)["status"]["message"] == "seen"
 
 
-@pytest.mark.parametrize("kind", ["pod", "service"])
+@pytest.mark.parametrize("kind", quickly(1, ["pod", "service"]))
 async def test_a_status_write_of_a_forbidden_label_is_rejected(
     world: World, shop: str, kind: str
 ) -> None:
@@ -458,6 +462,7 @@ async def test_a_status_write_of_a_forbidden_label_is_rejected(
     assert "secret" not in labelled
 
 
+@pytest.mark.slow  # unit/admission/test_way_systems.py
 async def test_a_status_write_does_not_change_the_quality_of_service(
     world: World, shop: str
 ) -> None:
@@ -467,6 +472,7 @@ async def test_a_status_write_does_not_change_the_quality_of_service(
     assert _stored(world, "pod", "web", shop)["metadata"]["annotations"][QOS] == "BestEffort"
 
 
+@pytest.mark.slow  # metadata_test.rego has both answers
 async def test_an_edit_while_an_object_is_deleted_is_judged_and_its_finalizer_is_not(
     world: World, shop: str
 ) -> None:
