@@ -174,8 +174,7 @@ async def create_fleet(stack: RunningStack, bare: Bare, clusters: int, policies:
     stack.install_gateway_api()
     stack.install_open_cluster_management()
     stack.install_kinds(_ROOT / "manifests/examples/colorpolicy")
-    admin, server = stack.kubeconfigs["admin"], stack.apiserver_url
-    kubeconfig = account(admin, "policy-sync", server, stack.apiserver_ca_file)
+    kubeconfig = account(stack.api, "policy-sync", stack.kubeconfigs["admin"].parent)
     names = [f"cluster-{number:03}" for number in range(clusters)]
     painted = [f"house-{number:02}" for number in range(policies)]
     await _create(bare, "/api/v1/namespaces", map(namespace, [SPACE, *names]))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tools.servers.binaries import ensure_binary
+from tools.servers.manifests import documents_of, kustomize
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 OVERLAYS = ("minimal", "production", "hub", "spoke")
@@ -19,16 +16,13 @@ Manifest = dict[str, Any]
 
 def build(folder: str) -> list[Manifest]:
     """Return the objects of a folder below `manifests`, each time anew."""
-    return [found for found in yaml.safe_load_all(built(folder)) if found]
+    return [*documents_of(built(folder))]
 
 
 @cache
 def built(folder: str) -> str:
     """Return them as YAML."""
-    command = [str(ensure_binary("kustomize")), "build", str(MANIFESTS / folder)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert answer.returncode == 0, answer.stderr
-    return str(answer.stdout)
+    return kustomize(MANIFESTS / folder)
 
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:

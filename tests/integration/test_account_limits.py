@@ -40,7 +40,7 @@ from tests.integration.account_writes import (
     work,
 )
 from tools.servers import stack as servers
-from tools.servers.accounts import aggregate
+from tools.servers.accounts import aggregate, token_of
 from tools.servers.apiserver import RunningApiserver, start_apiserver, write_kubeconfig
 from tools.servers.errors import ToolError
 from tools.servers.running import Launcher
@@ -165,24 +165,15 @@ class Cluster:
     api: RunningApiserver
     kubeconfigs: dict[str, Path]
 
-    def admin(self, *arguments: str, stdin: object = None) -> str:
-        text = None if stdin is None else json.dumps(stdin)
-        return servers.kubectl(self.api.kubeconfigs["admin"], *arguments, stdin=text)
+    def admin(self, *arguments: str) -> str:
+        return servers.kubectl(self.api.kubeconfigs["admin"], *arguments)
 
     def apply(self, *manifests: Manifest) -> None:
-        items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        self.admin("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=items)
+        for manifest in manifests:
+            self.api.api.apply(manifest, force=True)
 
     def status(self, kind: str, name: str, status: Manifest) -> None:
-        self.admin(
-            "patch",
-            kind,
-            name,
-            f"--namespace={SHOP}",
-            "--subresource=status",
-            "--type=merge",
-            f"--patch={json.dumps({'status': status})}",
-        )
+        self.api.api.merge(kind, name, {"status": status}, SHOP, "status")
 
     async def write(self, wanted: Write, *, dry_run: bool = False) -> str | None:
         """Return why it was refused, None where it was done."""
@@ -202,7 +193,7 @@ class Cluster:
 
     async def _put(self, wanted: Write) -> Manifest:
         """Return an object as it is, with what is to be of it; of a webhook these fields of it."""
-        found: Manifest = json.loads(self.admin("get", f"--raw={wanted.path}"))
+        found: Manifest = self.api.api.ask("GET", wanted.path)
         if "webhooks" not in found:
             metadata = found["metadata"] | wanted.body["metadata"]
             return {**wanted.body, "metadata": metadata}
@@ -216,17 +207,16 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
     api = start_apiserver(launcher, folder)
     try:
         found = Cluster(api, {})
-        admin = api.kubeconfigs["admin"]
         kinds = (ROOT / "tests/crds", ROOT / "manifests/crds")
         projects = ("gateway-api", "open-cluster-management", "kuadrant")
         third = [ensure_kinds(one) for one in projects]
         for path in (*kinds, *third, ROOT / "manifests/examples/colorpolicy/colorpolicies.yaml"):
-            servers.install_kinds(admin, path)
+            servers.install_kinds(api.api, path)
         manifests = [one for folder in FOLDERS for one in build(folder)]
         found.apply(*of_kind(manifests, "Namespace"))
         without = ("CustomResourceDefinition", "Job", "CronJob")
         found.apply(*(one for one in manifests if one["kind"] not in without), _may_say())
-        aggregate(admin)
+        aggregate(api.api)
         found.apply(*_there())
         found.status(
             "gateway",
@@ -242,16 +232,14 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Ite
         parent["conditions"] = [condition("Programmed")]
         found.status("httproute", "r", {"parents": [parent]})
         for account in ACCOUNTS:
-            token = found.admin("create", "token", f"kube-sync-{account}", f"--namespace={OWN}")
-            name = f"own-{account}"
-            url, ca_file = api.url, api.ca_file
-            kubeconfig = write_kubeconfig(folder, name, url, ca_file, token.strip())
-            found.kubeconfigs[account] = kubeconfig
+            token = token_of(api.api, f"kube-sync-{account}")
+            found.kubeconfigs[account] = write_kubeconfig(
+                folder, f"own-{account}", api.url, api.ca_file, token
+            )
         asyncio.run(in_force(found))
         yield found
     finally:
-        api.server.stop()
-        api.etcd.stop()
+        api.stop()
 
 
 async def in_force(cluster: Cluster) -> None:

@@ -109,8 +109,7 @@ def reader(launcher: Launcher, tmp_path: Path) -> Iterator[Reader]:
     shutil.copy(ROOT / "tests/crds/clusterprofiles.yaml", here / "my-cluster-crds")
     cluster = start_apiserver(launcher, tmp_path / "cluster")
     yield Reader(here, cluster)
-    cluster.server.stop()
-    cluster.etcd.stop()
+    cluster.stop()
 
 
 def test_what_is_not_run_is_on_the_page() -> None:

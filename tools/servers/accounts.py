@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools.servers.apiserver import NAMESPACE, write_kubeconfig
-from tools.servers.stack import apply, kubectl
+from tools.servers.kubeapi import KubeApi
+from tools.servers.stack import apply
 
+_TEN_HOURS = 36_000  # seconds
 _MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
 
-def account(admin: Path, part: str, url: str, ca_file: Path) -> Path:
-    """Return the kubeconfig of a part, beside the admin's. Raises ToolError.
+def account(api: KubeApi, part: str, folder: Path) -> Path:
+    """Write the kubeconfig of a part into a folder and return it. Raises ToolError.
 
     The part's namespace has to be there, and the roles for kinds of policies.
     """
-    apply(admin, _MANIFESTS / f"{part}-rbac")
-    aggregate(admin)
-    name, where = f"kube-sync-{part}", f"--namespace={NAMESPACE}"
-    token = kubectl(admin, "create", "token", name, where, "--duration=10h").strip()
-    return write_kubeconfig(admin.parent, part, url, ca_file, token)
+    apply(api, _MANIFESTS / f"{part}-rbac")
+    aggregate(api)
+    token = token_of(api, f"kube-sync-{part}")
+    return write_kubeconfig(folder, part, api.url, api.ca_file, token)
 
 
-def aggregate(admin: Path) -> None:
+def token_of(api: KubeApi, name: str) -> str:
+    """Return a token of a ServiceAccount of the project's namespace."""
+    path = api.path("serviceaccounts", name, NAMESPACE)
+    asked = {"spec": {"expirationSeconds": _TEN_HOURS}}
+    return str(api.ask("POST", f"{path}/token", asked)["status"]["token"])
+
+
+def aggregate(api: KubeApi) -> None:
     """Put the rules into our aggregated ClusterRoles, as a cluster's controllers would."""
-    listed = kubectl(admin, "get", "clusterroles", "--output=json")
-    roles = json.loads(listed)["items"]
+    roles = api.get("clusterroles")["items"]
     for role in roles:
         name = role["metadata"]["name"]
         if name.startswith("kube-sync-") and "aggregationRule" in role:
-            rules = list(_rules(role["aggregationRule"], roles))
-            patch = json.dumps({"rules": rules})
-            kubectl(admin, "patch", "clusterrole", name, "--type=merge", "-p", patch)
+            api.merge("clusterroles", name, {"rules": [*_rules(role["aggregationRule"], roles)]})
 
 
 def _rules(aggregation: Any, roles: Sequence[Any]) -> Iterator[Any]:

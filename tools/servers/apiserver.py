@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kube_sync.certificates import KeyPair, issue, make_authority
 from tools.servers.files import LOOPBACK, write_file, write_pair, write_private
+from tools.servers.kubeapi import KubeApi
 from tools.servers.running import Launcher, RunningServer, free_port, launch_on_free_port
 from tools.servers.specs import apiserver_spec, etcd_spec
 
@@ -54,6 +55,13 @@ class RunningApiserver:
     tokens: Mapping[str, str]  # by role: admin, and SERVICE_ACCOUNTS
     kubeconfigs: Mapping[str, Path]  # by role
     audit_log: Path | None
+    api: KubeApi  # as the admin
+
+    def stop(self) -> None:
+        """End the API server, then its etcd."""
+        self.api.close()
+        self.server.stop()
+        self.etcd.stop()
 
 
 def accounts() -> Mapping[str, Account]:
@@ -98,7 +106,8 @@ def start_apiserver(
         for role, token in tokens.items()
     }
     log = home / "audit.log" if audit else None
-    return RunningApiserver(etcd, server, server.url, ca_file, tokens, kubeconfigs, log)
+    api = KubeApi(server.url, ca_file, tokens["admin"])
+    return RunningApiserver(etcd, server, server.url, ca_file, tokens, kubeconfigs, log, api)
 
 
 def write_apiserver_files(

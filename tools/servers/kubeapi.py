@@ -22,6 +22,7 @@ from tools.servers.errors import ToolError
 
 _TIMEOUT = 30.0
 _TRIES, _AGAIN = 100, 0.1  # seconds
+_PAUSE = 0.05  # seconds, while a kind is not served yet
 _CLOSED = (
     http.client.RemoteDisconnected,
     ConnectionResetError,
@@ -39,6 +40,7 @@ class KubeApi:
 
     def __init__(self, url: str, ca_file: Path, token: str) -> None:
         context = ssl.create_default_context(cafile=ca_file)
+        self.url, self.ca_file = url, ca_file
         host = urlsplit(url).netloc
         self._connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT, context=context)
         self._lock = threading.Lock()
@@ -129,6 +131,21 @@ class KubeApi:
             metadata = item["metadata"]
             self.delete(resource, metadata["name"], metadata.get("namespace", ""))
 
+    def await_kind(self, definition: Mapping[str, Any], seconds: float = 60.0) -> None:
+        """Wait until the objects of a CustomResourceDefinition can be listed and are discovered."""
+        spec, until = definition["spec"], time.monotonic() + seconds
+        plural, group = spec["names"]["plural"], spec["group"]
+        (version, *_) = (one["name"] for one in spec["versions"] if one["storage"])
+        listed = f"/apis/{group}/{version}/{plural}?limit=1"
+        while not (
+            self._send("GET", listed, None, {})[0] == http.client.OK
+            and self._discovers(f"{plural}.{group}", namespaced=spec["scope"] == "Namespaced")
+        ):
+            if time.monotonic() > until:
+                msg = f"{plural}.{group}: not served after {seconds:.0f} s"
+                raise ToolError(msg)
+            time.sleep(_PAUSE)
+
     def path(self, resource: str, name: str = "", namespace: str = "") -> str:
         """Return where an object or a collection is."""
         found = self._found(resource)
@@ -169,15 +186,28 @@ class KubeApi:
         group = version.rpartition("/")[0]
         found = self._found(f"{manifest['kind']}.{group}" if group else manifest["kind"])
         root = f"/apis/{version}" if group else f"/api/{version}"
-        return found.path(root, manifest.get("metadata", {}).get("namespace", ""))
+        return found.path(root, manifest.get("metadata", {}).get("namespace", "default"))
 
     def _found(self, resource: str) -> _Resource:
-        if resource not in self._resources:
-            self._discover()
-        if resource not in self._resources:
+        if not self._knows(resource):
             msg = f"the API server knows no resource {resource}"
             raise ToolError(msg)
         return self._resources[resource]
+
+    def _discovers(self, resource: str, *, namespaced: bool) -> bool:
+        """Tell whether a resource is known as it is now: one of its name may have been deleted."""
+        for _ in range(2):
+            found = self._resources.get(resource)
+            if found is not None and found.namespaced == namespaced:
+                return True
+            self._resources.clear()
+            self._discover()
+        return False
+
+    def _knows(self, resource: str) -> bool:
+        if resource not in self._resources:
+            self._discover()
+        return resource in self._resources
 
     def _discover(self) -> None:
         for root in ("/api", "/apis"):

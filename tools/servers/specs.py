@@ -78,8 +78,9 @@ def apiserver_spec(
         ready_paths=("/readyz", "/api/v1/namespaces/default"),
         ca_file=ca_file,
         token=admin_token,
-        # Most of its CPU goes into definitions of kinds; less of it with a larger heap (measured).
-        environment={"GOGC": "400"},
+        # Most of its CPU goes into definitions of kinds; less of it with a larger heap (measured),
+        # as long as that stays below what the container may have.
+        environment={"GOGC": "400", "GOMEMLIMIT": "1500MiB"},
         memory="2g",
         patience=120.0,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.servers.apiserver import RunningApiserver, start_apiserver
+from tools.servers.kubeapi import KubeApi
 from tools.servers.running import Launcher
 from tools.servers.stack import apply, install_kinds, kubectl
 from tools.servers.thirdparty import ensure_kinds
@@ -29,6 +30,11 @@ class RunningSpoke:
         """The admin's."""
         return self.cluster.kubeconfigs["admin"]
 
+    @property
+    def api(self) -> KubeApi:
+        """Objects of this cluster, as the admin."""
+        return self.cluster.api
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as the admin and return what it prints."""
         return kubectl(self.kubeconfig, *arguments, stdin=stdin)
@@ -36,11 +42,11 @@ class RunningSpoke:
     def apply(self, *paths: Path) -> None:
         """Apply files and folders of manifests as the admin; kustomizations are built first."""
         for path in paths:
-            apply(self.kubeconfig, path)
+            apply(self.api, path)
 
     def install_kinds(self, path: Path) -> None:
         """Apply the CRDs of a file or folder and wait until the API server serves them."""
-        install_kinds(self.kubeconfig, path)
+        install_kinds(self.api, path)
 
     def install_gateway_api(self) -> None:
         """Install the Gateway API's kinds (experimental channel) and wait until they are served."""
@@ -48,8 +54,7 @@ class RunningSpoke:
 
     def stop(self) -> None:
         """End the API server, then its etcd."""
-        self.cluster.server.stop()
-        self.cluster.etcd.stop()
+        self.cluster.stop()
 
 
 def start_spoke(

@@ -18,6 +18,7 @@ from tools.servers.apiserver import RunningApiserver, start_apiserver
 from tools.servers.binaries import ensure_binary
 from tools.servers.errors import ToolError
 from tools.servers.kubeapi import KubeApi
+from tools.servers.manifests import manifests_of
 from tools.servers.processes import end_recorded
 from tools.servers.running import Launcher, RunningServer
 from tools.servers.secured_opa import Endpoint, RunningOpa, opa_settings, start_opa
@@ -72,11 +73,11 @@ class RunningStack:
     def apply(self, *paths: Path) -> None:
         """Apply files and folders of manifests as the admin; kustomizations are built first."""
         for path in paths:
-            apply(self.kubeconfigs["admin"], path)
+            apply(self.api, path)
 
     def install_kinds(self, path: Path) -> None:
         """Apply the CRDs of a file or folder and wait until the API server serves them."""
-        install_kinds(self.kubeconfigs["admin"], path)
+        install_kinds(self.api, path)
 
     def install_gateway_api(self) -> None:
         """Install the Gateway API's kinds (experimental channel) and wait until they are served."""
@@ -107,8 +108,7 @@ def start_stack(
     try:
         opa = start_opa(launcher, folder, opa_arguments)
     except BaseException:
-        cluster.server.stop()
-        cluster.etcd.stop()
+        cluster.stop()
         raise
     stack = _together(launcher.form, folder, cluster, opa)
     (folder / STATE).write_text(json.dumps(_state(stack), indent=2) + "\n", encoding="utf-8")
@@ -143,24 +143,18 @@ def kubectl(kubeconfig: Path, *arguments: str, stdin: str | None = None) -> str:
     return _run(ensure_binary("kubectl"), f"--kubeconfig={kubeconfig}", *arguments, stdin=stdin)
 
 
-def apply(kubeconfig: Path, path: Path) -> None:
+def apply(api: KubeApi, path: Path) -> None:
     """Apply a file or folder of manifests; a kustomization is built with the pinned kustomize."""
-    if (path / "kustomization.yaml").exists():
-        built = _run(ensure_binary("kustomize"), "build", str(path))
-        kubectl(kubeconfig, "apply", "--server-side", "-f", "-", stdin=built)
-    else:
-        kubectl(kubeconfig, "apply", "--server-side", "-f", str(path))
+    for manifest in manifests_of(path):
+        api.apply(manifest)
 
 
-def install_kinds(kubeconfig: Path, path: Path) -> None:
+def install_kinds(api: KubeApi, path: Path) -> None:
     """Apply the CRDs of a file or folder and wait until the API server serves them."""
-    apply(kubeconfig, path)
-    kubectl(kubeconfig, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    # Established comes before the storage is ready: until then a list answers 429, which
-    # kubectl waits out.
-    printed = kubectl(kubeconfig, "get", "crd", "--output=jsonpath={.items[*].metadata.name}")
-    names = ",".join(printed.split())
-    kubectl(kubeconfig, "get", names, "--all-namespaces", "--output=name")
+    apply(api, path)
+    for manifest in manifests_of(path):
+        if manifest["kind"] == "CustomResourceDefinition":
+            api.await_kind(manifest)
 
 
 def _together(form: str, folder: Path, cluster: RunningApiserver, opa: RunningOpa) -> RunningStack:
@@ -177,7 +171,7 @@ def _together(form: str, folder: Path, cluster: RunningApiserver, opa: RunningOp
         opa_url=opa.url,
         opa_ca_file=opa.ca_file,
         opa_token_files=opa.token_files,
-        api=KubeApi(cluster.url, cluster.ca_file, cluster.tokens["admin"]),
+        api=cluster.api,
         replicator=opa.replicator,
         audit_log=cluster.audit_log,
     )

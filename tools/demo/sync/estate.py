@@ -104,8 +104,7 @@ def _topology(spoke: RunningSpoke, folder: Path) -> RunningServer:
 
 
 def _account(cluster: RunningSpoke, part: str) -> Path:
-    server = cluster.cluster
-    return account(cluster.kubeconfig, part, server.url, server.ca_file)
+    return account(cluster.api, part, cluster.kubeconfig.parent)
 
 
 def _agents(clusters: Mapping[str, RunningSpoke], folder: Path) -> RunningServer:
