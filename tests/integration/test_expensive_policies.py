@@ -141,18 +141,23 @@ async def test_policy_that_decides_without_end_never_reaches_the_opa_that_serves
 
 
 @pytest.mark.parametrize(
-    "source",
-    [DOUBLING, f"# METADATA\n{'#' * 500_000}\npackage p\n\nx := 1\n"],
+    ("source", "warned"),
+    [
+        (DOUBLING, ["nested too deeply"]),
+        (f"# METADATA\n{'#' * 500_000}\npackage p\n\nx := 1\n", []),
+    ],
     ids=["analysis", "comment"],
 )
 async def test_policy_that_nobody_can_read_to_the_end_delays_no_other(
-    world: World, source: str
+    world: World, source: str, warned: list[str]
 ) -> None:
     world.policy("p", m=source)
     with world.replicating(compile=LIMITS):
         world.policy("other", m="package other\n\nx := 1\n")
         await eventually(lambda: world.data("other/x"), 1)
-        await eventually(lambda: world.status("p"), {"status": "ok"})
+        await eventually(lambda: (world.status("p") or {}).get("status"), "ok")
+        warnings = world.status("p").get("warnings", [])
+        assert [text for text, said in zip(warned, warnings, strict=True) if text in said] == warned
 
 
 async def test_policy_that_opa_cannot_show_is_refused_and_stops_no_epoch(world: World) -> None:

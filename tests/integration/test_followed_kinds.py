@@ -66,11 +66,8 @@ class Cluster:
 
     async def install(self, *bodies: Object) -> None:
         await self.put(*bodies)
-        names = [f"crd/{body['metadata']['name']}" for body in bodies]
-        await self.kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
-        # A list answers 429 until the storage is ready, which kubectl waits out.
-        kinds = ",".join(body["metadata"]["name"] for body in bodies)
-        await self.kubectl("get", kinds, "--all-namespaces", "--output=name")
+        for body in bodies:
+            await asyncio.to_thread(self.stack.api.await_kind, body)
 
     async def uninstall(self, body: Object) -> None:
         await self.kubectl("delete", "crd", body["metadata"]["name"], "--timeout=30s")
@@ -154,8 +151,8 @@ def cluster(stack: RunningStack, namespace: str, tmp_path: Path) -> Iterator[Clu
     for kind in ("Shade", "Tint"):
         name = shade(kind=kind)["metadata"]["name"]
         stack.kubectl("delete", "crd", name, "--ignore-not-found", "--timeout=60s")
-    for kind in ("clusterrole", "clusterrolebinding"):
-        stack.kubectl("delete", kind, namespace, "--ignore-not-found")
+    for kind in ("clusterroles", "clusterrolebindings"):
+        stack.api.delete(kind, namespace)
 
 
 async def test_a_kind_that_is_installed_is_followed_within_seconds_and_goes_again(

@@ -36,6 +36,7 @@ from tests.eventually import eventually
 from tests.integration.test_pair import ROOT, STATUS
 from tools.servers.binaries import ensure_binary
 from tools.servers.http import request
+from tools.servers.manifests import manifests_of
 from tools.servers.secured_opa import RunningOpa
 from tools.servers.stack import RunningStack
 
@@ -49,7 +50,8 @@ def rights(stack: RunningStack) -> Iterator[None]:
     """The roles that all namespaces need, as long as the test lasts."""
     stack.apply(MANIFESTS)
     yield
-    stack.kubectl("delete", "--kustomize", str(MANIFESTS))
+    for manifest in manifests_of(MANIFESTS):
+        stack.api.remove(manifest)
 
 
 class World:
@@ -62,16 +64,13 @@ class World:
         where = namespace or self.namespace
         metadata = {"name": name, "namespace": where, "labels": labels}
         found = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-        self.stack.kubectl(
-            "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(found)
-        )
+        self.stack.api.apply(found, force=True)
 
     def delete(self, name: str) -> None:
-        self.stack.kubectl("delete", "configmap", name, f"--namespace={self.namespace}")
+        self.stack.api.delete("configmaps", name, self.namespace)
 
     def status(self, name: str) -> Any:
-        arguments = ("get", "configmap", name, f"--namespace={self.namespace}", "--output=json")
-        metadata = json.loads(self.stack.kubectl(*arguments))["metadata"]
+        metadata = self.stack.api.get("configmaps", name, self.namespace)["metadata"]
         return json.loads((metadata.get("annotations") or {}).get(STATUS, "null"))
 
     def ask(self, method: str, path: str, body: str | None = None) -> Any:
@@ -176,7 +175,7 @@ async def test_data_where_a_rule_lives_is_refused_and_delays_no_other(
     stack: RunningStack, opa: RunningOpa
 ) -> None:
     namespace = f"ruled{secrets.token_hex(4)}"  # a package cannot begin with a dash in it
-    stack.kubectl("create", "namespace", namespace)
+    stack.api.create_namespace(namespace)
     world = World(stack, opa, namespace)
     world.put("rules", POLICY, main=f"package {namespace}.taken\nx := 1")
     async with world.replicating(namespace) as readiness:
@@ -201,7 +200,7 @@ async def test_policy_keeps_its_place_when_opa_is_loaded_anew_although_data_want
 ) -> None:
     """Data is loaded first: whoever may write it would put the policy out of force."""
     namespace = f"ruled{secrets.token_hex(4)}"
-    stack.kubectl("create", "namespace", namespace)
+    stack.api.create_namespace(namespace)
     world = World(stack, opa, namespace)
     world.put("rules", POLICY, main=f"package {namespace}.taken\nx := 1")
     owned = "owned by bundle"
@@ -219,7 +218,7 @@ async def test_policy_keeps_its_place_when_opa_is_loaded_anew_although_data_want
         await eventually(lambda: owned in json.dumps(world.status("taken")), expected=True)
         assert (world.data("/taken/x"), world.data("/limits")) == (1, {"a": 1})
         assert world.status("rules") == {"status": "ok"}
-    stack.kubectl("delete", "configmaps", "--all", f"--namespace={namespace}")
+    stack.api.delete_all("configmaps", namespace)
 
 
 @pytest.mark.slow
@@ -228,7 +227,7 @@ async def test_policy_where_data_lies_is_refused_and_delays_no_other(
 ) -> None:
     """Its package would be a root of the bundle, which OPA would refuse whole."""
     namespace = f"ruled{secrets.token_hex(4)}"
-    stack.kubectl("create", "namespace", namespace)
+    stack.api.create_namespace(namespace)
     world = World(stack, opa, namespace)
     world.put("limits", DATA, a="1")
     async with world.replicating(namespace):
@@ -239,4 +238,4 @@ async def test_policy_where_data_lies_is_refused_and_delays_no_other(
         await eventually(lambda: world.data("/others/x"), 1)
         world.delete("limits")
         await eventually(lambda: world.data("/limits/more/x"), 1)
-    stack.kubectl("delete", "configmaps", "--all", f"--namespace={namespace}")
+    stack.api.delete_all("configmaps", namespace)

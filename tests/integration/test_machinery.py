@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -316,7 +317,7 @@ async def test_maps_of_many_paths_are_in_configmaps_until_they_are_short_again(
 
 def kept(cluster: Cluster) -> dict[str, int]:
     """Return how many paths are in the ConfigMaps, by the key."""
-    found = json.loads(cluster.kubectl("get", "configmaps", "--output=json"))
+    found = cluster.stack.api.get("configmaps", namespace=cluster.namespace)
     return {
         key.replace(cluster.namespace, NS): len(json.loads(text)[str(COLOR_POLICY.id)])
         for one in found["items"]
@@ -482,8 +483,8 @@ async def test_a_listener_that_gets_a_status_is_told_and_one_that_goes_is_let_go
 
     two = gateway("my-gateway", {"name": "http"}, {"name": "more", "port": 81})
     cluster.create(color("p", **BLUE))
-    patch = json.dumps({"spec": two["spec"]})
-    cluster.kubectl("patch", "gateways", "my-gateway", "--type=merge", "-p", patch)
+    change = partial(cluster.stack.api.merge, "gateways", "my-gateway", namespace=cluster.namespace)
+    change({"spec": two["spec"]})
     async with cluster.running():
         await eventually(
             lambda: AFFECTED in cluster.conditions("gateways", "my-gateway"), expected=True
@@ -492,8 +493,7 @@ async def test_a_listener_that_gets_a_status_is_told_and_one_that_goes_is_let_go
         entries = [{"name": name, **bare} for name in ("http", "more")]
         cluster.apply("Gateway", "my-gateway", f"{GROUP}/v1", {"listeners": entries})
         await eventually(told, [("http", 1), ("more", 1)])
-        patch = json.dumps({"spec": gateway()["spec"]})
-        cluster.kubectl("patch", "gateways", "my-gateway", "--type=merge", "-p", patch)
+        change({"spec": gateway()["spec"]})
         await eventually(told, [("http", 1), ("more", 0)])
         cluster.apply("Gateway", "my-gateway", f"{GROUP}/v1", {"listeners": entries[:1]})
         assert told() == [("http", 1)]

@@ -81,9 +81,9 @@ class World:
     def traffic(self, n: int, maintenance: str) -> None:
         """Place one, deny one, move all, make a pod, let another be denied: a moment's work."""
         apply = self.system.apply
-        apply(replica_set(f"app-{n}"), "--namespace=shop")
+        apply(replica_set(f"app-{n}"))
         with pytest.raises(ToolError, match="not today"):
-            apply(replica_set("denied"), "--namespace=shop")
+            apply(replica_set("denied"))
         self.stack.kubectl(
             "label",
             "clusterprofile",

@@ -38,10 +38,9 @@ def cluster(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Any
     folder = tmp_path_factory.mktemp("placement-decisions")
     with furnished_stack(launcher, folder, audit=True) as stack:
         stack.apply(ROOT / "manifests/placement-decisions")
-        stack.kubectl("create", "namespace", "fleet")
-        profiles = [_profile(name) for name in ("eu", "us", *NAMES)]
-        listing = {"apiVersion": "v1", "kind": "List", "items": profiles}
-        stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(listing))
+        stack.api.create_namespace("fleet")
+        for name in ("eu", "us", *NAMES):
+            stack.api.apply(_profile(name))
         yield stack
 
 

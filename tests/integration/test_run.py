@@ -63,7 +63,7 @@ async def test_one_process_replicates_decides_and_remediates(
     stack: RunningStack, namespace_of_fleet: str, everything: RunningServer, namespace: str
 ) -> None:
     def apply(manifest: dict[str, Any]) -> None:
-        stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+        stack.api.apply(manifest)
 
     manifest = shop_replica_set("web")
     manifest["metadata"]["namespace"] = namespace
@@ -79,8 +79,8 @@ async def test_one_process_replicates_decides_and_remediates(
         return sorted(json.loads(text)["clusters"]) if text else None
 
     await eventually(placement, ["west"])
-    stack.kubectl("delete", "configmap", "placement", f"--namespace={POLICIES}")
-    stack.kubectl("delete", "clusterprofile", "west", f"--namespace={namespace_of_fleet}")
+    stack.api.delete("configmaps", "placement", POLICIES)
+    stack.api.delete("clusterprofiles", "west", namespace_of_fleet)
     metrics = get(everything.url + "/metrics").body.decode()
     assert 'kube_sync_remediations_total{outcome="applied"} 1.0' in metrics
     assert "web" not in metrics  # no object's name is ever a label
@@ -94,5 +94,5 @@ def test_sigterm_ends_it_with_status_0(everything: RunningServer) -> None:
 
 @pytest.fixture
 def namespace_of_fleet(stack: RunningStack) -> str:
-    stack.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(namespace_manifest(FLEET)))
+    stack.api.apply(namespace_manifest(FLEET))
     return FLEET

@@ -66,12 +66,11 @@ async def test_selectors_and_namespaces_mean_to_the_real_servers_what_they_mean_
     stack: RunningStack, opa: RunningOpa, namespace: str
 ) -> None:
     def label(name: str, team: str) -> None:
-        stack.kubectl(
-            "label", "configmap", name, f"team={team}", "--overwrite", f"--namespace={namespace}"
-        )
+        stack.api.label("configmaps", name, namespace, team=team)
 
     for name in ("a", "b", "c"):
-        stack.kubectl("create", "configmap", name, f"--namespace={namespace}")
+        metadata = {"name": name, "namespace": namespace}
+        stack.api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
         label(name, "x")
     some = Resource(
         "",
@@ -101,13 +100,11 @@ async def test_selectors_and_namespaces_mean_to_the_real_servers_what_they_mean_
 async def test_named_fields_are_all_that_the_real_opa_gets(
     stack: RunningStack, opa: RunningOpa, namespace: str
 ) -> None:
-    where = f"--namespace={namespace}"
     for name in ("plain", "named"):
-        stack.kubectl(
-            "create", "secret", "generic", name, "--from-literal=user=me", "--from-literal=pw=x",
-            where,
-        )  # fmt: skip
-        stack.kubectl("annotate", "secret", name, "a.b/c=1", "other=2", where)
+        annotations = {"a.b/c": "1", "other": "2"}
+        metadata = {"name": name, "namespace": namespace, "annotations": annotations}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+        stack.api.create({**secret, "stringData": {"user": "me", "pw": "x"}})
     annotation = ("metadata", "annotations", "a.b/c")
     plain = Resource(
         "", "v1", "secrets", "plain", namespaces=(namespace,), fields=("metadata", "type")
@@ -126,7 +123,7 @@ async def test_named_fields_are_all_that_the_real_opa_gets(
             await eventually(lambda: held("named"), ["apiVersion", "data", "kind", "metadata"])
             found = data(opa, "named")[namespace]["named"]
     finally:
-        stack.kubectl("delete", "secret", "--all", where)
+        stack.api.delete_all("secrets", namespace)
     assert sorted(found["metadata"]) == ["annotations", "name", "namespace", "uid"]
     assert found["metadata"]["annotations"] == {"a.b/c": "1"}
     assert found["data"] == {"user": "bWU="}

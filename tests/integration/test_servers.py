@@ -117,7 +117,6 @@ def test_opa_keeps_the_replicator_out_of_other_roots(opa: RunningOpa) -> None:
     assert ask(opa, "replicator", "PUT", "/v1/data/system/access", {}).status == 401
 
 
-@pytest.mark.slow
 def test_authorization_cannot_be_widened_by_who_may_write(opa: RunningOpa) -> None:
     """The rules see no body of a write: only the bundle that owns `system` keeps it out."""
     patch = [{"op": "add", "path": "/system/access/tokens/x", "value": "replicator"}]

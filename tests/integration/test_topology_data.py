@@ -57,8 +57,8 @@ class World:
         self.readiness = Readiness()
 
     def apply(self, *objects: Object) -> None:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.cluster.kubectl("apply", "-f", "-", stdin=text.replace(NS, self.namespace))
+        for manifest in json.loads(json.dumps(objects).replace(NS, self.namespace)):
+            self.cluster.api.apply(manifest, force=True)
 
     async def errors(self) -> set[str] | None:
         """Ask the example's rules about the route; None while there is nobody to answer."""
@@ -153,7 +153,7 @@ async def test_rules_are_told_what_applies_and_from_where(
         by = f"brand is pink, by colorpolicy.examples.kube-sync.io:{namespace}/own"
         await eventually(lambda: world.says(1, by))
 
-        world.cluster.kubectl("delete", "colorpolicy", "gw", f"--namespace={namespace}")
+        world.cluster.api.delete("colorpolicies", "gw", namespace)
         world.apply(color("gw", target(), **overrides("merge", brand="blue")))
         await eventually(lambda: world.says(0))
 

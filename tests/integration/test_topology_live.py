@@ -469,7 +469,9 @@ async def test_a_kind_that_may_not_be_listed_at_the_start_takes_nothing_back(
             proxy.calm()
             await eventually(lambda: bool(live.reasons(space, "q")), expected=True, seconds=60)
             assert live.reasons(space, "q")["Accepted"] == "Accepted"
-            assert told not in readiness(process).get("topology", "")
+            await eventually(
+                lambda: told in readiness(process).get("topology", ""), expected=False, seconds=60
+            )
         finally:
             await asyncio.to_thread(context.__exit__, None, None, None)
 
@@ -539,10 +541,8 @@ def shades(live: Live) -> Iterator[None]:
 
 
 def install(live: Live) -> None:
-    live.stack.kubectl("apply", "-f", "-", stdin=json.dumps(SHADE))
-    name = SHADE["metadata"]["name"]
-    live.stack.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
-    live.stack.kubectl("get", name, "--all-namespaces", "--output=name")
+    live.stack.api.apply(SHADE)
+    live.stack.api.await_kind(SHADE)
 
 
 @pytest.fixture
@@ -558,9 +558,9 @@ def kuadrant(live: Live) -> Iterator[None]:
         "verbs": ["patch"],
     }
     live.permit(*live.rules(), reading, writing)
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": kinds})
-    live.stack.kubectl("create", "-f", "-", stdin=text)
-    live.stack.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=30s")
+    for kind in kinds:
+        live.stack.api.create(kind)
+        live.stack.api.await_kind(kind)
     yield
     live.permit(*live.rules())
     live.stack.kubectl("delete", "crd", *names, "--timeout=60s")
@@ -647,10 +647,10 @@ async def test_malformed_policies_hear_of_it_and_hinder_no_other(live: Live, spa
 
 def _accepted(live: Live, space: str) -> dict[str, str]:
     """Return the reason of `Accepted` of each odd policy."""
-    found = live.stack.kubectl("get", "shades", f"--namespace={space}", "--output=json")
+    found = live.stack.api.get("shades", namespace=space)
     return {
         body["metadata"]["name"]: one["reason"]
-        for body in json.loads(found)["items"]
+        for body in found["items"]
         for entry in body.get("status", {}).get("ancestors", [])
         for one in entry["conditions"]
         if one["type"] == "Accepted" and body["metadata"]["name"].startswith("odd")
