@@ -6,7 +6,8 @@
   `make test-rest` with all (`--hypothesis-profile=thorough`). It is marked `property`
   here; a test that has one inside marks itself.
 - Files that take longest come first, so that no worker is left alone with one at the end. Their
-  seconds are in `tests/durations.json`, which a run with `--record-durations` writes.
+  seconds are in `tests/durations.json`, by what is run of them (`-m`), which a run with
+  `--record-durations` writes.
 - `--shard=2/4` keeps the files of the second of four machines; all take about as long.
 """
 
@@ -17,7 +18,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -68,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.property)
-    seconds = json.loads(_DURATIONS.read_text(encoding="utf-8")) if _DURATIONS.exists() else {}
+    seconds = _recorded().get(config.option.markexpr, {})
     items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0))
     kept = shard(config.option.shard, list(dict.fromkeys(map(_of, items))), seconds)
     items[:] = [item for item in items if _of(item) in kept]
@@ -118,7 +119,7 @@ def pytest_terminal_summary(
 ) -> None:
     """Write the seconds of each file down, where that was asked for."""
     if config.option.record_durations:
-        _record(terminalreporter)
+        _record(terminalreporter, config.option.markexpr)
 
 
 @pytest.hookimpl(trylast=True)
@@ -133,18 +134,22 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         )
 
 
-def _record(reporter: pytest.TerminalReporter) -> None:
+def _recorded() -> dict[str, dict[str, float]]:
+    found = json.loads(_DURATIONS.read_text(encoding="utf-8")) if _DURATIONS.exists() else {}
+    return cast("dict[str, dict[str, float]]", found)
+
+
+def _record(reporter: pytest.TerminalReporter, marked: str) -> None:
     """Write the seconds of each file that took longer than others, the longest first."""
     seconds: dict[str, float] = defaultdict(float)
     for reports in reporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[_file(report.nodeid)] += report.duration
-    known = json.loads(_DURATIONS.read_text(encoding="utf-8")) if _DURATIONS.exists() else {}
-    known.update(seconds)
-    kept = {name: round(spent) for name, spent in known.items() if spent >= _SHORT}
+    kept = {name: round(spent) for name, spent in seconds.items() if spent >= _SHORT}
     ordered = dict(sorted(kept.items(), key=lambda pair: (-pair[1], pair[0])))
-    _DURATIONS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    known = {**_recorded(), marked: ordered}
+    _DURATIONS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 def _of(item: pytest.Item) -> str:

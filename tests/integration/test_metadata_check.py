@@ -277,22 +277,25 @@ def test_file_that_is_missing_is_neither_answer(check: Check) -> None:
 
 
 def test_cluster_and_its_files_say_the_same(
-    check: Check, policies: Any, stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+    check: Check,
+    policies: Any,
+    stack: RunningStack,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KUBE_SYNC_KUBERNETES_KUBECONFIG", str(stack.kubeconfigs["admin"]))
     stack.install_kinds(ROOT / "manifests/crds")
+    asked = ("-n", namespace, "-o", "json")
     arguments = policies(REJECTING, policy("p", rule({}, updatedLabels={"a": "b"})))
-    stack.api.create_namespace("shop")
     for one in yaml.safe_load_all(Path(arguments[1]).read_text(encoding="utf-8")):
-        stack.api.create(one | {"metadata": one["metadata"] | {"namespace": "shop"}})
+        stack.api.create(one | {"metadata": one["metadata"] | {"namespace": namespace}})
     try:
         for objects in ([config_map()], [config_map({"bad": "yes"})]):
-            here = check("-o", "json", objects=objects)
+            here = check(*asked, objects=objects)
             assert here[0] in (0, 1)
-            assert here == check("-o", "json", *arguments, objects=objects)
+            assert here == check(*asked, *arguments, objects=objects)
     finally:
-        stack.api.delete_all("metadatapolicies", "shop")
-        stack.api.delete("namespace", "shop")
+        stack.api.delete_all("metadatapolicies", namespace)
 
 
 def test_cluster_that_refuses_says_what(
