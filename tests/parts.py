@@ -2,12 +2,13 @@
 
 - A test marked `slow` is left out by `make test`; `make test-rest` runs it.
 - Of many parameters that show the same, `quickly` leaves some to `make test` and marks the others.
-- A Hypothesis test runs in both, by default with a fifth of its examples (profile `quick`), by
-  `make test-rest` with all (`--hypothesis-profile=thorough`). It is marked `property`
-  here; a test that has one inside marks itself.
-- Files that take longest come first, so that no worker is left alone with one at the end. Their
-  seconds are in `tests/durations.json`, by what is run of them (`-m`), which a run with
-  `--record-durations` writes.
+- A Hypothesis test runs in both, by default with a fifth of its examples, each time the same ones
+  (profile `quick`), by `make test-rest` with all, at random (`--hypothesis-profile=thorough`). It
+  is marked `property` here; a test that has one inside marks itself.
+- Files that take longest, which mostly wait, come first, so that no worker is left alone with one
+  at the end; short ones, which mostly compute, come between them. Their seconds are in
+  `tests/durations.json`, by what is run of them (`-m`), which a run with `--record-durations`
+  writes.
 - `--shard=2/4` keeps the files of the second of four machines; all take about as long.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -25,11 +26,12 @@ from hypothesis import is_hypothesis_test, settings
 
 _DURATIONS = Path(__file__).with_name("durations.json")
 _SHORT = 2.0  # seconds: files below are not recorded
+_LONG = 10.0  # and those from here on have short ones run beside them
 _LEFT_OUT = pytest.StashKey[int]()
 _WORKER_OUTPUT = "workeroutput"  # what pytest-xdist gives a worker's configuration
 
 # How long an example takes says more of the machine than of what is tried.
-settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile("quick")
 
@@ -70,9 +72,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.property)
     seconds = _recorded().get(config.option.markexpr, {})
-    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0))
-    kept = shard(config.option.shard, list(dict.fromkeys(map(_of, items))), seconds)
+    order = in_order(list(dict.fromkeys(map(_of, items))), seconds)
+    kept = shard(config.option.shard, order, seconds)
+    places = {file: place for place, file in enumerate(order) if file in kept}
     items[:] = [item for item in items if _of(item) in kept]
+    items.sort(key=lambda item: places[_of(item)])
+
+
+def in_order(files: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
+    """Return files, the longest first, with a share of the short ones after each long one."""
+    ordered = sorted(files, key=lambda file: -seconds.get(file, 0))
+    long = [file for file in ordered if seconds.get(file, 0) >= _LONG]
+    short = deque(ordered[len(long) :])
+    share = len(short) / max(1, sum(seconds[file] for file in long))
+    found, due = list[str](), 0.0
+    for file in long:
+        found.append(file)
+        due += share * seconds[file]
+        while short and due >= 1:
+            found.append(short.popleft())
+            due -= 1
+    return [*found, *short]
 
 
 def shard(which: str, files: Sequence[str], seconds: Mapping[str, float]) -> set[str]:

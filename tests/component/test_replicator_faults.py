@@ -634,6 +634,7 @@ def credential_plugin(file: Path, token: Path) -> dict[str, Any]:
     return {"apiVersion": version, "command": str(file), "interactiveMode": "Never"}
 
 
+@pytest.mark.slow
 async def test_clock_that_jumps_changes_nothing(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

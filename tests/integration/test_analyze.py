@@ -19,6 +19,7 @@ from kube_sync import cli
 from kube_sync.analysis.reads import shown
 from kube_sync.opa.client import opa_client
 from kube_sync.settings import CONFIG_ENV, Opa, fields
+from tests.parts import quickly
 from tools.demo.fleet import CLUSTERS, cluster, replica_set
 from tools.servers.binaries import ensure_binary
 from tools.servers.running import Launcher
@@ -146,6 +147,7 @@ def test_decision_that_no_policy_defines_is_no_decision_that_reads_nothing(
     assert err == f"kube-sync: no policy of {EU_PCI} has a rule at io/k8s/federation/placement\n"
 
 
+@pytest.mark.slow
 def test_reader_who_has_seen_enough_is_no_error(analyze: Analyze) -> None:
     assert callable(analyze)  # which sets the environment
     command = f"{sys.executable} -m kube_sync analyze rego -o json | true; echo ${{PIPESTATUS[0]}}"
@@ -194,7 +196,7 @@ def check_savings(out: str) -> None:
     assert 0 < saved["projected_bytes"] < saved["listed_bytes"]
 
 
-@pytest.mark.parametrize("form", ["list", "lines"])
+@pytest.mark.parametrize("form", quickly(1, ["list", "lines"]))
 def test_exported_objects_tell_what_is_saved_without_a_cluster(
     analyze: Analyze, tmp_path: Path, form: str
 ) -> None:

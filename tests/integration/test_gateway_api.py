@@ -197,6 +197,7 @@ def test_every_protocol_is_linked_from_class_to_port(world: World) -> None:
     assert found["conditions"] == []
 
 
+@pytest.mark.slow
 def test_the_version_that_is_asked_for_changes_nothing(world: World) -> None:
     world.create(*every_protocol())
     older = KINDS
@@ -209,6 +210,7 @@ def test_the_version_that_is_asked_for_changes_nothing(world: World) -> None:
     assert world.read(exported=exported) == world.read()
 
 
+@pytest.mark.slow
 def test_as_yaml_and_in_another_order_it_is_the_same_bytes(world: World) -> None:
     world.create(*every_protocol(), color("one", rules=rules(sky="blue")))
     turned = ",".join(reversed(KINDS.split(",")))
@@ -236,6 +238,7 @@ def test_paths_are_listeners_times_routes_unless_these_are_bound(
         assert all(path[0] == CLASS for path in paths)
 
 
+@pytest.mark.slow
 def test_a_service_whose_ports_are_named_is_a_root(world: World) -> None:
     backends = [{"name": "service", "port": 80}, {"name": "service", "port": 81}]
     world.create(
@@ -250,6 +253,7 @@ def test_a_service_whose_ports_are_named_is_a_root(world: World) -> None:
     }
 
 
+@pytest.mark.slow
 def test_rules_without_a_name_are_called_by_their_place(world: World) -> None:
     named = [{"name": "first"}, {}, {"name": "third"}]
     world.create(gateway(), route(rules=named))
@@ -371,6 +375,7 @@ def three_levels() -> list[Object]:
     ]
 
 
+@pytest.mark.slow
 def test_three_levels_keep_the_source_of_each_rule(world: World) -> None:
     world.create(*three_levels())
     (entry,) = world.read()["effective"].values()
@@ -379,6 +384,7 @@ def test_three_levels_keep_the_source_of_each_rule(world: World) -> None:
     assert entry["sources"] == {"a": f"{source}/gw", "b": f"{source}/rt", "c": f"{source}/rl"}
 
 
+@pytest.mark.slow
 def test_a_status_that_was_written_changes_nothing(world: World) -> None:
     world.create(*three_levels())
     before = world.read()
@@ -446,6 +452,7 @@ def test_what_comes_to_nothing_is_said_and_harms_no_other(world: World) -> None:
     assert taken == {httproute("route"), httproute("backless")}
 
 
+@pytest.mark.slow
 def test_strict_fails_for_what_a_cluster_has_and_still_prints(world: World) -> None:
     world.create(gateway(), color("c", target(name="no-such"), rules=rules(sky="blue")))
     answer = printed(world.export(), "--strict", "-o", "json", status=1)

@@ -23,6 +23,7 @@ from kube_sync.reasoning.arguments import Question
 from kube_sync.safety import HISTORY
 from kube_sync.settings import Decisions, Kubernetes, Opa, Settings
 from tests.eventually import eventually
+from tests.parts import quickly
 from tools.demo.components import Components, start_components
 from tools.demo.fleet import (
     FLEET,
@@ -517,11 +518,14 @@ async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why
         rf"placements name clusters that are unknown, \d+ of them no other ones: {re.escape(near)}"
     )
     assert re.search(note, pair.decisions())
-    found = pair.kube("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
-    told = {e["regarding"]["name"]: e["note"] for e in found if e["reason"] == "RemediationNowhere"}
-    assert {name: told[name].partition(" (the policy")[0] for name in names} == dict.fromkeys(
-        names, f"it would run on no cluster: {near}"
-    )
+
+    def told() -> dict[str, str]:
+        found = pair.kube("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
+        nowhere = [one for one in found if one["reason"] == "RemediationNowhere"]
+        notes = {one["regarding"]["name"]: one["note"] for one in nowhere}
+        return {name: notes.get(name, "").partition(" (the policy")[0] for name in names}
+
+    await eventually(told, dict.fromkeys(names, f"it would run on no cluster: {near}"))
     said = create(pair, new := fresh())
     assert f"Warning: the policy places this on no cluster: {near}" in said
     assert pair.placement(new) == ["eats"], "nothing ran there before"
@@ -542,10 +546,13 @@ async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why
 
 @pytest.mark.parametrize(
     ("preferences", "found"),
-    [
-        ('{"clustrs": {"east": {}}}', "found the key `clustrs` instead of `clusters`"),
-        ('["east"]', "found a list"),
-    ],
+    quickly(
+        1,
+        [
+            ('{"clustrs": {"east": {}}}', "found the key `clustrs` instead of `clusters`"),
+            ('["east"]', "found a list"),
+        ],
+    ),
 )
 async def test_placement_that_nobody_can_read_is_no_decision_anywhere(
     pair: Pair, preferences: str, found: str

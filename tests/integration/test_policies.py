@@ -299,6 +299,7 @@ def test_api_server_takes_no_key_that_leads_out_of_its_folder(
         stack.api.apply({"apiVersion": "v1", "kind": "ConfigMap", **manifest})
 
 
+@pytest.mark.slow
 async def test_key_as_long_as_may_be_is_a_module_like_any_other(world: World) -> None:
     name, key = "n" * 253, "k" * 248
     world.policy(name, **{key: FIRST, "": "package other\n\nx := 1\n"})
@@ -308,6 +309,7 @@ async def test_key_as_long_as_may_be_is_a_module_like_any_other(world: World) ->
         assert world.data("other/x") == 1
 
 
+@pytest.mark.slow
 async def test_old_rego_gets_opas_message_and_the_way_to_mend_it(world: World) -> None:
     world.policy("p", m=OLD_REGO)
     with world.replicating():

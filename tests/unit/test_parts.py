@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.parts import examples, quickly, shard
+from tests.parts import examples, in_order, quickly, shard
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +43,15 @@ def test_thorough_tries_all_examples_and_quick_a_fifth(monkeypatch: pytest.Monke
     assert [examples(200), examples(10)] == [40, 5]
     monkeypatch.setattr(settings, "_current_profile", "thorough")
     assert [examples(200), examples(10)] == [200, 10]
+
+
+def test_longest_come_first_with_a_share_of_the_short_ones_after_each() -> None:
+    seconds = {"slow": 30.0, "slower": 60.0, "some": 5.0}
+    short = [f"short{number}" for number in range(5)]
+    order = in_order([*short, *seconds], seconds)
+    assert sorted(order) == sorted([*short, *seconds])
+    assert order[:6] == ["slower", "some", "short0", "short1", "short2", "slow"]
+    assert in_order(short, {}) == short
 
 
 def test_shards_share_all_files_and_take_about_as_long() -> None:
