@@ -144,11 +144,11 @@ class Cluster:
         assert self.stack.audit_log is not None
         whole = self.stack.audit_log.read_bytes().rpartition(b"\n")[0].splitlines()
         lines = [json.loads(line) for line in whole if MANAGER.encode() in line]
+        written = [line["objectRef"] for line in lines if line["verb"] != "get"]
         return Counter(
-            line["objectRef"]["name"]
-            for line in lines
-            if line["verb"] != "get"
-            and line["objectRef"].get("namespace", line["objectRef"]["name"]) == self.namespace
+            one["name"]
+            for one in written
+            if "name" in one and one.get("namespace", one["name"]) == self.namespace
         )
 
     @asynccontextmanager
@@ -234,6 +234,7 @@ def installed(gateway_api: RunningStack) -> RunningStack:
 def cluster(installed: RunningStack, namespace: str) -> Iterator[Cluster]:
     """A gateway, a route and a service in a namespace."""
     found = Cluster(installed, namespace)
+    installed.api.delete_all("colorpolicies")  # where there are any, paths without one are told
     found.create(*WORLD)
     yield found
     for kind in KINDS:
