@@ -47,7 +47,8 @@ down: ## Remove what demos and up left running
 
 # Files are handed out whole, the longest first (tests/parts.py).
 RUN := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
-# COVERAGE=1 measures, which takes longer; `make test-rest` adds to it and holds the gates.
+# COVERAGE=1 measures and holds the gates, which takes longer. What `make test-rest` adds is never
+# the only test of a line.
 MEASURED = $(if $(COVERAGE),--cov --cov-report=)
 # SHARD=2/4 runs a quarter of the files; `make coverage` then holds the gates for all of them.
 SHARDED = $(if $(SHARD),--shard=$(SHARD))
@@ -56,10 +57,10 @@ test: setup ## Prove the heart of every system on real servers; every unit test,
 	@opa=$$($(BIN)/python -m tools.servers path opa)
 	for folder in $(REGO); do echo "opa test $$folder"; $$opa test "$$folder"; done
 	$(RUN) -m "not slow" $(MEASURED) $(SHARDED) $(PYTEST)
+	[ -z "$(COVERAGE)" ] || [ -n "$(SHARD)" ] || $(MAKE) --no-print-directory coverage
 
 test-rest: setup ## Run what `make test` leaves out: scale, chaos, compose, pages, many examples
-	@$(RUN) -m "slow or property" --hypothesis-profile=thorough $(if $(COVERAGE),$(MEASURED) --cov-append) $(SHARDED) $(PYTEST)
-	[ -z "$(COVERAGE)" ] || [ -n "$(SHARD)" ] || $(MAKE) --no-print-directory coverage
+	@$(RUN) -m "slow or property" --hypothesis-profile=thorough $(SHARDED) $(PYTEST)
 
 coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.coverage.*) if there are
 	@if compgen -G ".coverage.*" >/dev/null; then $(BIN)/coverage combine; fi
@@ -67,7 +68,8 @@ coverage: setup ## Hold the gates for what COVERAGE=1 measured, of all shards (.
 	$(BIN)/coverage report --fail-under=100 --include=$(WHOLE)
 
 test-all: setup ## Run everything, and hold the gates of coverage
-	@$(MAKE) --no-print-directory test test-rest COVERAGE=1
+	@$(MAKE) --no-print-directory test COVERAGE=1
+	$(MAKE) --no-print-directory test-rest
 
 # One file in seconds, as `make unit FILE=tests/unit/kube/test_lease.py`.
 unit: setup ## Run the unit tests, or one file of tests (FILE=…)

@@ -104,6 +104,7 @@ def _quoted(value: str) -> str:
 
 
 def _kind(value: object) -> str:
+    """Return what JSON that is no object is."""
     match value:
         case None:
             return "null"
@@ -113,7 +114,5 @@ def _kind(value: object) -> str:
             return "a string"
         case list():
             return "a list"
-        case dict():
-            return "an object"
         case _:
             return "a number"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.analysis import engine, values
-from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze
+from kube_sync.analysis.analyzer import Collection, PolicyModule, analyze, located
 from kube_sync.analysis.paths import EACH
 from kube_sync.analysis.reads import Reads, unread
 from kube_sync.analysis.syntax import Spot
@@ -146,6 +146,20 @@ UNREADABLE: dict[str, tuple[Any, str]] = {
             )
         ),
         "a with whose target is no reference",
+    ),
+    "with a target that begins with no name": (
+        module(
+            rule(
+                "decision",
+                line(path("input", "a"))
+                | {
+                    "with": [
+                        {"target": {"type": "ref", "value": [text("x")]}, "value": text("x")},
+                    ]
+                },
+            )
+        ),
+        "a with whose target is no name",
     ),
     "with a builtin replaced by what OPA would have put into a variable": (
         module(
@@ -353,3 +367,8 @@ def test_equal_policies_give_equal_reads() -> None:
     tree = module(TESTED, rule("other", line(path("input", "b"))))
     assert str(reads_of(tree, decision="main")) == str(reads_of(tree, decision="main"))
     assert reads_of(tree, decision="main") == reads_of(tree, decision="main")
+
+
+@pytest.mark.parametrize("spot", [None, Spot("m")])
+def test_what_is_in_no_rule_has_no_row(spot: Spot | None) -> None:
+    assert located(spot, lambda _module, number: number) == spot

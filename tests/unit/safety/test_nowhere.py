@@ -21,7 +21,7 @@ from kube_sync.safety import (
     compare,
 )
 from kube_sync.safety.nowhere import GRACE_SECONDS
-from kube_sync.safety.placements import PREFERENCES, SELECTOR
+from kube_sync.safety.placements import PREFERENCES, SELECTOR, Clusters
 
 NOW = 1000.0
 LATER = NOW + GRACE_SECONDS
@@ -207,6 +207,16 @@ def test_similar_names_are_looked_for_of_the_first_unknown_names_alone() -> None
     assert "nearest" in told[0]
     assert told[-1] == "the fleet has no cluster 'made-up-199'"
     assert inventory.told(frozenset(["made-up-0"])) == told[0]
+
+
+def test_what_is_told_of_a_placement_is_the_same_however_many_were_told_before() -> None:
+    inventory = Inventory(NAMES)
+    for _turn in range(2):
+        for number in range(300):
+            name = f"made-up-{number}"
+            told = inventory.nowhere(Clusters(frozenset([name])))
+            assert told == inventory.told(frozenset([name]))
+            assert (told or "").startswith(f"the fleet has no cluster '{name}'")
 
 
 def test_names_in_a_message_are_few_and_short() -> None:

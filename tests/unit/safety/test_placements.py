@@ -102,6 +102,12 @@ def test_selectors_without_their_shape_tell_nothing(text: str) -> None:
     assert _read(SELECTOR, text) is None
 
 
+def test_a_selector_by_an_operator_that_nobody_knows_is_a_cluster_that_selects_nothing() -> None:
+    one = _read(SELECTOR, '[{"key": "region", "operator": "like", "values": ["e"]}]')
+    assert one is not None
+    assert (len(one.names), one.selector) == (1, ())
+
+
 def test_other_annotations_place_nothing() -> None:
     assert OTHERS.read({"a": "b"}) == {}
     assert Placements().read({"names": "a"}) == {}
@@ -166,3 +172,4 @@ def test_values_are_read_the_same_however_many_were_read_before() -> None:
         for number in range(300):
             read = placements.read({"names": f"c{number}", PREFERENCES: f"c{number}"})
             assert read == {"names": Clusters(frozenset([f"c{number}"])), PREFERENCES: None}, turn
+            assert placements.unreadable({PREFERENCES: f"c{number}"}) is not None
