@@ -51,8 +51,11 @@ async def replicating(
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
+            # Twice in a dozen runs a cancellation in the first second was lost, which is not
+            # understood: these tests are about what is selected.
+            while not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=10)
 
 
 def data(opa: RunningOpa, name: str) -> Any:
