@@ -69,7 +69,7 @@ from kube_sync.opa.versions import (
     with_manifest,
 )
 from kube_sync.regoversion import V0, V1, version_of
-from kube_sync.runtime.rlimits import ResourceLimits, cpu_of_children
+from kube_sync.runtime.rlimits import ResourceLimits, cpu_of_children, reaped
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Settings
 
@@ -501,7 +501,7 @@ class ScratchOpa:
             # Also when cancelled: nothing is left running.
             with suppress(ProcessLookupError):
                 process.kill()
-            await process.wait()
+            await reaped(process)
 
 
 def too_expensive(what: str, error: TooExpensive) -> Cause:

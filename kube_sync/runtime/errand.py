@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from kube_sync.errors import Retriable, first_of
+from kube_sync.runtime.rlimits import reaped
 
 _LOOK_SECONDS: Final = 0.2
 _LOOKS: Final = 100
@@ -63,7 +64,7 @@ async def run_errand(
             # Also when cancelled. What it started is in its group, and may outlive it.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await reaped(process)
             await _collect(process.pid)
 
 

@@ -1,4 +1,4 @@
-"""Resource limits of a child process, set by prlimit(2) once it runs.
+"""Resource limits of a child process, set by prlimit(2) once it runs, and its end.
 
 RLIMIT_DATA and not RLIMIT_AS: Go reserves over 1 GiB of addresses before it allocates anything. The
 kernel refuses memory beyond it at once, so a process that allocates 1 GB a second cannot overshoot.
@@ -8,6 +8,7 @@ Between the start and prlimit(2) a process may have allocated more; it gets no m
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import sys
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import Final
 
 _FIRST_TO_GO: Final = "1000"  # proc_pid_oom_score_adj(5)
 _MIB: Final = 2**20
+_CHUNK: Final = 2**16  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,18 @@ def _lower(pid: int, kind: int, wanted: int) -> None:
     _, most = resource.getrlimit(kind)
     wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     resource.prlimit(pid, kind, (wanted, wanted))
+
+
+async def reaped(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end of a process that was killed, also where nobody reads its output any more.
+
+    asyncio tells of the end once all pipes are closed, and it stops reading a pipe of which more
+    than twice its limit (64 KiB) waits for a reader: then `Process.wait` alone never returns.
+    """
+    for stream in (process.stdout, process.stderr):
+        while stream is not None and await stream.read(_CHUNK):
+            pass
+    await process.wait()
 
 
 def cpu_of_children() -> float:

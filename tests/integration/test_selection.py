@@ -51,11 +51,8 @@ async def replicating(
         try:
             yield
         finally:
-            # Twice in a dozen runs a cancellation in the first second was lost, which is not
-            # understood: these tests are about what is selected.
-            while not task.done():
-                task.cancel()
-                await asyncio.wait([task], timeout=10)
+            task.cancel()
+            await asyncio.wait([task])
 
 
 def data(opa: RunningOpa, name: str) -> Any:
