@@ -15,7 +15,7 @@ import pytest
 
 from tests.analysis.compliance import Case, Compared, cases, compared
 from tests.analysis.opa import PolicyOpa, plain_spec
-from tools.servers.compliance import compliance_suite
+from tools.servers.modules import compliance_suite
 from tools.servers.running import Launcher, free_port, launch_on_free_port
 
 DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs" / "analysis.md"

@@ -1,13 +1,11 @@
 """DaemonSets: their templates by the proposal's cases, their controller by its own source.
 
-The source is where Go has it: it is what kube-apiserver is built of where no image can be pulled.
+It is the source of which the pinned kube-apiserver is built.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from tests.scheduling.engine import SchedulingOpa, kubernetes_of, request_for
 from tests.scheduling.test_scheduling_cases import CASES
 from tests.scheduling.test_scheduling_fuzz import RBAC, pod, policy
+from tools.servers.modules import in_module
 
 _CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 _TOLERATION = re.compile(
@@ -23,19 +22,12 @@ _TOLERATION = re.compile(
 _TAINT = re.compile(r'(Taint\w+)\s+= "([^"]+)"')
 
 
-def _source(module: str, path: str) -> str:
-    """Return a file of the newest version of a module that Go has."""
-    cache = Path(os.environ.get("GOMODCACHE") or Path.home() / "go/pkg/mod")
-    found = sorted(cache.glob(f"{module}@*/{path}"))
-    if not found:
-        pytest.skip(f"the source of {module} is not here")
-    return found[-1].read_text("utf-8")
-
-
 def _tolerations() -> list[dict[str, Any]]:
-    taints = dict(_TAINT.findall(_source("k8s.io/api", "core/v1/well_known_taints.go")))
-    written = _source("k8s.io/kubernetes", "pkg/controller/daemon/util/daemonset_util.go")
-    found = _TOLERATION.findall(written)
+    taints = dict(
+        _TAINT.findall(in_module("k8s.io/api", "core/v1/well_known_taints.go").read_text("utf-8"))
+    )
+    written = in_module("k8s.io/kubernetes", "pkg/controller/daemon/util/daemonset_util.go")
+    found = _TOLERATION.findall(written.read_text("utf-8"))
     return [{"key": taints[k], "operator": o, "effect": e} for k, o, e in found]
 
 
