@@ -72,6 +72,7 @@ async def reaped(process: asyncio.subprocess.Process) -> None:
         while stream is not None and await stream.read(_CHUNK):
             pass
     await process.wait()
+    await asyncio.sleep(0)  # what closes the transport is due, and the loop may end after this
 
 
 def cpu_of_children() -> float:
