@@ -32,7 +32,6 @@ from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.clusters import Clusters, FleetFacts
 from kube_sync.remediator.decided import Key
-from kube_sync.remediator.kept import Both, Proven
 from kube_sync.remediator.memory import Memory
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.overheard import Overheard, Records
@@ -40,6 +39,7 @@ from kube_sync.remediator.placementdecisions import PlacementSink
 from kube_sync.remediator.plan import Amend, Current, Write
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.statuspage import status_app
+from kube_sync.remediator.stores import Both, Proven
 from kube_sync.remediator.telling import CONTROLLER, Telling
 from kube_sync.remediator.writer import Writer
 from kube_sync.runtime.httpserver import serving

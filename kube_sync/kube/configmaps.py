@@ -1,19 +1,20 @@
 """ConfigMaps that mean something to us, as the API server holds them.
 
-A Store of what a Reflector finds in one namespace, or in all, each ConfigMap read by `read`; one
+A Cache of what a Reflector finds in one namespace, or in all, each ConfigMap read by `read`; one
 that it reads as None is not held and counts for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from kube_sync.errors import NO_JSON, Retriable
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.cache import Cache
+from kube_sync.kube.collection import Item
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 CONFIGMAPS = GroupVersionResource("", "v1", "configmaps")
@@ -78,20 +79,11 @@ def read_configmap(item: Item) -> ConfigMap:
     )
 
 
-class Keyed(Protocol):
-    """Whatever has a place in a collection."""
-
-    @property
-    def key(self) -> ObjectKey:
-        """Where it is."""
-        ...
+M = TypeVar("M")
 
 
-M = TypeVar("M", bound=Keyed)
-
-
-class ConfigMaps(Generic[M]):
-    """The Store of the ConfigMaps in one namespace (`*`: in all) that `selector` lets through."""
+class ConfigMaps(Cache[M]):
+    """The ConfigMaps in one namespace (`*`: in all) that `selector` lets through."""
 
     def __init__(
         self,
@@ -100,19 +92,13 @@ class ConfigMaps(Generic[M]):
         read: Callable[[Item], M | None],
         selector: str | None = None,
     ) -> None:
+        """Call `news` after each change and at the end of each LIST."""
+        super().__init__(read, lambda _changes: news())
         self.namespace = namespace
         self.selector = selector
-        self.listed = False
-        self._news = news
-        self._read = read
-        self._maps: dict[ObjectKey, M] = {}
-        self._listing: dict[ObjectKey, M] = {}
 
     def __iter__(self) -> Iterator[M]:
-        return iter(self._maps.values())
-
-    def __len__(self) -> int:
-        return len(self._maps)
+        return iter(self.objects.values())
 
     @property
     def scope(self) -> str | None:
@@ -123,32 +109,3 @@ class ConfigMaps(Generic[M]):
     def where(self) -> str:
         """The namespace, in words."""
         return "all namespaces" if self.scope is None else self.namespace
-
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        found = (self._read(item) for item in items)
-        self._listing.update({one.key: one for one in found if one is not None})
-
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held; ConfigMaps are built in, so there is no LIST without."""
-        if not known:
-            self._listing = {}
-            return
-        self._maps, self._listing = self._listing, {}
-        self.listed = True
-        self._news()
-
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is None:
-            return
-        found = None if event.type == "DELETED" else self._read(event.item)
-        if found is None:
-            self._maps.pop(event.item.key, None)
-        else:
-            self._maps[found.key] = found
-        self._news()

@@ -7,9 +7,9 @@ held but what somebody is interested in, since schemas are large.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import Any
 
 import msgspec
@@ -17,15 +17,15 @@ import structlog
 
 from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube import presence
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.cache import Cache
+from kube_sync.kube.collection import Item
 from kube_sync.kube.served import preference
-from kube_sync.objects import GroupVersionResource
+from kube_sync.objects import GroupVersionResource, ObjectKey
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 DEFINITIONS = presence.DEFINITIONS
 _ESTABLISHED = "Established"
-_SLICE = 20  # of a LIST, before others may run: a definition may have a megabyte
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,68 +150,31 @@ def _served(versions: list[_Version]) -> Iterator[Version]:
             yield Version(version.name, schema or {})
 
 
-class Definitions:
-    """The Store of the CustomResourceDefinitions that matter."""
+class Definitions(Cache[Definition]):
+    """The CustomResourceDefinitions that matter, by name."""
 
     def __init__(
         self,
         news: Callable[[], None],
         matters: Callable[[Definition], bool] = lambda _definition: True,
     ) -> None:
-        """`news` is called after each change of what matters, and after each LIST."""
-        self.listed = False
-        self._news = news
+        """Call `news` after each change of what matters, and at the end of each LIST."""
+        # By identity: to compare whole schemas costs more than to be called in vain.
+        super().__init__(self._read, lambda _changes: news(), differs=is_not)
         self._matters = matters
-        self._held: dict[str, Definition] = {}
-        self._listing: dict[str, Definition] = {}
 
     def __iter__(self) -> Iterator[Definition]:
         """Yield them by name."""
-        return (self._held[name] for name in sorted(self._held))
+        return iter(sorted(self.objects.values(), key=lambda found: found.name))
 
     def of(self, group: str, resource: str) -> Definition | None:
         """Return the definition of a resource: its name is made of these two."""
-        return self._held.get(f"{resource}.{group}")
-
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        for number, item in enumerate(items, 1):
-            if (found := self._read(item)) is not None:
-                self._listing[found.name] = found
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held; an API server that lacks even these says nothing."""
-        if not known:
-            return
-        self._held, self._listing = self._listing, {}
-        self.listed = True
-        self._news()
-
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is None:
-            return
-        name = event.item.key.name
-        before = self._held.get(name)
-        found = None if event.type == "DELETED" else self._read(event.item)
-        if found is before:
-            return
-        if found is None:
-            del self._held[name]
-        else:
-            self._held[name] = found
-        self._news()
+        return self.get(ObjectKey("", f"{resource}.{group}"))
 
     def _read(self, item: Item) -> Definition | None:
         try:
             definition = definition_of(msgspec.json.decode(item.body))
         except (*NO_JSON, Terminal) as error:
             log.warning("definition_not_read", key=str(item.key), error=str(error))
-            return self._held.get(item.key.name)  # what it was is nearer to the truth than nothing
+            return self.get(item.key)  # what it was is nearer to the truth than nothing
         return definition if self._matters(definition) else None

@@ -18,7 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.errors import NO_JSON
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.cache import Cache
+from kube_sync.kube.collection import Item
 from kube_sync.kube.policynames import policy_key
 from kube_sync.kube.staging import ACTIVE, CANDIDATE, stage_of, stands_for, terms_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -132,61 +133,31 @@ def read_policy(item: Item, rego_version: int = V1) -> PlacementPolicy:
     )
 
 
-class PlacementPolicies:
-    """The Store of those of one namespace; what it iterates over and counts is meant to decide."""
+class PlacementPolicies(Cache[PlacementPolicy]):
+    """Those of one namespace; what it iterates over and counts is meant to decide."""
 
     def __init__(self, namespace: str, news: Callable[[], None], rego_version: int = V1) -> None:
-        """`news` is called after each change; modules that state no version are of this one."""
+        """Call `news` after each change; modules that state no version are of `rego_version`."""
+        read = partial(read_policy, rego_version=rego_version)
+        super().__init__(read, lambda _changes: news())
         self.namespace = namespace
-        self.listed = False
-        self._news = news
-        self._read = partial(read_policy, rego_version=rego_version)
-        self._held: dict[ObjectKey, PlacementPolicy] = {}
-        self._listing: dict[ObjectKey, PlacementPolicy] = {}
 
     def __iter__(self) -> Iterator[PlacementPolicy]:
-        return (policy for policy in self._held.values() if policy.counts)
+        return (policy for policy in self.objects.values() if policy.counts)
 
     def __len__(self) -> int:
-        return sum(policy.counts for policy in self._held.values())
+        return sum(1 for _ in self)
 
     @property
     def staged(self) -> Iterator[PlacementPolicy]:
         """Those that are not meant to decide."""
-        return (policy for policy in self._held.values() if not policy.counts)
+        return (policy for policy in self.objects.values() if not policy.counts)
 
     @property
     def candidates(self) -> Iterator[PlacementPolicy]:
         """Those that are only planned with, as far as they can be read."""
-        found = (policy for policy in self._held.values() if policy.stage == CANDIDATE)
+        found = (policy for policy in self.objects.values() if policy.stage == CANDIDATE)
         return (policy for policy in found if policy.unreadable is None)
-
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        self._listing.update({item.key: self._read(item) for item in items})
-
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held; what is said to be of no kind is not known."""
-        if not known:
-            self._listing = {}
-            return
-        self._held, self._listing = self._listing, {}
-        self.listed = True
-        self._news()
-
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is None:
-            return
-        if event.type == "DELETED":
-            self._held.pop(event.item.key, None)
-        else:
-            self._held[event.item.key] = self._read(event.item)
-        self._news()
 
 
 def placement_policies(policies: Policies, news: Callable[[], None]) -> list[PlacementPolicies]:

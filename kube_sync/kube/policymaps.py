@@ -98,8 +98,8 @@ def parse(
     )
 
 
-class PolicyMaps(ConfigMaps[PolicyMap]):  # inherits nothing but what it holds policies with
-    """The Store of the policies of one namespace, or of all that carry the label.
+class PolicyMaps(ConfigMaps[PolicyMap]):
+    """The policies of one namespace, or of all that carry the label.
 
     What it iterates over and counts is meant to decide.
     """

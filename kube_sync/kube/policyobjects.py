@@ -7,10 +7,10 @@ any other reason for not seeing them is none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
-from kube_sync.kube.collection import Event, Item
-from kube_sync.objects import ObjectKey
+from kube_sync.kube.cache import Cache, Changes
 
 
 class PolicyObject:
@@ -19,23 +19,23 @@ class PolicyObject:
     modules: Mapping[str, str] = {}
 
 
-class PolicyObjects:
-    """The Store of one kind's names."""
+_POLICY: Final = PolicyObject()
+
+
+class PolicyObjects(Cache[PolicyObject]):
+    """The objects of one kind; a kind that is unknown has none."""
 
     def __init__(self, news: Callable[[], None]) -> None:
-        """`news` is called after each change."""
-        self.listed = False
+        """Call `news` when a policy comes or goes, and at the end of each LIST."""
+        super().__init__(
+            lambda _item: _POLICY, self._changed, self._was_listed, when_unknown="empty"
+        )
         self._news = news
-        self._names: set[ObjectKey] = set()
         self._namespaces: Counter[str] = Counter()  # how many of them are in each
-        self._listing: set[ObjectKey] = set()
         self._lacking = False
 
     def __iter__(self) -> Iterator[PolicyObject]:
-        return (PolicyObject() for _ in self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        return iter(self.objects.values())
 
     def any_in(self, namespace: str) -> bool:
         """Tell whether a namespace holds one; asked with each review."""
@@ -46,29 +46,10 @@ class PolicyObjects:
         lacking, self._lacking = self._lacking, False
         return lacking
 
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        self._listing.update(item.key for item in items)
-
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held."""
-        self._names, self._listing = self._listing, set()
-        self._namespaces = Counter(key.namespace for key in self._names)
-        self.listed, self._lacking = True, not known
+    def _changed(self, changes: Changes[PolicyObject]) -> None:
+        for key, (_, new) in changes.items():
+            self._namespaces[key.namespace] += 1 if new else -1
         self._news()
 
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = set()
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is None:
-            return
-        key, was_there = event.item.key, event.item.key in self._names
-        if event.type == "DELETED":
-            self._names.discard(key)
-        else:
-            self._names.add(key)
-        self._namespaces[key.namespace] += (key in self._names) - was_there
-        self._news()
+    def _was_listed(self) -> None:
+        self._lacking = not self.served

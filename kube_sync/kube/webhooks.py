@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from kube_sync.kube.cache import Cache
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.collection import Item
 from kube_sync.objects import GroupVersionResource
 
 CONFIGURATIONS = GroupVersionResource(
@@ -42,36 +43,22 @@ class Wish:
     conditions: Mapping[str, str | None]  # CEL by name; None: no such condition
 
 
-class Registered:
-    """The Store of the one configuration that there is, or None."""
+class Registered(Cache[Json]):
+    """The one configuration that there is, or none."""
 
     def __init__(self, news: Callable[[], None]) -> None:
-        """`news` is called after each change."""
-        self.found: Json | None = None
-        self.listed = False
-        self._news = news
-        self._listing: Json | None = None
+        """Call `news` after each change and at the end of each LIST."""
+        super().__init__(_decoded, lambda _changes: news())
 
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        for item in items:
-            self._listing = msgspec.json.decode(item.body)
+    @property
+    def found(self) -> Json | None:
+        """The configuration, None without one."""
+        return next(iter(self.objects.values()), None)
 
-    def finish(self, *, known: bool) -> None:
-        """Hold what the LIST held."""
-        self.found, self._listing, self.listed = self._listing, None, known
-        self._news()
 
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = None
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is not None:
-            gone = event.type == "DELETED"
-            self.found = None if gone else msgspec.json.decode(event.item.body)
-            self._news()
+def _decoded(item: Item) -> Json:
+    found: Json = msgspec.json.decode(item.body)
+    return found
 
 
 def ours(configuration: Json, path: str) -> list[Json]:

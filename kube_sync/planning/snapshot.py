@@ -15,7 +15,7 @@ import msgspec
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube.collection import Item
-from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, Keyed, read_configmap
+from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap, data_maps, policy_maps
 from kube_sync.objects import ObjectKey
@@ -25,7 +25,7 @@ from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.projection import configured
 from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings
 
-M = TypeVar("M", bound=Keyed)
+M = TypeVar("M", ConfigMap, PolicyMap)
 Objects = Mapping[ObjectKey, Item]
 EPOCH = "plan"  # the state of the data that decisions are asked on
 
@@ -73,7 +73,7 @@ async def currents(objects: Objects) -> Mapping[ObjectKey, Current]:
     store = Targets(lambda _: None)
     await store.page([*objects.values()])
     store.finish(known=True)
-    return dict(store.items())
+    return dict(store.objects)
 
 
 def projected(

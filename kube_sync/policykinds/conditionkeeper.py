@@ -89,12 +89,12 @@ class ConditionKeeper:
 
     def wake(self) -> None:
         """Look at every policy again: the Lease is held now, or the Rego is another."""
-        for key in self.store:
+        for key in list(self.store.objects):
             self._told(key)
 
     def listed(self) -> None:
         """Take note that all policies are known, of which there may be none to say anything of."""
-        if not any(True for _ in self.store):
+        if not self.store.objects:
             self._tell()
 
     async def run(self) -> NoReturn:
@@ -115,7 +115,7 @@ class ConditionKeeper:
 
     def _policies(self, key: ObjectKey) -> list[HeldPolicy]:
         if self._kind.together:
-            return list(self.store.within(key.namespace).values())
+            return self.store.within(key.namespace)
         policy = self.store.get(key)
         return [] if policy is None else [policy]
 

@@ -10,13 +10,14 @@ answered with counts until the watch has come so far, so that nothing is written
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.cache import Cache, Changes
+from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.topology.sameness import same
@@ -35,8 +36,8 @@ _DEEPEST: Final = 200
 TOO_DEEP: Final = "nested too deeply"
 
 
-class Bodies:
-    """The Store of one collection."""
+class Bodies(Cache[Body]):
+    """The objects of one collection; of what others manage in them nothing is held."""
 
     def __init__(
         self,
@@ -45,14 +46,12 @@ class Bodies:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Tell `changed` of every object that differs, and `settled` when a LIST has ended."""
-        self.listed = False
+        """Call `changed` with every object that differs, and `settled` when a LIST has ended."""
+        super().__init__(decoded, self._news, self._ended, merge=_newer, differs=_differs)
         self._changed = changed
         self._settled = settled
         self._clock = clock
         self._unknown_since: float | None = None
-        self._objects: dict[ObjectKey, Body] = {}
-        self._listing: dict[ObjectKey, Body] = {}
 
     @property
     def complete(self) -> bool:
@@ -61,63 +60,31 @@ class Bodies:
         absent = since is not None and self._clock() - since >= _ABSENT_SECONDS
         return self.listed or absent
 
-    @property
-    def objects(self) -> Mapping[ObjectKey, Body]:
-        """All of them."""
-        return self._objects
-
-    def __iter__(self) -> Iterator[ObjectKey]:
-        return iter(list(self._objects))
-
-    def get(self, key: ObjectKey) -> Body | None:
-        """Return one of them."""
-        return self._objects.get(key)
-
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        for item in items:
-            if (body := decoded(item)) is not None:
-                self._listing[item.key] = body
-
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held; nothing changes while the kind is unknown."""
-        listing, self._listing = self._listing, {}
-        if not known:
-            if self._unknown_since is None:
-                self._unknown_since = self._clock()
-        else:
-            self.listed, self._unknown_since = True, None
-            for key in self._objects.keys() - listing.keys():
-                self._put(key, None)
-            for key, body in listing.items():
-                self._put(key, body)
-        self._settled()
-
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
-
     def wrote(self, key: ObjectKey, answer: Body) -> None:
         """Hold what a write of ours was answered with; that is no news to anybody."""
-        before, found = self._objects.get(key), _bare(answer)
+        before, found = self.get(key), _bare(answer)
         if before is not None and found is not None and _is_older(before, found):
-            self._objects[key] = found
+            self.put(key, found, notify=False)
 
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is not None:
-            gone = event.type == "DELETED"
-            self._put(event.item.key, None if gone else decoded(event.item))
+    def _news(self, changes: Changes[Body]) -> None:
+        for key, (before, after) in changes.items():
+            self._changed(key, before, after)
 
-    def _put(self, key: ObjectKey, body: Body | None) -> None:
-        before = self._objects.get(key)
-        if before is not None and body is not None and _is_older(body, before):
-            return  # the answer to a write was here first
-        self._objects.pop(key, None)
-        if body is not None:
-            self._objects[key] = body
-        if not same(before, body):
-            self._changed(key, before, body)
+    def _ended(self) -> None:
+        if self.served:
+            self._unknown_since = None
+        elif self._unknown_since is None:
+            self._unknown_since = self._clock()
+        self._settled()
+
+
+def _newer(held: Body | None, found: Body) -> Body:
+    """Return what was found, unless the answer to a write was here first."""
+    return held if held is not None and _is_older(found, held) else found
+
+
+def _differs(one: Body | None, other: Body | None) -> bool:
+    return not same(one, other)
 
 
 def _is_older(one: Body, other: Body) -> bool:

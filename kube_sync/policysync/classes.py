@@ -63,7 +63,7 @@ class Classes:
 
     def look_at_all(self) -> None:
         """Look at all classes: this process writes now, or time has passed."""
-        for key in self._state.classes:
+        for key in self._state.classes.objects:
             self._queue.add(key.name)
 
     async def run(self) -> NoReturn:

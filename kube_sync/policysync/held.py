@@ -13,7 +13,7 @@ counts only when its spec was compared with what is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.cache import Cache, Changes
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.placer import News
@@ -51,8 +51,8 @@ class Found:
         return replace(self.placed, digest="") if self.drifted else self.placed
 
 
-class HeldCopies:
-    """The Store of one collection."""
+class HeldCopies(Cache[Found]):
+    """The copies in one collection."""
 
     def __init__(self, read: Read, news: News, manager: str | None = None) -> None:
         """`read` makes a Placed of an object, None where it is no copy.
@@ -60,103 +60,82 @@ class HeldCopies:
         With `manager` only what that one has applied is ours, and a digest tells only what it was
         then; without, a digest is of what is there.
         """
-        self.listed = False
-        self._read = read
+        super().__init__(lambda item: self.read(item.body), self._changed, merge=self._judged)
+        self._reader = read
         self._news = news
         self._manager = manager
-        self._objects: dict[ObjectKey, Found] = {}
-        self._policies: dict[PolicyId, dict[ObjectKey, Found]] = {}
-        self._listing: dict[ObjectKey, Found] = {}
+        self._places: dict[PolicyId, set[ObjectKey]] = {}
 
     def inherit(self, known: HeldCopies) -> None:
         """Hold what another one held, until the first LIST of this one has ended."""
-        for where, found in known._objects.items():
+        for where, found in known.objects.items():
             self.wrote(where, found)
 
     def policies(self) -> Iterable[PolicyId]:
         """Return the policies that there are copies of."""
-        return list(self._policies)
+        return list(self._places)
 
     def of(self, policy: PolicyId) -> list[Found]:
         """Return what there is of a policy, in the order of its places."""
-        return [found for _, found in sorted(self._policies.get(policy, {}).items())]
-
-    def at(self, where: ObjectKey) -> Found | None:
-        """Return what is held of one place."""
-        return self._objects.get(where)
+        return [self.objects[where] for where in sorted(self._places.get(policy, ()))]
 
     def read(self, body: bytes) -> Found | None:
         """Read an object as the watch would, None for one that is not ours."""
-        found = found_in(body, self._read)
+        found = found_in(body, self._reader)
         foreign = found is not None and self._manager not in (None, *found.managers)
         return None if foreign else found
 
     def compared(self, found: Found) -> Found:
         """Hold that what was found is what it was applied as."""
         right = replace(found, drifted=False, spec=None)
-        if self._objects.get(found.where) is found:
+        if self.get(found.where) is found:
             self.wrote(found.where, right)
         return right
 
     def wrote(self, where: ObjectKey, found: Found | None) -> None:
         """Hold what a write of ours has left at a place; that is no news to anybody."""
-        if (before := self._objects.pop(where, None)) is not None:
-            policy = before.placed.key.policy
-            del self._policies[policy][where]
-            if not self._policies[policy]:
-                del self._policies[policy]
-        if found is not None:
-            found = found if found.drifted else replace(found, spec=None)
-            self._objects[where] = found
-            self._policies.setdefault(found.placed.key.policy, {})[where] = found
+        before = self.get(where)
+        self.put(where, None if found is None else _slim(found), notify=False)
+        self._index(where, before, found)
 
     def leaves(self, found: Found) -> None:
         """Hold that an object is on its way out, until the watch tells that it is gone."""
-        held = self._objects.get(found.where)
+        held = self.get(found.where)
         if held is not None and held.uid == found.uid:
             self.wrote(found.where, replace(held, deleting=True))
 
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        for item in items:
-            if (found := self.read(item.body)) is not None:
-                self._listing[item.key] = found
-
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held; nothing changes while the kind is unknown."""
-        listing, self._listing = self._listing, {}
-        self.listed = known
-        if known:
-            for where in self._objects.keys() - listing.keys():
-                self._put(where, None)
-            for where, found in listing.items():
-                self._put(where, found)
-
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is not None:
-            gone = event.type == "DELETED"
-            self._put(event.item.key, None if gone else self.read(event.item.body))
-
-    def _put(self, where: ObjectKey, found: Found | None) -> None:
-        before = self._objects.get(where)
-        if found is not None and before is not None and before.uid == found.uid:
+    def _judged(self, before: Found | None, found: Found) -> Found:
+        """Return what is to be held of what was found."""
+        if before is not None and before.uid == found.uid:
             if 0 < found.version < before.version:
-                return  # the answer to a write was here first
+                return before  # the answer to a write was here first
             drifted = self._manager is not None and _drifted(before, found)
             # What was on its way out before is so still.
             deleting = before.deleting or found.deleting
-            found = replace(found, drifted=drifted, deleting=deleting)
-        elif found is not None and self._manager is not None and found.generation > 1:
-            # Nobody saw how it came to be so: it counts only when it was compared.
-            found = replace(found, drifted=True)
-        self.wrote(where, found)
-        for policy in _concerned(before, found):
-            self._news(policy)
+            return _slim(replace(found, drifted=drifted, deleting=deleting))
+        # Nobody saw how it came to be so: it counts only when it was compared.
+        unseen = self._manager is not None and found.generation > 1
+        return _slim(replace(found, drifted=unseen))
+
+    def _changed(self, changes: Changes[Found]) -> None:
+        for where, (before, found) in changes.items():
+            self._index(where, before, found)
+            for policy in _concerned(before, found):
+                self._news(policy)
+
+    def _index(self, where: ObjectKey, before: Found | None, found: Found | None) -> None:
+        if before is not None:
+            policy = before.placed.key.policy
+            self._places[policy].discard(where)
+            if not self._places[policy]:
+                del self._places[policy]
+        if found is not None:
+            self._places.setdefault(found.placed.key.policy, set()).add(where)
+
+
+def _slim(found: Found) -> Found:
+    """Return it without the spec that nobody will compare."""
+    return found if found.drifted or found.spec is None else replace(found, spec=None)
 
 
 def single(found: Iterable[Found]) -> dict[str, Placed]:

@@ -154,7 +154,7 @@ class HubState:
     def forget(self, gvr: GroupVersionResource) -> None:
         """Hold the policies of a kind no more: it is followed no more."""
         if (found := self._policies.pop(gvr, None)) is not None:
-            for key in found:
+            for key in found.objects:
                 policy = PolicyId(gvr, *_split(key))
                 self._references.put(policy, Targets())
                 self._tell.policy(policy)
@@ -311,7 +311,7 @@ class HubState:
 
     def _look(self) -> None:
         """Read all parameters: a class may have come before its ConfigMap was listed."""
-        self._read_parameters(key.name for key in self.classes)
+        self._read_parameters(key.name for key in self.classes.objects)
         self._tell.kinds()
 
     def _read_parameters(self, names: Iterable[str]) -> None:

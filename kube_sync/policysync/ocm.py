@@ -50,7 +50,7 @@ class OcmPlacer:
     @property
     def ready(self) -> bool:
         """Whether the works were listed."""
-        return self._held.listed
+        return self._held.served
 
     def policies(self) -> Iterable[PolicyId]:
         """Return every policy that there are works of."""
@@ -63,7 +63,7 @@ class OcmPlacer:
     async def apply(self, copy: Copy) -> None:
         """Make a work as wanted, and let it stay. Raises SyncError; Conflict: it is another's."""
         where, body = work_key(copy), work_of(copy, self._executor)
-        found = self._held.at(where)
+        found = self._held.get(where)
         if found is not None and found.placed.key.origin != copy.key.origin:
             msg = f"ManifestWork {where} brings another policy, and is left as it is"
             raise Conflict(msg)

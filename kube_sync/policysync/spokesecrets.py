@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from kube_sync.errors import NO_JSON, Misconfigured
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.cache import Cache
+from kube_sync.kube.collection import Item
 from kube_sync.kube.inline import InlineCredentials, inline_credentials
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -25,47 +26,18 @@ _TYPE: Final = "Opaque"
 Access = InlineCredentials | Misconfigured
 
 
-class SpokeSecrets:
-    """The Store of those Secrets of one namespace that a label selects."""
+class SpokeSecrets(Cache[Access]):
+    """Those Secrets of one namespace that a label selects."""
 
     def __init__(self, changed: Callable[[], None], schemes: tuple[str, ...] = ("https",)) -> None:
         """`schemes` are those that a spoke's URL may have."""
-        self.listed = False
-        self._changed = changed
+        super().__init__(self._read, lambda _changes: changed())
         self._schemes = schemes
-        self._spokes: dict[str, Access] = {}
-        self._listing: dict[str, Access] = {}
 
     @property
     def spokes(self) -> Mapping[str, Access]:
         """Who we are where, or why not, by cluster."""
-        return self._spokes
-
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        self._listing.update({item.key.name: self._read(item) for item in items})
-
-    def finish(self, *, known: bool) -> None:
-        """Hold exactly what the LIST held; every API server knows Secrets, whatever it says."""
-        listing, self._listing = self._listing, {}
-        self.listed = self.listed or known
-        if known:
-            self._spokes = listing
-            self._changed()
-
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is None:
-            return
-        if event.type == "DELETED":
-            self._spokes.pop(event.item.key.name, None)
-        else:
-            self._spokes[event.item.key.name] = self._read(event.item)
-        self._changed()
+        return {key.name: access for key, access in self.objects.items()}
 
     def _read(self, item: Item) -> Access:
         try:

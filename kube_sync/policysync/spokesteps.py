@@ -69,7 +69,7 @@ class There:
     async def apply(self, copy: Copy) -> None:
         """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
         where = _where(copy)
-        found = self.held.at(where) or await self._look(copy, where)
+        found = self.held.get(where) or await self._look(copy, where)
         if found is not None:
             self._check(found, copy)
         if found is not None and found.deleting:

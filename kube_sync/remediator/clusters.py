@@ -12,13 +12,14 @@ are still what is wanted. So the fleet counts as what it was at its smallest in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import msgspec
 
 from kube_sync.errors import NO_JSON
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.cache import Cache
+from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.safety import Fleet, Inventory, Stale
 
@@ -38,8 +39,8 @@ class _Object(msgspec.Struct):
 _objects = msgspec.json.Decoder(_Object)
 
 
-class Clusters:
-    """The Store of the clusters' names and labels."""
+class Clusters(Cache[Labels]):
+    """The clusters' names and labels; a kind that is unknown has no clusters."""
 
     def __init__(
         self,
@@ -47,26 +48,24 @@ class Clusters:
         changed: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        """Hold those that `counts` takes for replicated; tell `changed` when there are others."""
-        self.listed = False
+        """Hold those that `counts` takes for replicated; call `changed` when there are others."""
+        super().__init__(
+            lambda item: labels_of(item) if counts(item.key) else None,
+            self._differs_now,
+            when_unknown="empty",
+        )
         self._clock = clock
-        self._most = 0
+        self._number = self._most = 0
         # How many there were until when, less than before: a fleet that only grows is no smaller.
         self._were: deque[tuple[float, int]] = deque()
-        self._counts = counts
         self._changed = changed
-        self._found: dict[ObjectKey, Labels] = {}
-        self._listing: dict[ObjectKey, Labels] = {}
         self._inventory: Inventory | None = None  # None: made anew when it is asked for
-
-    def __len__(self) -> int:
-        return len(self._found)
 
     @property
     def inventory(self) -> Inventory:
         """The clusters as placements name them, with their labels."""
         if self._inventory is None:
-            self._inventory = inventory(self._found)
+            self._inventory = inventory(self.objects)
         return self._inventory
 
     def lowest(self, since: float) -> int:
@@ -75,45 +74,13 @@ class Clusters:
             self._were.popleft()
         return min([len(self), *(count for _, count in self._were)])
 
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        found = (item for item in items if self._counts(item.key))
-        self._listing.update({item.key: labels_of(item) for item in found})
-
-    def finish(self, *, known: bool) -> None:  # noqa: ARG002 - an unknown kind has no clusters
-        """Hold exactly the objects of the LIST."""
-        before = len(self)
-        self._found, self._listing = self._listing, {}
+    def _differs_now(self, _changes: object) -> None:
         self._inventory = None
-        self._note(before)
-        self.listed = True
-        self._changed()
-
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is None or not self._counts(event.item.key):
-            return
-        before, key = len(self), event.item.key
-        had, has = self._found.get(key), None if event.type == "DELETED" else labels_of(event.item)
-        if has == had:
-            return
-        if has is None:
-            del self._found[key]
-        else:
-            self._found[key] = has
-        self._inventory = None
-        if len(self) != before:
-            self._note(before)
-        self._changed()
-
-    def _note(self, before: int) -> None:
-        if before < self._most:
+        before, self._number = self._number, len(self)
+        if before < self._most and before != self._number:
             self._were.append((self._clock(), before))
-        self._most = max(self._most, len(self))
+        self._most = max(self._most, self._number)
+        self._changed()
 
 
 def inventory(clusters: Mapping[ObjectKey, Labels]) -> Inventory:

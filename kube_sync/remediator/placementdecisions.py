@@ -19,12 +19,12 @@ import structlog
 
 from kube_sync.decisions.records import Record
 from kube_sync.errors import SyncError, Terminal
+from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.placementdecisions import Published, Slice, published_item
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediator.heard import Decisions, Key
-from kube_sync.remediator.kept import Differences, Kept
 from kube_sync.remediator.profiles import Profiles
 from kube_sync.remediator.publication import Held, Placed, Publication, Subject, publish
 from kube_sync.remediator.slices import mark, marked
@@ -82,10 +82,10 @@ class PlacementSink:
         self._queue: WorkQueue[Key] = WorkQueue()
         self._backoffs: dict[Key, Backoff] = {}
         self._held: dict[Key, Held] = {}
-        self._subjects: dict[GroupVersionResource, Kept[Placed]] = {}
+        self._subjects: dict[GroupVersionResource, Cache[Placed]] = {}
         self._slices: dict[tuple[str, str], dict[ObjectKey, Published]] = {}
         self._decisions = Decisions(self._queue.add, self.wake)
-        self._published = Kept[Published](published_item, self._republished, self.wake)
+        self._published = Cache[Published](published_item, self._republished, self.wake)
         self._profiles = Profiles(namespace, self.wake)
 
     def take(self, record: Record | None) -> None:
@@ -110,11 +110,11 @@ class PlacementSink:
     def subjects(self, gvr: GroupVersionResource) -> Store:
         """Return the Store for the metadata of one collection that is decided on."""
 
-        def changed(differences: Differences[Placed]) -> None:
+        def changed(differences: Changes[Placed]) -> None:
             for key in differences:
                 self._queue.add((gvr, key))
 
-        return self._subjects.setdefault(gvr, Kept(placed, changed, self.wake))
+        return self._subjects.setdefault(gvr, Cache(placed, changed, self.wake))
 
     def wake(self) -> None:
         """Look at everything again: a hold has ended, or this process may write now."""
@@ -153,7 +153,7 @@ class PlacementSink:
 
     def _is_known(self, key: Key) -> bool:
         subjects = self._subjects.get(key[0])
-        listed = subjects is not None and subjects.listed and self._published.listed
+        listed = subjects is not None and subjects.served and self._published.served
         return listed and self._profiles.known and self._decisions.may_act(key)
 
     async def _reconcile(self, key: Key) -> None:
@@ -229,7 +229,7 @@ class PlacementSink:
             metrics.placement_decisions_held.labels(held.code).inc()
             log.info("placement_decision_held", **_names(key), reason=held.reason)
 
-    def _republished(self, differences: Differences[Published]) -> None:
+    def _republished(self, differences: Changes[Published]) -> None:
         for key, (before, now) in differences.items():
             if before is not None:
                 self._drop(before)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import structlog
 
+from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.reflector import Store
-from kube_sync.remediator.kept import Differences, Kept
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -25,17 +25,17 @@ class Profiles:
         self._namespace = namespace
         self._changed = changed
         self._found: dict[str, set[str]] = {}
-        self._kept = Kept[bool](lambda _: True, self._differ, changed)
+        self._cache = Cache[bool](lambda _: True, self._differ, changed)
 
     @property
     def store(self) -> Store | None:
         """The Store for their metadata; None where the namespace is known."""
-        return self._kept if self._namespace is None else None
+        return self._cache if self._namespace is None else None
 
     @property
     def known(self) -> bool:
         """Whether all of them are known."""
-        return self._namespace is not None or self._kept.listed
+        return self._namespace is not None or self._cache.served
 
     def locate(self, cluster: str, before: str | None) -> str | None:
         """Return the namespace of a cluster's ClusterProfile, `before` as long as it is one."""
@@ -44,8 +44,8 @@ class Profiles:
         found = self._found.get(cluster, set())
         return before if before in found else min(found, default=None)
 
-    def _differ(self, differences: Differences[bool]) -> None:
-        for key, (_, now) in differences.items():
+    def _differ(self, changes: Changes[bool]) -> None:
+        for key, (_, now) in changes.items():
             found = self._found.setdefault(key.name, set())
             if now:
                 found.add(key.namespace)

@@ -128,7 +128,9 @@ class Reconciler:
 
     def objects(self) -> list[tuple[Key, Current]]:
         """Return every target object."""
-        return [((gvr, k), found) for gvr, t in self._targets.items() for k, found in t.items()]
+        return [
+            ((gvr, k), found) for gvr, t in self._targets.items() for k, found in t.objects.items()
+        ]
 
     def lead(self) -> None:
         """Begin anew: this process may write now, and another one may have written before."""

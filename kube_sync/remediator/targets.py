@@ -13,13 +13,14 @@ the remediator's own. So there an update says nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.errors import NO_JSON, Retriable
-from kube_sync.kube.collection import Event, Item
+from kube_sync.kube.cache import Cache, Changes
+from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.remediator.plan import Current
 
@@ -72,63 +73,33 @@ _specs = msgspec.json.Decoder(_Spec)
 _OURS = FIELD_MANAGER.encode()
 
 
-class Targets:
-    """The Store of one target collection."""
+class Targets(Cache[Current]):
+    """The objects of one target collection; a kind that is unknown has none."""
 
     def __init__(
         self, changed: Callable[[ObjectKey], None], listed: Callable[[], None] = lambda: None
     ) -> None:
-        """Tell `changed` each key that may differ from before, `listed` the end of a LIST."""
-        self._listed = listed
-        self.listed = False
+        """Call `changed` with each key that differs, and with all at the end of a LIST.
+
+        `listed` is called after that.
+        """
+        super().__init__(_current, self._counted, self._all, when_unknown="empty")
         self._changed = changed
-        self._objects: dict[ObjectKey, Current] = {}
-        self._listing: dict[ObjectKey, Current] = {}
+        self._was_listed = listed
         self.namespaces: Counter[str] = Counter()  # how many objects each has, but for idle ones
 
-    def __len__(self) -> int:
-        return len(self._objects)
-
-    def get(self, key: ObjectKey) -> Current | None:
-        """Return what the API server holds at `key`."""
-        return self._objects.get(key)
-
-    def items(self) -> Iterator[tuple[ObjectKey, Current]]:
-        """Yield every object."""
-        yield from self._objects.items()
-
-    async def page(self, items: Sequence[Item]) -> None:
-        """Take a part of a LIST."""
-        self._listing.update({item.key: _current(item) for item in items})
-
-    def finish(self, *, known: bool) -> None:  # noqa: ARG002 - a Store's shape
-        """Hold exactly the objects of the LIST."""
-        before = self._objects.keys()
-        self._objects, self._listing = self._listing, {}
-        self.namespaces = Counter(k.namespace for k, o in self._objects.items() if not o.idle)
-        self.listed = True
-        for key in before | self._objects.keys():
+    def _counted(self, changes: Changes[Current]) -> None:
+        for key, (old, new) in changes.items():
+            self.namespaces[key.namespace] += _counts(new) - _counts(old)
+            if not self.namespaces[key.namespace]:
+                # A Counter keeps what is 0: namespaces that come and go would add up for ever.
+                del self.namespaces[key.namespace]
             self._changed(key)
-        self._listed()
 
-    def abandon(self) -> None:
-        """Forget the LIST that broke off."""
-        self._listing = {}
-
-    def apply(self, event: Event) -> None:
-        """Take one watch event in."""
-        if event.item is None:
-            return
-        key, before, now = event.item.key, self._objects.get(event.item.key), None
-        if event.type == "DELETED":
-            self._objects.pop(key, None)
-        else:
-            self._objects[key] = now = _current(event.item)
-        self.namespaces[key.namespace] += _counts(now) - _counts(before)
-        if not self.namespaces[key.namespace]:
-            # A Counter keeps what is 0: namespaces that come and go would add up for ever.
-            del self.namespaces[key.namespace]
-        self._changed(key)
+    def _all(self) -> None:
+        for key in self.objects:
+            self._changed(key)
+        self._was_listed()
 
 
 def _current(item: Item) -> Current:

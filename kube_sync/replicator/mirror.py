@@ -60,7 +60,10 @@ def _whole(item: Item) -> bytes:
 
 
 class Mirror:
-    """The Store of one Reflector, or of one for each namespace, read by the Writer."""
+    """The Store of one Reflector, or of one for each namespace, read by the Writer.
+
+    No `kube.cache.Cache`: it keeps JSON of what changed, not objects, and is the hot path.
+    """
 
     def __init__(
         self,

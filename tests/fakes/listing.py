@@ -49,9 +49,11 @@ def document(first: FirstLoad) -> bytes:
 
 
 def at_once(steps: Coroutine[Any, Any, None]) -> None:
-    """Run what does not have to wait."""
+    """Run what does not have to wait, although it may let others run (`asyncio.sleep(0)`)."""
+    waits = None
     try:
-        steps.send(None)
+        while waits is None:
+            waits = steps.send(None)
     except StopIteration:
         return
     steps.close()

@@ -54,7 +54,10 @@ class World(Protocol):
 
 
 class KindStore:
-    """The Store of one Reflector."""
+    """The Store of one Reflector.
+
+    No `kube.cache.Cache`: the World holds the objects of all kinds together.
+    """
 
     def __init__(self, world: World, kind: Kind) -> None:
         self._world = world

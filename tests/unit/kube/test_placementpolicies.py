@@ -205,7 +205,7 @@ def test_events_bring_change_and_take_away() -> None:
     store.policies.apply(event("DELETED", item(modules(MODULE))))
     store.policies.apply(event("DELETED", item(modules(MODULE))))
     store.policies.apply(event("BOOKMARK", None))
-    assert (store.staged, store.told) == ([], 4)
+    assert (store.staged, store.told) == ([], 3)
 
 
 def test_there_is_one_store_for_each_policy_namespace() -> None:

@@ -46,7 +46,7 @@ async def following(folder: Path) -> AsyncGenerator[Following]:
 
 async def test_a_kind_that_a_class_lists_is_followed(tmp_path: Path) -> None:
     async with following(tmp_path) as found:
-        assert list(found.world.state.policies(AUTH)) == [ObjectKey("shop", "login")]
+        assert list(found.world.state.policies(AUTH).objects) == [ObjectKey("shop", "login")]
         assert found.notes == {str(AUTH): None}
         found.followed.update()  # nothing begins anew
         await found.api.watched(AUTH)
@@ -74,4 +74,4 @@ async def test_a_kind_whose_definition_is_gone_keeps_what_was_known(tmp_path: Pa
         found.world.define()
         found.followed.update()
         await until(found.listed)
-        assert list(found.world.state.policies(AUTH)) == [ObjectKey("shop", "login")]
+        assert list(found.world.state.policies(AUTH).objects) == [ObjectKey("shop", "login")]

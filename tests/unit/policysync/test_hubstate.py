@@ -423,11 +423,11 @@ async def test_a_list_that_breaks_off_or_finds_no_kind_changes_nothing(world: Wo
     await gateways.page([item(ObjectKey("shop", "new"), {})])
     gateways.abandon()
     gateways.finish(known=False)
-    assert list(gateways) == [WEB]
+    assert list(gateways.objects) == [WEB]
     assert world.concerned == []
     await gateways.page([item(ObjectKey("shop", "new"), {})])
     gateways.finish(known=True)
-    assert list(gateways) == [ObjectKey("shop", "new")]
+    assert list(gateways.objects) == [ObjectKey("shop", "new")]
     assert world.concerned == [policy()]
 
 
