@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tools.servers.console import say
 from tools.servers.engine import ensure_engine
 from tools.servers.errors import BrowserUnavailable, EngineUnavailable, ToolError
 from tools.servers.images import ensure_image
-from tools.servers.processes import ProcessLauncher, end_recorded
+from tools.servers.processes import RUNNING, ProcessLauncher, end_recorded
 from tools.servers.project_image import IMAGE, ensure_project_image
 from tools.servers.running import Launcher
 from tools.servers.secured_opa import RunningOpa, start_opa
@@ -142,6 +142,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     asked = session.config.stash.get(_LAUNCHER, None) is not None
     if required and asked and not started:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, Any]:
+    """Show, where a test fails, what the processes that run by then wrote last."""
+    report = yield
+    if report.failed:
+        running = sorted(RUNNING, key=lambda server: str(server.spec.folder))
+        title = "last lines of {0.name} in {0.folder}"
+        report.sections += [(title.format(one.spec), one.logs()) for one in running]
+    return report
 
 
 def pytest_terminal_summary(

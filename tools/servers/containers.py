@@ -154,7 +154,9 @@ def remove_leftovers() -> int:
     """Remove the containers of test sessions that ended without doing so; return how many."""
     removed = 0
     with engine() as client:
-        for container in client.containers.list(all=True, filters={"label": f"{TEST}=1"}):
+        for container in client.containers.list(
+            all=True, filters={"label": f"{TEST}=1"}, ignore_removed=True
+        ):
             pid, _, started = container.labels.get(OWNER, "").partition(".")
             if not (pid and ProcessId(int(pid), int(started)).alive()):
                 with suppress(docker.errors.NotFound):  # another session was faster

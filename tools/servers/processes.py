@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from tools.servers.binaries import ensure_binary
 from tools.servers.pids import ProcessId, rss_bytes
@@ -22,6 +22,7 @@ from tools.servers.running import ServerSpec, tail, wait_until_ready
 
 _RECORD = "process.json"
 _GRACE = 10.0
+RUNNING: Final[set[ProcessServer]] = set()  # of this process, for who tells why something failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class ProcessServer:
         with self._log.open("ab") as log:
             self._process = _spawn(self.spec, log)
         try:
+            RUNNING.add(self)
             _record(self.spec.folder, self._process.pid)
             wait_until_ready(self)
         except BaseException:
@@ -88,6 +90,7 @@ class ProcessServer:
             self._process.kill()
             self._process.wait()
         self._process = None
+        RUNNING.discard(self)
         (self.spec.folder / _RECORD).unlink(missing_ok=True)
 
 
