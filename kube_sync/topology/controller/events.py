@@ -57,23 +57,6 @@ class ResourceEvent:
         return locator(self.kind, self.namespace, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
-    """A condition on events; None: any. All of it has to fit."""
-
-    kind: GroupKind | None = None
-    type: EventType | None = None
-    namespace: str | None = None
-    name: str | None = None
-    meaning: bool | None = True  # events without a meaning are for who asks for them
-
-    def fits(self, event: ResourceEvent) -> bool:
-        """Tell whether an event fits."""
-        wanted = (self.kind, self.type, self.namespace, self.name, self.meaning)
-        found = (event.kind, event.type, event.namespace, event.name, event.meaning)
-        return all(want in (None, got) for want, got in zip(wanted, found, strict=True))
-
-
 def means_the_same(old: Body, new: Body) -> bool:
     """Tell whether two states of an object differ in nothing but its status and bookkeeping."""
     return same(_without(old, _APART), _without(new, _APART)) and same(

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from kube_sync.topology import GroupKind
 from kube_sync.topology.controller.events import (
     EventType,
-    Matcher,
     ResourceEvent,
     means_the_same,
 )
@@ -31,31 +29,6 @@ def test_an_event_is_what_its_two_states_make_it() -> None:
 
 def test_an_event_has_the_locator_of_the_topology() -> None:
     assert event(BODY, None).locator == f"gateway.gateway.networking.k8s.io:{NS}/my-gateway"
-
-
-@pytest.mark.parametrize(
-    ("matcher", "fits"),
-    [
-        (Matcher(), True),
-        (Matcher(kind=GATEWAY), True),
-        (Matcher(kind=GroupKind("", "Gateway")), False),
-        (Matcher(type=EventType.DELETE), True),
-        (Matcher(type=EventType.CREATE), False),
-        (Matcher(namespace=NS, name="my-gateway"), True),
-        (Matcher(namespace=NS, name="other"), False),
-        (Matcher(namespace="other", name="my-gateway"), False),
-        (Matcher(namespace=""), False),
-    ],
-)
-def test_a_matcher_wants_all_that_it_says(matcher: Matcher, fits: bool) -> None:  # noqa: FBT001
-    assert matcher.fits(event(BODY, None)) is fits
-
-
-def test_events_without_a_meaning_are_for_who_asks_for_them() -> None:
-    status = event(BODY, BODY, meaning=False)
-    assert not Matcher().fits(status)
-    assert Matcher(meaning=None).fits(status)
-    assert Matcher(meaning=False).fits(status)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.errors import SyncError
-from kube_sync.topology.controller.events import EventType, Matcher, ResourceEvent
-from kube_sync.topology.controller.subscription import Subscription
+from kube_sync.topology.controller.events import EventType, ResourceEvent
 from kube_sync.topology.controller.workflow import Reconcile, Reconciliation, Workflow
 from kube_sync.topology.gateway import GATEWAY, ROUTES
 from tests.fakes.topologies import NS, gateway, route, topology
@@ -203,28 +202,20 @@ def made(event: str, kind: str) -> ResourceEvent:
     return ResourceEvent(id_, NS, "my-gateway", body if old else None, body if new else None)
 
 
-GONE = Matcher(kind=GATEWAY, type=EventType.DELETE)
+async def test_a_step_may_be_about_one_type_of_events_alone(calls: Calls) -> None:
+    act = calls.step("gone")
 
+    async def on_deletes(reconciliation: Reconciliation) -> None:
+        gone = [e for e in reconciliation.events if (e.kind, e.type) == (GATEWAY, EventType.DELETE)]
+        if gone:
+            await act(replace(reconciliation, events=gone))
 
-async def test_a_subscription_is_not_called_for_events_that_fit_in_part(calls: Calls) -> None:
-    events = [made("update", "Gateway"), made("delete", "HTTPRoute")]
-    await Subscription(calls.step("called"), [GONE])(replace(NOTHING, events=events))
-    assert calls.names == []
-
-
-async def test_a_subscription_is_called_with_the_events_that_fit(calls: Calls) -> None:
+    workflow = Workflow(tasks=[on_deletes, calls.step("all")])
+    await workflow(
+        replace(NOTHING, events=[made("update", "Gateway"), made("delete", "HTTPRoute")])
+    )
+    assert calls.names == ["all"]
     events = [made("delete", "Gateway"), made("create", "HTTPRoute")]
-    await Subscription(calls.step("called"), [GONE])(replace(NOTHING, events=events))
-    assert calls.seen["called"].events == events[:1]
-
-
-async def test_a_subscription_takes_what_any_of_its_matchers_fits(calls: Calls) -> None:
-    events = [made("create", "Gateway"), made("create", "HTTPRoute"), made("delete", "Gateway")]
-    matchers = [GONE, Matcher(namespace=NS, type=EventType.CREATE)]
-    await Subscription(calls.step("called"), matchers)(replace(NOTHING, events=events))
-    assert calls.seen["called"].events == events
-
-
-async def test_a_subscription_has_nothing_to_do_where_nothing_happened(calls: Calls) -> None:
-    await Subscription(calls.step("called"), [Matcher()])(NOTHING)
-    assert calls.names == []
+    await workflow(replace(NOTHING, events=events))
+    assert calls.seen["gone"].events == events[:1]
+    assert calls.seen["all"].events == events
