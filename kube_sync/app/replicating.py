@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import sys
 from functools import partial
 
 from aiohttp import web
@@ -24,24 +23,18 @@ from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.candidates.planner import Make
-from kube_sync.replicator.candidates.running import Plans
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.trial import Trial
 from kube_sync.runtime.configfile import ConfigFile
-from kube_sync.runtime.errand import Limits, run_errand
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.safety import stricter
-from kube_sync.settings import Settings, Source, check_stream, parse_listen
+from kube_sync.settings import Source, check_stream, parse_listen
 
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
-# A plan writes the data of two OPAs; together they have room on the volume of the manifests, and
-# what grows beyond that has its pod evicted.
-_FILE_BYTES = 100 * 2**20
 
 
 async def replicate(context: Context, source: Source) -> list[Service]:
@@ -67,7 +60,6 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         compiler,
         shelf,
         ledger.in_force,
-        plan=_planning(source, settings),
         notes=ledger.notes,
         halted=beside.halted,
         failed=beside.failed,
@@ -105,16 +97,6 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         watched = ConfigFile(source, settings, context.readiness)
         services.append(partial(watched.follow, replicator.configure))
     return services
-
-
-def _planning(source: Source, settings: Settings) -> Make | None:
-    """Return what plans with candidates, as whoever runs this process would by hand."""
-    staging = settings.staging
-    if not staging.plan:
-        return None
-    limits = Limits(staging.timeout_seconds, staging.memory_bytes, _FILE_BYTES)
-    errand = partial(run_errand, limits=limits, environment=source.environment)
-    return Plans(errand, [sys.executable, "-m", "kube_sync"], source.file).make
 
 
 async def _opa(context: Context) -> OpaClient:

@@ -155,9 +155,8 @@ class PlacementPolicies(Cache[PlacementPolicy]):
 
     @property
     def candidates(self) -> Iterator[PlacementPolicy]:
-        """Those that are only planned with, as far as they can be read."""
-        found = (policy for policy in self.objects.values() if policy.stage == CANDIDATE)
-        return (policy for policy in found if policy.unreadable is None)
+        """Those that are only compiled."""
+        return (policy for policy in self.objects.values() if policy.stage == CANDIDATE)
 
 
 def placement_policies(policies: Policies, news: Callable[[], None]) -> list[PlacementPolicies]:

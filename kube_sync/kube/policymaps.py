@@ -41,7 +41,7 @@ __all__ = [
     "policy_maps",
 ]
 
-STAGED = f"{LABEL}={CANDIDATE}"  # the label of what is planned with and not in force
+STAGED = f"{LABEL}={CANDIDATE}"  # the label of candidates, which are not in force
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,8 @@ class PolicyMaps(ConfigMaps[PolicyMap]):
 
     @property
     def candidates(self) -> Iterator[PolicyMap]:
-        """Those that are only planned with, as far as they can be read."""
-        found = (policy for policy in super().__iter__() if policy.stage == CANDIDATE)
-        return (policy for policy in found if policy.unreadable is None)
+        """Those that are only compiled."""
+        return (policy for policy in super().__iter__() if policy.stage == CANDIDATE)
 
 
 def policy_maps(policies: Policies, news: Callable[[], None]) -> list[PolicyMaps]:

@@ -1,4 +1,4 @@
-"""The stage of a policy: whether it decides, decides beside what does, or is only planned with.
+"""The stage of a policy: whether it decides, decides beside what does, or is only compiled.
 
 Keeps true: only what carries no stage, or `active`, is in force; a stage that nobody knows is none.
 """

@@ -47,7 +47,6 @@ from kube_sync.kube.maybeserved import MaybeServed
 from kube_sync.kube.placementpolicies import (
     PLACEMENT_POLICIES,
     PlacementPolicies,
-    PlacementPolicy,
     placement_policies,
 )
 from kube_sync.kube.policymaps import PolicyMaps, data_maps, policy_maps
@@ -59,7 +58,6 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
-from kube_sync.replicator.candidates.planner import Make, Planner, Told
 from kube_sync.replicator.datamaps import DataMaps
 from kube_sync.replicator.fleetnames import fleet_names
 from kube_sync.replicator.holdings import Holdings
@@ -90,7 +88,7 @@ from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.memory import give_back
 from kube_sync.safety import Inventory, Placements, parse_tightening
-from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings, with_builtin
+from kube_sync.settings import TOPOLOGY, Resource, Settings, with_builtin
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -113,7 +111,6 @@ class Replicator:
         shelf: Shelf,
         in_force: Callable[[str, Mapping[str, str]], None] = lambda _digest, _modules: None,
         *,
-        plan: Make | None = None,
         notes: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _seen: {},
         halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
         failed: Failed = lambda _policies, _failures: None,
@@ -121,8 +118,8 @@ class Replicator:
     ) -> None:
         """`in_force` is told the digest and the modules of the policies, whenever they differ.
 
-        It is told those that a canary decides by, too. Without `plan` nobody plans with candidates;
-        without `trial` policies are compiled before they are in force, and not tried.
+        It is told those that a canary decides by, too. Without `trial` policies are compiled before
+        they are in force, and not tried.
         `notes` returns the annotations to keep on the Lease, from those that it has; while
         this process holds it, `halted` is called when a canary is halted, `failed` with why
         policies fail.
@@ -174,15 +171,12 @@ class Replicator:
                 everywhere=settings.asks_opa(),
                 halted=self._while_held(halted),
             ),
-            tell=Outcomes(self._statuses.want_status, planned=self._planned).tell,
+            candidates=Lanes(maker(), "candidate"),
+            tell=Outcomes(self._statuses.want_status).tell,
             failed=self._while_held(failed),
             quarantine=quarantine,
             trial=trial,
         )
-        self._staging: tuple[PolicyMaps | PlacementPolicies, ...] = ()  # of the present epoch
-        told = Told(self._statuses.want, self._policies.wake)
-        every = settings.staging.every_seconds
-        self._planner = Planner(plan, self._lease, self._candidates, told, every) if plan else None
         shelf.wake = self._policies.wake
         self._wakers: tuple[Callable[[], None], ...] = ()
         self._resources: Resources | None = None
@@ -217,8 +211,6 @@ class Replicator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.run())
             group.create_task(self._statuses.run())
-            if self._planner is not None:
-                group.create_task(self._planner.run())
             group.create_task(self._epochs())
 
     def _in_use(self) -> Settings:
@@ -244,7 +236,7 @@ class Replicator:
     def _held(self) -> None:
         """Write what is due, now that this is the replica that writes it."""
         self._statuses.wake()
-        self._staged_news()
+        self._policies.wake()
 
     def _canary_modules(self) -> Mapping[str, str]:
         canary = self._policies.canary
@@ -256,36 +248,6 @@ class Replicator:
                 tell(*args, **kwargs)
 
         return told
-
-    def _staged_news(self) -> None:
-        self._policies.wake()
-        if self._planner is not None:
-            self._planner.wake()
-
-    def _stores(self, where: Policies) -> tuple[list[PolicyMaps], list[PlacementPolicies]]:
-        policies = policy_maps(where, self._staged_news)
-        objects = placement_policies(where, self._staged_news)
-        self._staging = (*policies, *objects)
-        return policies, objects
-
-    def _outdating(self, tell: Callable[P, None]) -> Callable[P, None]:
-        """Return the same, and what it tells of makes plans out of date."""
-
-        def told(*args: P.args, **kwargs: P.kwargs) -> None:
-            tell(*args, **kwargs)
-            if self._planner is not None:
-                self._planner.changed()
-
-        return told
-
-    def _planned(self, policy: PlacementPolicy) -> str | None:
-        return None if self._planner is None else self._planner.said(policy)
-
-    def _candidates(self) -> Sequence[Policy] | None:
-        """Return what is staged as a candidate, None while nobody knows."""
-        if not self._staging or not all(held.listed for held in self._staging):
-            return None
-        return [policy for held in self._staging for policy in held.candidates]
 
     async def _epochs(self) -> NoReturn:
         backoff = Backoff(longest=5.0)
@@ -356,7 +318,8 @@ class Replicator:
         evaluator = SidedEvaluator(in_force, canary)
         targets = {resource.name: resource.gvr for resource in settings.targets()}
         holdings = Holdings(self._opa, root, (mirror.name for mirror in mirrors))
-        policies, objects = self._stores(settings.policies)
+        policies = policy_maps(settings.policies, self._policies.wake)
+        objects = placement_policies(settings.policies, self._policies.wake)
 
         def data_changed() -> None:
             documents.wake()
@@ -395,7 +358,7 @@ class Replicator:
             data,
             datamaps.RESERVED | {root},
             self._statuses.want,
-            self._outdating(data_written),
+            data_written,
             self._good,
             self._policies.claimed,
         )
@@ -437,7 +400,7 @@ class Replicator:
             instance,
             mirrors,
             self._readiness,
-            self._outdating(written),
+            written,
             holdings,
             documents=documents,
             audit=Audit(self._opa, root).check,
@@ -463,7 +426,7 @@ class Replicator:
                         writer.loaded,
                         applied,
                         tracker.policies_changing,
-                        self._outdating(policies_changed),
+                        policies_changed,
                         policies_renamed,
                         writer.stands,
                         documents.places,
@@ -486,7 +449,7 @@ class Replicator:
 
     def _let_go(self) -> None:
         """Free what an earlier epoch left before another one is loaded, or memory holds both."""
-        self._wakers, self._staging = (), ()
+        self._wakers = ()
         if self._resources is not None:
             self._resources = None
             gc.unfreeze()

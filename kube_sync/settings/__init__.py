@@ -42,7 +42,6 @@ from kube_sync.settings.model import (
     Settings,
     Sinks,
     Spokes,
-    Staging,
     SyncBrakes,
     TopologyLink,
 )
@@ -91,7 +90,6 @@ __all__ = [
     "Sinks",
     "Source",
     "Spokes",
-    "Staging",
     "SyncBrakes",
     "System",
     "TopologyLink",

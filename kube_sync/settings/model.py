@@ -42,7 +42,6 @@ from kube_sync.settings.replication import (
     Policies,
     Replicate,
     Resource,
-    Staging,
 )
 from kube_sync.settings.rules import Metadata, Scheduling, SystemName
 from kube_sync.settings.syncing import PolicySync, Spokes, SyncBrakes
@@ -86,7 +85,6 @@ __all__ = [
     "Settings",
     "Sinks",
     "Spokes",
-    "Staging",
     "SyncBrakes",
     "SystemName",
     "TopologyLink",
@@ -168,7 +166,6 @@ class Settings(
     opa: Opa = Opa()
     replicate: Replicate = Replicate()
     policies: Policies = Policies()
-    staging: Staging = Staging()
     placement: Placement = Placement()
     decisions: Decisions = Decisions()
     ledger: Ledger = Ledger()

@@ -10,7 +10,6 @@ from typing import Literal
 from kube_sync.objects import GroupVersionResource
 from kube_sync.settings.kinds import (
     AnyNamespace,
-    Bytes,
     DataName,
     DataPath,
     File,
@@ -166,21 +165,6 @@ class Policies(Section, frozen=True):
     `kube-sync.io/rego-version`, no `spec.regoVersion`, no comment line of that name."""
     labelled: Labelled = Labelled()
     allow: Allow = Allow()
-
-
-class Staging(Section, frozen=True):
-    """Policies that are staged as candidates: whether they are planned with, and at what cost."""
-
-    plan: bool = True
-    """Plans with candidates beside the replicator, with its rights, and says on each what it would
-    do; false: nothing is said of them."""
-    every_seconds: Seconds = 600.0
-    """Shortest rest between two plans of candidates that did not change, and before one that
-    failed is tried again; ten times as long as the plan took where that is longer."""
-    timeout_seconds: Seconds = 600.0
-    """Time in which a plan has to end."""
-    memory_bytes: Bytes = 640 * 2**20
-    """Memory that a plan may take, with the OPAs that it starts; one that takes more is ended."""
 
 
 class Placement(Section, frozen=True):

@@ -137,7 +137,7 @@ async def test_what_is_right_is_written_once(world: World) -> None:
     world.policy(name="staged", stage="candidate")
     async with world.replicating():
         await until(lambda: world.conditions().get("Active") == "InForce")
-        await until(lambda: world.conditions("staged").get("Active") == "Candidate")
+        await until(lambda: world.conditions("staged").get("Compiled") == "Compiled")
         before = world.versions
         world.api.put(CONFIGMAPS, key("map", NAMESPACE), data={"a.rego": "package other"})
         await until(lambda: world.opa.policies.get(MAP) == "package other")

@@ -683,7 +683,6 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "marker.py",  # when a replicator that may be gone wrote its key
         "outcomes.py",
         "plan.py",
-        "planner.py",  # when a candidate was planned with
         "policies.py",  # reads when a policy was created; asks for no time
         "printing.py",  # what people are told
         "provisioning.py",  # certificates

@@ -134,7 +134,7 @@ async def test_modules_that_call_each_other_are_loaded_and_replaced_together(wor
             await eventually(partial(world.status, name), {"status": "ok"})
         await staged_beside(world)
         await canary_beside(world)
-        await planned_with(world)
+        await candidate_beside(world)
 
 
 async def staged_beside(world: World) -> None:
@@ -171,21 +171,20 @@ async def canary_beside(world: World) -> None:
     assert world.status("two") == {"status": "ok"}
 
 
-async def planned_with(world: World) -> None:
-    """Make it a candidate, which the replicator plans with as a person would."""
+async def candidate_beside(world: World) -> None:
+    """Make it a candidate: the replicator compiles it and names the command that plans with it."""
     world.policy("two-candidate", "candidate", m=TWO.replace("one.k(x)", "one.j(x) + 10"))
     await eventually(lambda: (world.status("two-candidate") or {}).get("stage"), "candidate")
-    plan, status = await asyncio.to_thread(world.plan)
+    plan, _ = await asyncio.to_thread(world.plan)
     said = world.status("two-candidate")
-    effects = {k: n for k, n in plan["summary"].items() if k not in ("workloads", "classes")}
-    assert {name: said[name] for name in effects} == effects
-    assert said["exit"] == status
+    assert said["plan"] == f"kube-sync plan --staged --candidate {world.namespace}/two-candidate"
     (planned,) = plan["candidates"]
     assert (said["stands_for"], said["modules"]) == (planned["stands_for"], planned["modules"])
     world.policy("two-candidate", "candidate", m=TWO.replace("one.k(x)", "missing(x)"))
     await eventually(world.ok("two-candidate"), "error")
     (cause,) = world.status("two-candidate")["error"]["errors"]
-    assert cause["location"] == {"file": f"{world.namespace}/two-candidate/m.rego", "row": 3}
+    location = cause["location"]
+    assert (location["file"], location["row"]) == (f"{world.namespace}/two-candidate/m.rego", 3)
     assert world.data("one/answer") == 4
     assert world.status("two") == {"status": "ok"}
 

@@ -170,8 +170,10 @@ async def test_a_placementpolicy_decides_says_so_and_closes_the_webhook(
         await eventually(lambda: cluster.denied(namespace), "")
 
         cluster.policy(stage="candidate")
-        await eventually(lambda: cluster.reasons().get("Planned"), "NothingChanges")
-        assert cluster.staged().keys() >= {"objects", "moves", "exit", "when"}
+        await eventually(lambda: cluster.staged().get("stage"), "candidate")
+        assert cluster.reasons() == {**good, "Active": "Candidate", "Conflicting": "NotTried"}
+        plan = f"kube-sync plan --staged --candidate {POLICIES}/web.PlacementPolicy"
+        assert cluster.staged()["plan"] == plan
 
         cluster.policy()
         await eventually(cluster.reasons, good)

@@ -316,8 +316,8 @@ def placement_policy(name: str) -> Manifest:
     }
 
 
-def planned(everything: Everything) -> str:
-    """Return what a candidate says, which was planned with by the replicator's own rights."""
+def candidate(everything: Everything) -> str:
+    """Return what a candidate says."""
     found = everything.stack.kubectl(
         "get", "configmap", "next", f"--namespace={POLICIES}", "-ojson"
     )
@@ -430,7 +430,7 @@ async def test_parts_need_no_more_than_their_roles_grant_and_use_what_they_grant
     everything.apply(configmap("next", POLICIES, {"p.rego": "package next"}, **staged))
     await admission_denies(everything)
     await placements_move(everything)
-    await eventually(lambda: planned(everything), "ok", 120)
+    await eventually(lambda: candidate(everything), "ok", 120)
     await asyncio.to_thread(policies_attach, everything)
     await policies_are_synced(
         everything.stack, everything.folder, everything.apply, partial(until, everything)

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools.demo.fleet import STAGED, staged_map
+from tools.demo.fleet import POLICIES, STAGED, staged_map
 from tools.demo.narrator import Narrator
 from tools.demo.world import World
 
 _NAMES = ("nginx-anywhere", "nginx-early", "nginx-eu", "nginx-pci")
 _DRAWN = ("nginx-anywhere", "nginx-pci")  # at a half, and whenever it is drawn
 _COUNTED = ("objects", "refused", "nowhere", "moves", "changes")
+_CHANGES = 2  # exit status of a plan by which something changes and nothing breaks
 _ALL = {"objects": 4, "refused": 0, "nowhere": 0, "moves": 0, "changes": 4}
 
 
 def an_edit_is_a_candidate(world: World, narrator: Narrator, edited: str) -> None:
-    """Tell what an edit would do, by a plan that is made as soon as it is stored."""
-    with narrator.step("An edit is stored as a candidate: it is planned by itself"):
+    """Compile an edit as soon as it is stored, and tell what it would do, by a plan."""
+    with narrator.step(
+        "An edit is stored as a candidate: it is compiled, and planned with on demand"
+    ):
         versions, modules = world.versions(), world.modules()
         world.store(staged_map(edited, "candidate"))
-        narrator.see("what its author reads on it", _ALL, lambda: _counted(world))
+        plan = ("plan", "--staged", "--candidate", f"{POLICIES}/{STAGED}")
+        command = " ".join(("kube-sync", *plan))
+        wanted = {"status": "ok", "plan": command}
+        narrator.see("what its author reads on it", wanted, lambda: _read(world, *wanted))
+        status, said = world.kube_sync(*plan)
+        narrator.quote(f"$ {command}")
+        narrator.see("its exit status", _CHANGES, lambda: status)
+        narrator.quote(said)
         kept = "as before"
         narrator.see(
             "the modules that OPA holds",
@@ -78,5 +88,9 @@ def _stage(world: World, narrator: Narrator, *step: str) -> tuple[int, str]:
 
 
 def _counted(world: World, *more: str) -> dict[str, Any] | None:
+    return _read(world, *more, *_COUNTED)
+
+
+def _read(world: World, *names: str) -> dict[str, Any] | None:
     found = world.policy_status(STAGED)
-    return None if found is None else {name: found.get(name) for name in (*more, *_COUNTED)}
+    return None if found is None else {name: found.get(name) for name in names}

@@ -3,17 +3,19 @@
 Keeps true: a lane compiles as it would if its policies were in force, and beside what is; it leads
 nowhere but into itself, OPA's own modules and the data, and nothing leads into it. A staged policy
 that is at fault is left out of its lane, and it is said why; where what is in force cannot be
-moved, or leads everywhere, nothing can be staged. Pure but for the compiler and the parser.
+moved, or leads everywhere, nothing can be staged. Candidates compile in the place of what they
+stand for too, but have no lane. Pure but for the compiler and the parser.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from kube_sync.analysis.moving import Ground, Trouble, leads_to, move
 from kube_sync.kube.policynames import called, named
+from kube_sync.kube.staging import CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.lanes import LANES, ROOT, Lane, batch_id, lane_id, prefix
@@ -30,6 +32,7 @@ _KNOWN: Final = "(but candidate, shadow, canary and active): it is not in force"
 _BELOW: Final = Ground(frozenset({(ROOT,)}))  # where all of them lie
 _OPA: Final = ObjectKey("", "OPA")  # what modules that OPA has by itself go by
 
+Stage = Lane | Literal["candidate"]
 Failures = Mapping[ObjectKey, Sequence[Cause]]
 _Wanted = Mapping[ObjectKey, Policy]  # staged policies by what each stands for
 
@@ -89,19 +92,24 @@ class LaneMaker:
         self._declared = Declared(parser)
         self._trees: dict[str, Any] = {}  # by source
 
-    async def make(self, staged: Sequence[Policy], beside: Beside, lane: Lane = "shadow") -> Staged:
-        """Return the lane of those of these policies that are of its stage. Raises SyncError."""
+    async def make(
+        self, staged: Sequence[Policy], beside: Beside, stage: Stage = "shadow"
+    ) -> Staged:
+        """Return the lane of those of these policies that are of its stage. Raises SyncError.
+
+        Candidates have no lane: what compiles of them is told, and no module to deliver.
+        """
         failures: dict[ObjectKey, Sequence[Cause]] = {**unknown(staged)}
         policies = sorted(
-            (policy for policy in staged if policy.stage == lane),
+            (policy for policy in staged if policy.stage == stage),
             key=lambda policy: (policy.born, policy.key),
         )
-        modules, sources = await self._lane(lane, policies, beside, failures)
+        modules, sources = await self._lane(stage, policies, beside, failures)
         return Staged(modules, failures, sources)
 
     async def _lane(
         self,
-        lane: Lane,
+        stage: Stage,
         policies: Sequence[Policy],
         beside: Beside,
         failures: dict[ObjectKey, Sequence[Cause]],
@@ -115,13 +123,13 @@ class LaneMaker:
             failures |= doubles
             if not wanted:
                 return {}, {}
-            modules, sources, faults = await self._try(lane, wanted, beside)
+            modules, sources, faults = await self._try(stage, wanted, beside)
             if not faults:
                 return modules, sources
             failures |= _blamed(wanted, faults)
 
     async def _try(
-        self, lane: Lane, wanted: _Wanted, beside: Beside
+        self, stage: Stage, wanted: _Wanted, beside: Beside
     ) -> tuple[Modules, Modules, Failures]:
         """Return a lane's modules, moved and as they were, or what is in the way.
 
@@ -147,10 +155,12 @@ class LaneMaker:
             by_policy = {wanted[key].key: causes for key, causes in own.items()}
             self._quarantine.judge(by_policy, {p.key: p.modules for p in wanted.values()})
             return {}, {}, choice.failures
-        modules, faults = await self._moved(lane, choice.modules, beside)
+        if stage == CANDIDATE:
+            return {}, _together(choice.modules), {}
+        modules, faults = await self._moved(stage, choice.modules, beside)
         if faults:
             return {}, {}, faults
-        modules[batch_id(lane)] = self._batch(lane)
+        modules[batch_id(stage)] = self._batch(stage)
         causes = await check({**_together(beside.versions), **modules})
         return modules, _together(choice.modules), {_OPA: causes} if causes else {}
 
@@ -218,7 +228,7 @@ def unknown(staged: Iterable[Policy]) -> dict[ObjectKey, list[Cause]]:
             stage_cause(Trouble(0, f"nobody knows the stage {policy.stage!r:.80} {_KNOWN}"))
         ]
         for policy in staged
-        if policy.stage not in LANES
+        if policy.stage not in (*LANES, CANDIDATE)
     }
 
 

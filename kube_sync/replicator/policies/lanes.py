@@ -2,12 +2,12 @@
 
 Keeps true: what is in force neither waits for a lane nor is touched by one. A lane is for exactly
 the policies that it was made of; while others are in force, or staged, there is none until it was
-made anew.
+made anew. Candidates are compiled likewise, and OPA holds nothing of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,12 +15,12 @@ import structlog
 
 from kube_sync.errors import SyncError
 from kube_sync.kube.policynames import named
+from kube_sync.kube.staging import CANDIDATE
 from kube_sync.opa.client import OpaError
-from kube_sync.opa.lanes import Lane
 from kube_sync.opa.scratch import Cause
 from kube_sync.replicator.policies.account import WAITING, account
 from kube_sync.replicator.policies.bundle import digest
-from kube_sync.replicator.policies.lanemaking import Beside, LaneMaker, Staged
+from kube_sync.replicator.policies.lanemaking import Beside, LaneMaker, Stage, Staged
 from kube_sync.replicator.policies.outcomes import Policy
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -39,9 +39,9 @@ class Counted:
 class Lanes:
     """The lane of one stage that was made last."""
 
-    def __init__(self, maker: LaneMaker, lane: Lane = "shadow") -> None:
+    def __init__(self, maker: LaneMaker, stage: Stage = "shadow") -> None:
         self._maker = maker
-        self._lane: Lane = lane
+        self._stage: Stage = stage
         self._made: tuple[object, Staged] | None = None
         self.untried = False  # there was no answer when they were to be made
 
@@ -60,7 +60,7 @@ class Lanes:
         if before is not None and not _waits(before):
             return False
         try:
-            made = await self._maker.make(staged, beside, self._lane)
+            made = await self._maker.make(staged, beside, self._stage)
         except SyncError as error:
             # It is tried again by and by: what is in force does not wait for it.
             log.warning("staged_policies_not_tried", error=str(error))
@@ -73,6 +73,24 @@ class Lanes:
             log.warning("staged_policy_rejected", policy=str(key), error=why)
         self._made = question, made
         return True
+
+    def statuses(
+        self,
+        staged: Sequence[Policy],
+        beside: Beside,
+        counted: Counted | None = None,
+        refused: Iterable[Cause] = (),
+    ) -> Iterator[tuple[Policy, str]]:
+        """Yield what to say of each of these, as an annotation says it, once they are made.
+
+        `refused` is why OPA does not take their lane.
+        """
+        if (made := self.made(staged, beside)) is None:
+            return
+        causes = {policy.key: [*made.failures.get(policy.key, ()), *refused] for policy in staged}
+        for policy in staged:
+            others = [p for p in staged if p.key != policy.key and p.key not in made.failures]
+            yield policy, status_of(policy, causes[policy.key], counted, others)
 
 
 def status_of(
@@ -95,6 +113,8 @@ def status_of(
     }
     if together := sorted(named(other.key) for other in others):
         status["together_with"] = together
+    if policy.stage == CANDIDATE:
+        status["plan"] = f"kube-sync plan --staged --candidate {policy.key}"
     if counted is not None:
         status |= {"objects": counted.objects, **counted.differences}
     return msgspec.json.encode(status).decode()

@@ -3,13 +3,14 @@
 Keeps true: OPA only ever gets sets that compile, once its data is loaded and has what they read,
 which is let go when nothing that may be in force reads it; a policy that is at
 fault falls back to its last good version, delays no other, and says why on itself; a module whose
-key or policy is gone is unloaded. Reconciling an unchanged world writes nothing.
+key or policy is gone is unloaded. Candidates are compiled when nothing else is due, and OPA never
+gets them. Reconciling an unchanged world writes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
@@ -38,7 +39,7 @@ from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, ch
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.header import Declared
 from kube_sync.replicator.policies.lanemaking import Beside, unknown
-from kube_sync.replicator.policies.lanes import Counted, Lanes, status_of
+from kube_sync.replicator.policies.lanes import Counted, Lanes
 from kube_sync.replicator.policies.outcomes import (
     Outcome,
     Policy,
@@ -173,6 +174,11 @@ class Epoch:
         return [*self.maps, *self.objects]
 
     @property
+    def candidates(self) -> list[Policy]:
+        """Those that are only compiled."""
+        return [policy for found in self._stores for policy in found.candidates]
+
+    @property
     def staged(self) -> list[Policy]:
         """Those that are not meant to decide yet, but for candidates."""
         maps = [policy for found in self.maps for policy in found.staged]
@@ -199,6 +205,7 @@ class PolicyLoader:
         at_fault: Callable[[str | None], None] = lambda _: None,
         lanes: Lanes | None = None,
         canaries: Canaries | None = None,
+        candidates: Lanes | None = None,
         tell: Callable[[Told], None] = nobody,
         failed: Failed = lambda _policies, _failures: None,
         quarantine: Quarantine | None = None,
@@ -208,10 +215,11 @@ class PolicyLoader:
 
         `at_fault` is told which policies are not in force as they are, None: all are; `tell` what
         became of each PlacementPolicy, `failed` why policies fail. Without `lanes` nothing is
-        staged, and without `canaries` no canary is.
+        staged, without `canaries` no canary is, and without `candidates` these are not compiled.
         """
         self._lanes = lanes
         self._canaries = canaries
+        self._only_compiled = candidates
         self._quarantine = quarantine or Quarantine()
         self._trial = trial
         self._told_canary: Canary | None = None
@@ -463,7 +471,6 @@ class PolicyLoader:
             self._tell_lane(epoch, staged, need_staged.reads)
         self._enter_canary(epoch, offer, reads, refused)
         said = await self._tell_staged(epoch, beside, staged, not_staged)
-        said |= await self._tell_canaries(epoch, beside)
         self._tell_objects(self._outcomes(epoch, choice, in_force, said, withheld))
         await self._make_lanes(epoch, beside)
         return True
@@ -530,9 +537,13 @@ class PolicyLoader:
             self._news.set()
         if self._canaries is not None and await self._canaries.make(beside):
             self._news.set()
-        untried = (self._lanes is not None and self._lanes.untried) or (
-            self._canaries is not None and self._canaries.untried
-        )
+        candidates = self._only_compiled
+        # Where there is news, another turn follows.
+        idle = not self._news.is_set()
+        if candidates is not None and idle and await candidates.make(epoch.candidates, beside):
+            self._news.set()
+        made = (self._lanes, self._canaries, candidates)
+        untried = any(lanes is not None and lanes.untried for lanes in made)
         if untried and self._again is None:
             self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._try_again)
 
@@ -551,28 +562,31 @@ class PolicyLoader:
     async def _tell_staged(
         self, epoch: Epoch, beside: Beside, staged: Modules, refused: Failures
     ) -> dict[ObjectKey, str]:
-        """Tell of the lanes, if they are made: ConfigMaps by their status.
+        """Tell what became of what is staged: ConfigMaps by their status.
 
-        Returns what is said of PlacementPolicies in them.
+        Returns what is said of PlacementPolicies.
         """
         said: dict[ObjectKey, str] = {}
+        for policy, status in [*self._statuses(epoch, beside, staged, refused)]:
+            if isinstance(policy, PolicyMap):
+                await self._write(policy, status)
+            else:
+                said[policy.key] = status
+        return said
+
+    def _statuses(
+        self, epoch: Epoch, beside: Beside, staged: Modules, refused: Failures
+    ) -> Iterator[tuple[Policy, str]]:
         policies = _beside_it(epoch)
         made = self._lanes.made(policies, beside) if self._lanes is not None else None
         # Without these modules the data lacks what they read, and is listed again.
-        if made is not None and (staged or not made.modules):
-            for policy in policies:
-                causes = [*made.failures.get(policy.key, ()), *not_put(refused)]
-                others = [
-                    other
-                    for other in policies
-                    if other.key != policy.key and other.key not in made.failures
-                ]
-                status = status_of(policy, causes, self._counted, others)
-                if isinstance(policy, PolicyMap):
-                    await self._write(policy, status)
-                else:
-                    said[policy.key] = status
-        return said
+        if self._lanes is not None and made is not None and (staged or not made.modules):
+            why = [*not_put(refused)]
+            yield from self._lanes.statuses(policies, beside, self._counted, why)
+        if self._only_compiled is not None:
+            yield from self._only_compiled.statuses(epoch.candidates, beside)
+        if self._canaries is not None:
+            yield from self._canaries.statuses(epoch.staged, beside)
 
     async def _offer(self, way: Way, epoch: Epoch, beside: Beside, wanted: Modules) -> Offer:
         """Return what OPA is to hold for the canary."""
@@ -620,23 +634,12 @@ class PolicyLoader:
             self._told_counting = counting
             epoch.counting(counting)
 
-    async def _tell_canaries(self, epoch: Epoch, beside: Beside) -> dict[ObjectKey, str]:
-        """Tell of the stage: ConfigMaps by their status. Returns what is said of others in it."""
-        said: dict[ObjectKey, str] = {}
-        found = [] if self._canaries is None else self._canaries.statuses(epoch.staged, beside)
-        for policy, status in [*found]:
-            if isinstance(policy, PolicyMap):
-                await self._write(policy, status)
-            else:
-                said[policy.key] = status
-        return said
-
     async def _choose(self, way: Way, epoch: Epoch, policies: Mapping[ObjectKey, Policy]) -> Choice:
         guard = replace(way.guard, data=[*way.guard.data, *epoch.places()])
         if self._good is None:
             self._good = await self._record.load()
         versions = {key: policy.modules for key, policy in policies.items()}
-        staged = {policy.key: policy.modules for policy in epoch.staged}
+        staged = {p.key: p.modules for p in (*epoch.staged, *epoch.candidates)}
         await self._quarantine.begin({**staged, **versions}, self._good)
         await self._declared.learn([self._generated, *versions.values(), *self._good.values()])
         candidates = self._candidates(guard, policies)

@@ -45,9 +45,11 @@ _REASONS: Final = {
     **HARMFUL,
 }
 _FIELDS: Final = {"stands_for": "standsFor", "together_with": "togetherWith"}  # by what texts say
-_PLANNED: Final = {0: "NothingChanges", 2: "Changes", 3: "Breaks"}  # by a plan's exit status
 _STAGES: Final = {
-    "candidate": ("Candidate", "a candidate is not loaded: it is planned with"),
+    "candidate": (
+        "Candidate",
+        "a candidate is not loaded: `kube-sync plan` tells what it would do",
+    ),
     "shadow": ("Shadow", "it decides beside what is in force, and has no effect"),
     "canary": ("NotCounted", "it is counted before anything is decided by it"),
 }
@@ -69,7 +71,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of one that decides beside what is in force, or was planned with."""
+    """What became of one that decides beside what is in force, or is only compiled."""
 
     said: str  # what the status annotation of a ConfigMap would say
 
@@ -77,7 +79,6 @@ class Tried:
 # None: it is not meant to decide, or it is not known yet what becomes of it beside what does.
 Told = Iterable[tuple[PlacementPolicy, Outcome | Tried | None]]
 Want = Callable[[PlacementPolicy, Json], None]
-Planned = Callable[[PlacementPolicy], str | None]  # as the annotation of a ConfigMap
 
 
 class Outcomes:
@@ -87,12 +88,9 @@ class Outcomes:
         self,
         want: Want,
         *,
-        planned: Planned = lambda _: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`planned` knows what a plan says of a candidate."""
         self._want = want
-        self._planned = planned
         self._now = now
         # Wanted already, on which version: until the watch tells of it, it is not wanted anew.
         self._wanted: dict[ObjectKey, tuple[str, list[Json]]] = {}
@@ -101,11 +99,8 @@ class Outcomes:
         """Say of all of them what became of each."""
         before, self._wanted = self._wanted, {}
         now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for policy, became in told:
-            outcome = became
+        for policy, outcome in told:
             version, earlier = before.get(policy.key, ("", []))
-            if policy.stage == CANDIDATE and (text := self._planned(policy)) is not None:
-                outcome = Tried(text)
             if outcome is None and _is_of_its_stage(policy):
                 continue  # what it said stands until there is more to say
             found = earlier if version == policy.version else policy.conditions
@@ -125,9 +120,8 @@ def conditions(policy: PlacementPolicy, outcome: Outcome | Tried | None) -> list
     """Return what to say of a policy, without generation and time."""
     if isinstance(outcome, Outcome):
         return _of(policy, outcome)
-    if outcome is None or policy.stage not in LANES:
-        planned = [] if outcome is None else [_planned(policy, msgspec.json.decode(outcome.said))]
-        return [*_staged(policy.stage), *planned]
+    if outcome is None or policy.stage not in (*LANES, CANDIDATE):
+        return _staged(policy.stage)
     return _tried(policy, msgspec.json.decode(outcome.said))
 
 
@@ -181,26 +175,18 @@ def _is_of_its_stage(policy: PlacementPolicy) -> bool:
 def _staged(stage: str) -> list[Json]:
     unknown = ("UnknownStage", f"nobody knows the stage {stage!r:.80}: the policy is not loaded")
     reason, why = _STAGES.get(stage, unknown)
-    tried = "only active policies are compiled"
     return [
-        condition("Compiled", "Unknown", "NotTried", [tried]),
+        condition("Compiled", "Unknown", "NotTried", ["it has not been compiled"]),
         condition("Active", "False", reason, [why]),
-        condition("Conflicting", "Unknown", "NotTried", [tried]),
+        condition("Conflicting", "Unknown", "NotTried", ["only active policies are compared"]),
     ]
-
-
-def _planned(policy: PlacementPolicy, said: Mapping[str, Any]) -> Json:
-    if error := said.get("error"):
-        lines = [_line(cause, policy.key) for cause in error["errors"]]
-        return condition("Planned", "False", "NotPlanned", lines)
-    where = f"what would become of {said['objects']} objects is told in status.staged"
-    return condition("Planned", "True", _PLANNED.get(said["exit"], "Planned"), [where])
 
 
 def _tried(policy: PlacementPolicy, said: Mapping[str, Any]) -> list[Json]:
     causes = (said.get("error") or {}).get("errors", ())
     compiled = [_line(cause, policy.key) for cause in causes]
-    active = (_NOT_STAGED, "it does not decide beside what is in force") if causes else None
+    faulty = causes and policy.stage in LANES
+    active = (_NOT_STAGED, "it does not decide beside what is in force") if faulty else None
     reason, why = active or _without_fault(policy.stage, said)
     together = "it compiles together with all others, in the place of what it stands for"
     tried = "only active policies are compared"

@@ -66,13 +66,13 @@ def test_file_that_is_no_text_is_a_policy_that_cannot_be_read(data: dict[str, st
     assert found is None or found.unreadable is None
 
 
-def test_candidate_that_cannot_be_read_is_not_planned_with() -> None:
+def test_candidate_that_cannot_be_read_is_held_to_be_told_so() -> None:
     metadata = {"name": "p", "labels": {"kube-sync.io/stage": "candidate"}}
     body = msgspec.json.encode({"metadata": metadata, "binaryData": {"a.rego": "/w=="}})
     store = Store()
     binary = Item(ObjectKey("policies", "p"), "u", ResourceVersion("1"), body)
     store.maps.apply(event("ADDED", binary))
-    assert [*store.maps.candidates] == []
+    assert [policy.unreadable is None for policy in store.maps.candidates] == [False]
 
 
 def test_configmap_that_is_staged_as_a_candidate_is_no_policy() -> None:

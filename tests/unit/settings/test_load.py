@@ -47,7 +47,6 @@ policies:
   labelled: {namespaces: [], policy: openpolicyagent.org/policy=rego,
              data: openpolicyagent.org/data=opa}
   allow: {packages: [], builtins: []}
-staging: {plan: true, every_seconds: 600, timeout_seconds: 600, memory_bytes: 671088640}
 placement: {path: io/k8s/federation/admission, resources: [replicasets], key_file: null}
 decisions: {listen: "127.0.0.1:9400", board: true, token_file: null,
   url: "http://127.0.0.1:9400/v1/decisions", cert_file: null, key_file: null, ca_file: null}
@@ -526,10 +525,6 @@ _EXAMPLES: dict[str, tuple[str, Any]] = {
     "policies.labelled.namespaces": ("['*']", ("*",)),
     "policies.labelled.policy": ("a/b=c", "a/b=c"),
     "policies.labelled.data": ("1=2", "1=2"),
-    "staging.plan": ("false", False),
-    "staging.every_seconds": ("60", 60.0),
-    "staging.timeout_seconds": ("30", 30.0),
-    "staging.memory_bytes": ("1073741824", 1073741824),
     "policies.allow.packages": ("[system.log]", ("system.log",)),
     "policies.allow.builtins": ("[http.send]", ("http.send",)),
     "placement.path": ("0123", "0123"),

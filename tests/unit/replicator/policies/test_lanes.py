@@ -261,6 +261,46 @@ async def test_staged_version_that_is_too_expensive_is_held_against_nobody_else(
     assert quarantine.objection(next_ones[PLACE]) == ()
 
 
+def candidate(source: str, name: str = "place-candidate", born: str = "2") -> PolicyMap:
+    return staged(source, name, "candidate", born)
+
+
+async def test_candidates_compile_in_the_place_of_what_they_stand_for_and_are_no_lane() -> None:
+    compiler = FakeCompiler()
+    lanes = Lanes(maker(compiler), "candidate")
+    one, two = candidate("package main\nx := data.lib.y\n"), candidate("package new", "new")
+    assert await lanes.make([one, two], beside())
+    found = lanes.made([one, two], beside())
+    assert found is not None
+    assert (found.modules, found.failures) == ({}, {})
+    lib = {"p/lib/a.rego": IN_FORCE[LIB]["p/lib/a.rego"]}
+    assert compiler.checked == [{**GENERATED, **lib, **one.modules, **two.modules}]
+    assert compiler.parses == [], "nothing of them is moved"
+    said = [json.loads(status) for _, status in lanes.statuses([one, two], beside())]
+    assert [status["together_with"] for status in said] == [["p/new"], ["p/place-candidate"]]
+    assert [*lanes.statuses([one], beside())] == [], "of that set nothing is known"
+
+
+async def test_candidate_at_fault_is_told_alone() -> None:
+    policies = [
+        candidate("package main\ndoes not compile\n"),
+        candidate("package kubernetes.clusters", "reserved"),
+        candidate("package main", "place", born="3"),
+        candidate("package fine", "fine"),
+    ]
+    lanes = Lanes(maker(), "candidate")
+    await lanes.make(policies, beside())
+    said = {p.key.name: json.loads(text) for p, text in lanes.statuses(policies, beside())}
+    assert said["place-candidate"]["error"]["errors"][0]["location"]["row"] == 2
+    assert said["reserved"]["error"]["code"] == "forbidden"
+    late = "ConfigMap p/place-candidate, which is older, stands for p/place too"
+    assert said["place"]["error"]["message"] == late
+    assert said["fine"]["status"] == "ok"
+    assert "together_with" not in said["fine"]
+    plan = "kube-sync plan --staged --candidate p/fine"
+    assert (said["fine"]["stage"], said["fine"]["plan"]) == ("candidate", plan)
+
+
 async def test_unchanged_modules_are_parsed_once() -> None:
     compiler = FakeCompiler()
     making = maker(compiler)

@@ -151,6 +151,7 @@ class Bench:
             canaries=Canaries(
                 Lanes(self.maker(self.canary_compiler), "canary"), "a", everywhere=self.everywhere
             ),
+            candidates=Lanes(self.maker(), "candidate"),
             tell=self._tell,
             quarantine=self.quarantine,
         )
@@ -269,7 +270,8 @@ class Bench:
 
     @property
     def status(self) -> dict[str, str | None]:
-        return {policy.key.name: policy.status for policy in (*self.maps, *self.maps.staged)}
+        policies = (*self.maps, *self.maps.staged, *self.maps.candidates)
+        return {policy.key.name: policy.status for policy in policies}
 
     @property
     def lanes(self) -> dict[str, str]:
@@ -881,6 +883,77 @@ async def test_policy_that_is_taken_out_of_force_by_its_stage_is_unloaded(bench:
         assert bench.modules == {"p/a.rego": "package a"}
 
 
+async def test_candidate_is_compiled_and_opa_is_not_given_it(bench: Bench, opa: FakeOpa) -> None:
+    bench.put("p", **{"a.rego": "package a\nx := data.a.y\n"})
+    async with bench.applied_once():
+        before, steps, seen = bench.digests[:], bench.steps[:], len(opa.http.requests)
+        bench.stages["p-candidate"] = "candidate"
+        bench.put("p-candidate", **{"a.rego": "package a\nx := data.a.z\n"})
+        await bench.until_idle()
+        status = json.loads(bench.status["p-candidate"] or "")
+        assert status.pop("modules")
+        assert status == {
+            "status": "ok",
+            "stage": "candidate",
+            "stands_for": f"{NAMESPACE}/p",
+            "plan": f"kube-sync plan --staged --candidate {NAMESPACE}/p-candidate",
+        }
+        own = {f"{NAMESPACE}/p-candidate/a.rego": "package a\nx := data.a.z\n"}
+        assert bench.compiler.checked[-1] == own, "in the place of what it stands for"
+        assert (bench.digests, bench.steps, bench.staged) == (before, steps, [])
+        assert not any(map(policy_writes, opa.http.requests[seen:]))
+        compiled = len(bench.compiler.checked)
+        bench.wake()
+        await bench.until_idle()
+        assert len(bench.compiler.checked) == compiled
+
+
+async def test_candidate_at_fault_touches_nothing_and_says_why(bench: Bench) -> None:
+    bench.stages["q"] = "candidate"
+    bench.put("p", **{"a.rego": "package a"})
+    bench.put("q", **{"a.rego": BROKEN})
+    bench.put_object("q", stage="candidate", **{"a.rego": "package kubernetes.things"})
+    async with bench.applied_once():
+        assert (bench.modules, bench.lanes) == ({"p/a.rego": "package a"}, {})
+        (cause,) = error_of(bench, "q")["errors"]
+        assert cause["location"] == {"file": f"{NAMESPACE}/q/a.rego", "row": 2, "col": 1}
+        outcome = bench.told["q"]
+        assert isinstance(outcome, Tried)
+        assert json.loads(outcome.said)["error"]["code"] == "forbidden"
+        assert bench.faults[-1] is None
+        assert "policies" not in bench.readiness.reasons
+
+
+async def test_candidate_that_cannot_be_read_says_so(bench: Bench) -> None:
+    bench.put_spec("p", {"modules": "package b", "stage": "candidate"})
+    async with bench.applied_once():
+        outcome = bench.told["p"]
+        assert isinstance(outcome, Tried)
+        assert "unreadable" in outcome.said
+
+
+async def test_version_of_a_candidate_is_on_record_while_it_is_compiled(bench: Bench) -> None:
+    """A replicator that it ends tries it alone, and then never again."""
+    async with bench.applied_once():
+        bench.stages["q"] = "candidate"
+        bench.put("q", **{"a.rego": "package a"})
+        await bench.until_idle()
+    name = json.loads(bench.status["q"] or "")["modules"]
+    assert name in {tried for state in bench.recorded for tried in state.trying}
+    assert bench.recorded[-1].trying == {}
+
+
+async def test_edit_of_a_candidate_leaves_the_lane_of_the_shadow(bench: Bench) -> None:
+    bench.stages |= {"q": "shadow", "r": "candidate"}
+    bench.put("q", **{"a.rego": "package b"})
+    bench.put("r", **{"a.rego": "package c"})
+    async with bench.applied_once():
+        bench.put("r", **{"a.rego": "package c # new"})
+        await bench.until_idle()
+        assert [reads is not None for reads in bench.staged] == [True]
+        assert "together_with" not in (bench.status["q"] or "")
+
+
 async def test_lane_that_opa_does_not_take_is_told_of_and_touches_nothing(
     bench: Bench, opa: FakeOpa
 ) -> None:
@@ -977,7 +1050,7 @@ async def test_placementpolicy_that_is_not_active_is_not_loaded(bench: Bench, st
     bench.put_object("p", stage=stage, **{"a.rego": "package a"})
     async with bench.applied_once():
         assert (bench.modules, bench.counts) == ({}, [0])
-        assert (bench.told["p"] is None) == (stage == "candidate")
+        assert bench.told["p"] is not None
         assert ("nobody knows the stage" in (bench.faults[-1] or "")) == (stage == "later")
 
 

@@ -205,6 +205,7 @@ def test_what_was_written_and_removed_by_somebody_is_written_again() -> None:
 
 
 SHADOW = replace(POLICY, stage="shadow", stands_for=policy_key(ObjectKey("ns", "other")))
+TOO_MUCH: Cause = {"code": "too_expensive", "message": "too expensive to compile (1 s)"}
 COUNTED = Tried(status_of(SHADOW, (), Counted(7, {"moves": 2}), [SHADOW]))
 
 
@@ -341,56 +342,59 @@ def test_canary_that_was_halted_says_so_as_a_configmap_does() -> None:
 
 
 CANDIDATE = replace(POLICY, stage="candidate", stands_for=policy_key(ObjectKey("ns", "other")))
-PLAN = {"stage": "candidate", "objects": 3, "moves": 1, "exit": 2, "when": "2026-11-22T12:00:00Z"}
+COMPILED = Tried(status_of(CANDIDATE, (), None, ()))
 
 
-def planning(plan: Mapping[str, Any] | None) -> tuple[Outcomes, list[Any]]:
-    """Return what tells of candidates that a plan says this of, and what it wants."""
-    wanted: list[Any] = []
-    text = None if plan is None else json.dumps(plan)
-    return Outcomes(lambda _, status: wanted.append(status), planned=lambda _: text), wanted
+def test_candidate_that_compiles_says_so_and_how_to_plan_with_it() -> None:
+    bench = Bench()
+    bench.tell(CANDIDATE, COMPILED)
+    assert bench.staged[-1] == {
+        "stage": "candidate",
+        "standsFor": "PlacementPolicy ns/other",
+        "modules": digest(CANDIDATE.modules),
+        "plan": "kube-sync plan --staged --candidate ns/web.PlacementPolicy",
+    }
+    found = {one["type"]: (one["status"], one["reason"]) for one in bench.wanted[-1]}
+    assert found == {
+        "Compiled": ("True", "Compiled"),
+        "Active": ("False", "Candidate"),
+        "Conflicting": ("Unknown", "NotTried"),
+    }
+    bench.tell(replace(bench.as_written(), stage="candidate"), COMPILED)
+    assert len(bench.wanted) == 1
 
 
-def test_candidate_says_what_a_plan_says_of_it() -> None:
-    outcomes, wanted = planning({"status": "ok", **PLAN})
-    outcomes.tell([(CANDIDATE, None)])
-    (status,) = wanted
-    assert status["staged"] == PLAN
-    found = {one["type"]: one for one in status["conditions"]}
-    assert (found["Planned"]["status"], found["Planned"]["reason"]) == ("True", "Changes")
-    assert found["Active"]["reason"] == "Candidate"
-    written = replace(CANDIDATE, conditions=tuple(status["conditions"]), staged=status["staged"])
-    outcomes.tell([(replace(written, version="2"), None)])
-    assert len(wanted) == 1
-
-
-def test_candidate_that_cannot_be_planned_with_says_why_with_file_and_row() -> None:
-    error = {"code": "invalid_parameter", "message": "", "errors": [BROKEN]}
-    outcomes, wanted = planning({"status": "error", "stage": "candidate", "error": error})
-    outcomes.tell([(CANDIDATE, None)])
-    (status,) = wanted
-    assert "staged" not in status
-    planned = status["conditions"][-1]
-    assert (planned["type"], planned["status"]) == ("Planned", "False")
-    assert planned["message"] == "a.rego:3: rego_parse_error: unexpected }"
+def test_candidate_at_fault_says_why_with_file_and_row() -> None:
+    found = said(Tried(account([BROKEN], (), in_force=False)), CANDIDATE)
+    assert found["Compiled"] == (
+        "False",
+        "CompileError",
+        "a.rego:3: rego_parse_error: unexpected }",
+    )
+    assert found["Active"][:2] == ("False", "Candidate")
+    found = said(Tried(account([TOO_MUCH], (), in_force=False)), CANDIDATE)
+    assert found["Compiled"][:2] == ("False", "TooExpensive")
 
 
 def test_what_another_process_said_of_a_candidate_stands_until_this_one_knows() -> None:
-    outcomes, wanted = planning({"status": "ok", **PLAN})
-    outcomes.tell([(CANDIDATE, None)])
-    status = wanted.pop()
-    written = replace(CANDIDATE, conditions=tuple(status["conditions"]), staged=status["staged"])
-    outcomes, wanted = planning(None)
-    outcomes.tell([(written, None)])
-    assert wanted == []
-    outcomes.tell([(replace(written, generation=5), None)])  # it is another one by now
-    assert [one["type"] for one in wanted[0]["conditions"]] == ["Compiled", "Active", "Conflicting"]
+    bench = Bench()
+    bench.tell(CANDIDATE, COMPILED)
+    written = replace(bench.as_written(), stage="candidate")
+    bench.tell(written, None)
+    assert len(bench.wanted) == 1
+    bench.tell(replace(written, generation=5), None)  # it is another one by now
+    assert [one["status"] for one in bench.wanted[-1]] == ["Unknown", "False", "Unknown"]
 
 
-def test_plan_of_what_is_no_candidate_is_not_told() -> None:
-    outcomes, wanted = planning({"status": "ok", **PLAN})
-    outcomes.tell([(SHADOW, None)])
-    assert "Planned" not in {one["type"] for one in wanted[0]["conditions"]}
+def test_policy_of_a_stage_that_nobody_knows_says_no_more_than_that() -> None:
+    unmovable: Cause = {"code": "stage", "message": "nobody knows the stage"}
+    tried = Tried(account([unmovable], (), in_force=False))
+    found = said(tried, replace(CANDIDATE, stage="later"))
+    assert {name: one[:2] for name, one in found.items()} == {
+        "Compiled": ("Unknown", "NotTried"),
+        "Active": ("False", "UnknownStage"),
+        "Conflicting": ("Unknown", "NotTried"),
+    }
 
 
 def test_what_a_policy_in_force_cannot_read_is_told_beside_that_it_decides() -> None:

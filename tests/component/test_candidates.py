@@ -1,21 +1,18 @@
-"""Candidates beside a replicator: `kube-sync plan`, run by it, over a fake API server."""
+"""Candidates beside a replicator over a fake API server: compiled, and planned with by hand."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
+from argparse import ArgumentParser
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
@@ -24,13 +21,10 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import command
-from kube_sync.planning.arguments import Request
+from kube_sync.planning.arguments import declare, requested
 from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.candidates import planner
-from kube_sync.replicator.candidates.running import Plans
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.runtime.errand import Limits, run_errand
 from kube_sync.settings import Kubernetes, Opa, Settings
 from tests.eventually import eventually
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -71,9 +65,14 @@ class World:
     def said_of_object(self) -> Any:
         return self.api.get(PLACEMENT_POLICIES, ObjectKey(NAMESPACE, NAME)).get("status") or {}
 
-    async def plan(self) -> Any:
-        """Return what `kube-sync plan --staged -o json` says, and its exit status."""
-        answer = await command.run(Request(staged=True, form="json"), self.settings, print)
+    async def planned(self, line: str) -> Any:
+        """Return what this command line says, and its exit status."""
+        name, command_name, *arguments = line.split()
+        assert (name, command_name) == ("kube-sync", "plan")
+        parser = ArgumentParser()
+        declare(parser)
+        request = requested(parser.parse_args([*arguments, "--output", "json"]))
+        answer = await command.run(request, self.settings, print)
         return json.loads(answer.text), answer.status
 
     async def held(self) -> list[str]:
@@ -81,8 +80,7 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
-    monkeypatch.setattr(planner, "_SETTLE_SECONDS", 0.2)
+async def world(tmp_path: Path) -> AsyncGenerator[World]:
     scratch = ScratchOpa(BINARY)
     async with (
         fake_apiserver() as api,
@@ -98,7 +96,8 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
             api.put(KINDS[found["kind"]], key, **content)
         file = str(tmp_path / "kubeconfig")
         settings = Settings(kubernetes=Kubernetes(kubeconfig=file), opa=Opa(binary=BINARY))
-        hub, replicator = _replicator(tmp_path, settings, kube, opa)
+        hub = DecisionHub("test")
+        replicator = Replicator(settings, kube, opa, hub, Readiness(), scratch, Shelf())
         task = asyncio.create_task(replicator.run())
         await until(lambda: len(hub.records) == len(WORKLOADS) and not hub.held)
         yield World(api, opa, settings)
@@ -106,38 +105,26 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
         await asyncio.wait([task])
 
 
-def _replicator(
-    folder: Path, settings: Settings, kube: KubeClient, opa: OpaClient
-) -> tuple[DecisionHub, Replicator]:
-    config = folder / "config.yaml"
-    kubernetes = {"kubeconfig": settings.kubernetes.kubeconfig}
-    config.write_text(json.dumps({"kubernetes": kubernetes, "opa": {"binary": BINARY}}))
-    limits = Limits(120.0, 1 << 30, 1 << 20)
-    errand = partial(run_errand, limits=limits, environment=dict(os.environ))
-    plans = Plans(errand, [sys.executable, "-m", "kube_sync"], str(config))
-    hub, scratch = DecisionHub("test"), ScratchOpa(BINARY)
-    ready, shelf = Readiness(), Shelf()
-    return hub, Replicator(settings, kube, opa, hub, ready, scratch, shelf, plan=plans.make)
-
-
-async def test_candidate_says_what_a_plan_by_hand_says_and_nothing_else_changes(
+async def test_candidate_names_the_command_that_plans_with_it_and_nothing_else_changes(
     world: World,
 ) -> None:
     before = await world.held()
     world.stage(MOVING)
-    await eventually(lambda: "objects" in world.said())
-    plan, status = await world.plan()
+    await eventually(lambda: world.said().get("status") == "ok")
     said = world.said()
-    effects = {k: v for k, v in plan["summary"].items() if k not in ("workloads", "classes")}
-    assert effects["moves"] == 2
-    assert {name: said[name] for name in effects} == effects
-    assert (said["objects"], said["exit"]) == (plan["summary"]["workloads"], status)
-    assert said["modules"] == digest({f"{NAMESPACE}/{NAME}/policy.rego": MOVING})
-    assert said["stands_for"] == f"{NAMESPACE}/placement"
+    assert said == {
+        "status": "ok",
+        "stage": "candidate",
+        "stands_for": f"{NAMESPACE}/placement",
+        "modules": digest({f"{NAMESPACE}/{NAME}/policy.rego": MOVING}),
+        "plan": f"kube-sync plan --staged --candidate {NAMESPACE}/{NAME}",
+    }
+    plan, _ = await world.planned(said["plan"])
+    assert plan["summary"]["moves"] == 2
     assert plan["candidates"] == [
         {
             "name": f"{NAMESPACE}/{NAME}",
-            "stands_for": f"{NAMESPACE}/placement",
+            "stands_for": said["stands_for"],
             "modules": said["modules"],
         }
     ]
@@ -152,21 +139,20 @@ async def test_candidate_that_does_not_compile_says_file_and_row(
     world.stage(BROKEN)
     await eventually(lambda: world.said().get("status") == "error")
     (cause,) = world.said()["error"]["errors"]
-    assert cause["location"] == {"file": f"{NAMESPACE}/{NAME}/policy.rego", "row": 3}
+    location = cause["location"]
+    assert (location["file"], location["row"]) == (f"{NAMESPACE}/{NAME}/policy.rego", 3)
     assert (cause["code"], cause["message"]) == ("rego_unsafe_var_error", "var y is unsafe")
     assert await world.held() == before
 
 
-@pytest.mark.slow
 async def test_placementpolicy_says_the_same_in_its_status(world: World) -> None:
     world.stage_object(MOVING)
     await eventually(lambda: "staged" in world.said_of_object())
     status = world.said_of_object()
-    planned = {one["type"]: one for one in status["conditions"]}["Planned"]
-    plan, exits = await world.plan()
     # It stands for a PlacementPolicy, and there is none: it would decide beside the ConfigMap.
     assert status["staged"]["standsFor"] == f"PlacementPolicy {NAMESPACE}/placement"
-    assert (planned["status"], status["staged"]["exit"]) == ("True", exits)
-    counts = {name: plan["summary"][name] for name in status["staged"].keys() & {*plan["summary"]}}
-    assert len(counts) == 8
-    assert status["staged"].items() >= counts.items()
+    found = {one["type"]: one["status"] for one in status["conditions"]}
+    assert found == {"Compiled": "True", "Active": "False", "Conflicting": "Unknown"}
+    plan, _ = await world.planned(status["staged"]["plan"])
+    (planned,) = plan["candidates"]
+    assert planned["modules"] == status["staged"]["modules"]

@@ -1,1 +1,0 @@
-"""Staged candidates: planned with beside everything else, and told what they would do."""
