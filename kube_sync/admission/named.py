@@ -20,6 +20,7 @@ from kube_sync.errors import NO_JSON
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
+# Not kube.meta: a client wrote this text, and no other field of it may matter.
 class _Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
 

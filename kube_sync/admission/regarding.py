@@ -26,6 +26,7 @@ class _Owner(msgspec.Struct, rename="camel"):
     controller: bool | None = None
 
 
+# Not kube.meta: no API server has validated what is reviewed.
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
     generate_name: str = ""

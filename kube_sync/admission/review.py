@@ -24,6 +24,7 @@ class Malformed(ValueError):
     """The body is not an AdmissionReview that can be answered."""
 
 
+# Not kube.meta: no API server has validated what is reviewed.
 class _Metadata(msgspec.Struct, rename="camel"):
     generate_name: str | None = None
     annotations: dict[str, str] | None = None

@@ -17,6 +17,7 @@ from kube_sync.kube.approvals import APPROVED, with_approved
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import Item, KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.meta import object_meta
 from kube_sync.kube.patch import annotate
 from kube_sync.kube.policymaps import parse
 from kube_sync.kube.staging import ACTIVE
@@ -27,15 +28,6 @@ from kube_sync.policysync.parameters import reference
 from kube_sync.settings import Settings
 
 _MANAGER = "kube-sync-approve"
-
-
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-    resourceVersion: str = ""  # noqa: N815 - as on the wire
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
 
 
 async def run_approve(
@@ -49,8 +41,7 @@ async def run_approve(
             msg = f"there is no policy ConfigMap in {where} to approve anything on"
             raise Terminal(msg)
         item = min(items, key=lambda item: item.key)
-        metadata = msgspec.json.decode(item.body, type=_Object).metadata
-        value = with_approved(metadata.annotations or {}, names, now())
+        value = with_approved(object_meta(item.body).annotations or {}, names, now())
         await annotate(kube, CONFIGMAPS, item.key, item.version, {APPROVED: value}, _MANAGER)
         return f"approved on ConfigMap {item.key}: {', '.join(names)}"
 
@@ -64,10 +55,11 @@ async def run_approve_removals(
             answer = await read_object(kube, CONFIGMAPS, key)
             if answer is None:
                 continue
-            metadata = msgspec.json.decode(answer, type=_Object).metadata
+            metadata = object_meta(answer)
             value = with_approved(metadata.annotations or {}, names, now())
-            version = metadata.resourceVersion
-            await annotate(kube, CONFIGMAPS, key, version, {APPROVED: value}, _MANAGER)
+            await annotate(
+                kube, CONFIGMAPS, key, metadata.resource_version, {APPROVED: value}, _MANAGER
+            )
             return f"approved on ConfigMap {key}: {', '.join(names)}"
     msg = "there is no GatewayClass with parameters to approve anything on"
     raise Terminal(msg)

@@ -16,12 +16,12 @@ from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.configmaps import ALL_NAMESPACES, CONFIGMAPS
+from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.policymaps import parse
 from kube_sync.kube.stageable import (
     ConfigMapKind,
     Kind,
-    Metadata,
     PlacementPolicyKind,
     Stageable,
     Texts,
@@ -50,12 +50,8 @@ _MANAGER: Final = "kube-sync-stage"
 _KEY: Final = "before.json"  # no module, so what carries it is no policy
 
 
-class _Object(msgspec.Struct):
-    metadata: Metadata
-
-
 class _Kept(msgspec.Struct):
-    metadata: Metadata
+    metadata: ObjectMeta
     data: dict[str, str] | None = None
 
 
@@ -235,7 +231,7 @@ class _Staging:
         if body is None:
             return None
         try:
-            metadata = msgspec.json.decode(body, type=_Object).metadata
+            metadata = object_meta(body)
             version = ResourceVersion(metadata.resource_version)
             return self._kind.read(Item(key, metadata.uid, version, body))
         except NO_JSON as error:

@@ -35,6 +35,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
+# Not kube.meta: decoded for every object of a class, where each field costs.
 class _Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
 

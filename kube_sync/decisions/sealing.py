@@ -49,6 +49,7 @@ class Place:
     generate_name: str = ""
 
 
+# Not kube.meta: no other field may keep a note from being looked at.
 class _Metadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
     generate_name: str = ""

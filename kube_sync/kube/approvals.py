@@ -13,21 +13,11 @@ import msgspec
 
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMaps
+from kube_sync.kube.meta import object_meta
 from kube_sync.objects import ObjectKey
 
 APPROVED = "kube-sync.io/approved"
 LAPSE_SECONDS = 86_400.0
-
-
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
-
-
-_objects = msgspec.json.Decoder(_Object)
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -61,5 +51,5 @@ def with_approved(annotations: Mapping[str, str], names: Iterable[str], now: flo
 
 
 def _read(item: Item) -> Approval | None:
-    text = (_objects.decode(item.body).metadata.annotations or {}).get(APPROVED, "")
+    text = (object_meta(item.body).annotations or {}).get(APPROVED, "")
     return Approval(item.key, text) if text else None

@@ -77,6 +77,7 @@ class Event:
     arrived: float = field(default=0.0, compare=False)  # its bytes, on the monotonic clock
 
 
+# Not kube.meta: decoded for every object of a collection, where each field costs.
 class _Metadata(msgspec.Struct):
     name: str = ""
     namespace: str = ""

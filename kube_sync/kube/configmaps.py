@@ -15,6 +15,7 @@ import msgspec
 from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 CONFIGMAPS = GroupVersionResource("", "v1", "configmaps")
@@ -41,14 +42,8 @@ class ConfigMap:
         return self.labels.get(name) == value
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-    creation_timestamp: str | None = None
-
-
 class _Object(msgspec.Struct, rename="camel"):
-    metadata: _Metadata
+    metadata: ObjectMeta
     data: dict[str, str] | None = None
     binary_data: dict[str, msgspec.Raw] | None = None
 

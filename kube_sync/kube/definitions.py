@@ -19,6 +19,7 @@ from kube_sync.errors import NO_JSON, Terminal
 from kube_sync.kube import presence
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
+from kube_sync.kube.meta import NamedObjectMeta
 from kube_sync.kube.served import preference
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -106,15 +107,8 @@ class _Status(msgspec.Struct):
     conditions: list[_Condition] | None = None
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
 class _Definition(msgspec.Struct):
-    metadata: _Metadata
+    metadata: NamedObjectMeta
     spec: _Spec
     status: _Status | None = None
 

@@ -29,6 +29,7 @@ import structlog
 
 from kube_sync.errors import NO_JSON, NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff
@@ -57,13 +58,8 @@ class _Record(msgspec.Struct, omit_defaults=True):
     leaseTransitions: int | None = None  # noqa: N815
 
 
-class _Metadata(msgspec.Struct):
-    resourceVersion: str = ""  # noqa: N815
-    annotations: dict[str, str] | None = None
-
-
 class _Lease(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     spec: _Record = msgspec.field(default_factory=_Record)
 
 
@@ -168,7 +164,7 @@ class Lease:
             await self._write("POST", "", self._renewed(_Record()), {})
         elif self._may_take(found.spec):
             record, notes = self._renewed(found.spec), self._kept(found.spec)
-            await self._write("PUT", found.metadata.resourceVersion, record, notes)
+            await self._write("PUT", found.metadata.resource_version, record, notes)
         else:
             self._held_until = None
             return
@@ -189,7 +185,7 @@ class Lease:
             msg = f"what answers is no Lease: {error}"
             raise Retriable(msg) from error
         self._annotations = found.metadata.annotations or {}
-        seen = (found.metadata.resourceVersion, found.spec)
+        seen = (found.metadata.resource_version, found.spec)
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
         return found
@@ -243,7 +239,7 @@ class Lease:
                     notes = self._kept(found.spec)
                     found.spec.holderIdentity = ""
                     found.spec.renewTime = _micro_time(self._now())
-                    await self._write("PUT", found.metadata.resourceVersion, found.spec, notes)
+                    await self._write("PUT", found.metadata.resource_version, found.spec, notes)
                     log.info("lease_released", lease=self._name)
         except (SyncError, TimeoutError) as error:
             log.info("lease_not_released", lease=self._name, error=str(error) or "no answer")

@@ -22,6 +22,7 @@ from kube_sync.errors import NO_JSON, Conflict, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item
 from kube_sync.kube.discovery import kind_of
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 _GROUP, _VERSION = "multicluster.x-k8s.io", "v1alpha1"
@@ -101,25 +102,8 @@ class _Decision(msgspec.Struct):
     reason: str = ""
 
 
-class _OwnerReference(msgspec.Struct):
-    apiVersion: str  # noqa: N815
-    kind: str
-    name: str
-    uid: str
-
-
-class _Metadata(msgspec.Struct):
-    name: str
-    uid: str
-    namespace: str = ""
-    resourceVersion: str = ""  # noqa: N815
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    ownerReferences: list[_OwnerReference] | None = None  # noqa: N815
-
-
 class _Object(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     decisions: list[_Decision] | None = None
     schedulerName: str = ""  # noqa: N815
 
@@ -140,10 +124,10 @@ def published(body: bytes) -> Published | None:
     return Published(
         ObjectKey(metadata.namespace, metadata.name),
         metadata.uid,
-        metadata.resourceVersion,
+        metadata.resource_version,
         placed,
         {key: text for key, text in labels.items() if key.startswith(f"{_GROUP}/")},
-        tuple(Owner(o.apiVersion, o.kind, o.name, o.uid) for o in metadata.ownerReferences or ()),
+        tuple(Owner(o.api_version, o.kind, o.name, o.uid) for o in metadata.owner_references or ()),
         tuple(
             Choice(one.clusterProfileRef.name, one.clusterProfileRef.namespace, one.reason)
             for one in found.decisions or ()

@@ -20,6 +20,7 @@ import msgspec
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.policynames import policy_key
 from kube_sync.kube.staging import ACTIVE, CANDIDATE, stage_of, stands_for, terms_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -57,12 +58,6 @@ class PlacementPolicy:
     def counts(self) -> bool:
         """Whether it is meant to decide."""
         return self.stage == ACTIVE
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    labels: dict[str, str] | None = None
-    generation: int = 0
-    creation_timestamp: str | None = None
 
 
 class _Object(msgspec.Struct):
@@ -104,7 +99,7 @@ def read_policy(item: Item, rego_version: int = V1) -> PlacementPolicy:
     """
     try:
         found = msgspec.json.decode(item.body, type=_Object)
-        metadata = msgspec.convert(found.metadata, _Metadata)
+        metadata = msgspec.convert(found.metadata, ObjectMeta)
     except NO_JSON as error:
         return _unreadable(item, str(error))
     key, modules, wrong = policy_key(item.key), dict[str, str](), None

@@ -16,6 +16,7 @@ import msgspec
 
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES, read_policy
 from kube_sync.kube.policynames import called, policy_key
 from kube_sync.kube.staging import ACTIVE, LABEL, stage_of, stands_for
@@ -26,14 +27,6 @@ Json = dict[str, Any]
 Texts = Mapping[str, str]
 
 _BEFORE: Final = "-before"  # of the name of what holds what a policy was
-
-
-class Metadata(msgspec.Struct, rename="camel"):
-    """What is read of an object's metadata."""
-
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +88,7 @@ class Kind(Protocol):
 
 
 class _ConfigMap(msgspec.Struct):
-    metadata: Metadata
+    metadata: ObjectMeta
     data: dict[str, str] | None = None
 
 
@@ -150,7 +143,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _PlacementPolicy(msgspec.Struct):
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: _Spec
 
 

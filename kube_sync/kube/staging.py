@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Item
+from kube_sync.kube.meta import object_meta
 from kube_sync.objects import ObjectKey
 
 LABEL: Final = "kube-sync.io/stage"
@@ -29,14 +28,6 @@ MAX_BREAKS: Final = "kube-sync.io/max-breaks"
 MAX_MOVES: Final = "kube-sync.io/max-moves"
 
 
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
-
-
 def stage_of(labels: Mapping[str, str]) -> str:
     """Return the stage that labels say."""
     return labels.get(LABEL, ACTIVE)
@@ -51,7 +42,7 @@ def stands_for(item: Item) -> ObjectKey:
 def terms_of(item: Item) -> dict[str, str]:
     """Return the annotations of an object that are ours, none where they cannot be read."""
     try:
-        found = msgspec.json.decode(item.body, type=_Object).metadata.annotations or {}
+        found = object_meta(item.body).annotations or {}
     except NO_JSON:
         return {}
     return {name: text for name, text in found.items() if name.startswith(_OURS)}

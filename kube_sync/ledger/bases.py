@@ -37,6 +37,7 @@ class State(msgspec.Struct, frozen=True):
     v: Literal[1] = 1
 
 
+# Not kube.meta: only the name tells an object from a map of objects by name.
 class _Metadata(msgspec.Struct):
     name: str
 

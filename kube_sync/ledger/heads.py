@@ -22,6 +22,7 @@ from kube_sync.errors import NO_JSON, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
+from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.ledger.entries import GapNote
 from kube_sync.ledger.journal import Journal, Said, gap
 from kube_sync.ledger.store import Store
@@ -134,17 +135,8 @@ class _NoHead(Exception):
     pass
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Lease(msgspec.Struct):
-    metadata: _Metadata
-
-
 class _Event(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     note: str = ""
 
 
@@ -156,7 +148,7 @@ async def _on_lease(kube: KubeClient, namespace: str, lease: str, name: str) -> 
     where = f"Lease {namespace}/{lease}"
     body = await kube.request("GET", LEASES.path(namespace, lease))
     try:
-        annotations = msgspec.json.decode(body, type=_Lease).metadata.annotations or {}
+        annotations = object_meta(body).annotations or {}
     except NO_JSON as error:
         msg = f"{where}: what answers is no Lease: {error}"
         raise _NoHead(msg) from error

@@ -14,6 +14,7 @@ import msgspec
 from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.kube.sending import Sending
 from kube_sync.machinery.sending import What
 from kube_sync.machinery.writer import MANAGER
@@ -23,12 +24,8 @@ Data = Mapping[str, str]
 _AGAIN: Final = 300.0  # seconds
 
 
-class _Metadata(msgspec.Struct):
-    labels: dict[str, str] | None = None
-
-
 class _ConfigMap(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     data: dict[str, str] | None = None
 
 

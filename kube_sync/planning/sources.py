@@ -17,6 +17,7 @@ from kube_sync.errors import NO_JSON, NotFound, Refused, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.meta import object_meta
 from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import topology
@@ -34,18 +35,6 @@ from kube_sync.survey.progress import Progress
 _MAPS = Resource("", "v1", "configmaps")
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""  # noqa: N815 - as on the wire
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
-
-
-_objects = msgspec.json.Decoder(_Object)
 _fields = msgspec.json.Decoder(Fields)
 
 
@@ -169,6 +158,6 @@ def _read(exported: Exported, resource: Resource) -> Iterator[Item]:
 
 
 def _item(body: bytes) -> Item:
-    metadata = _objects.decode(body).metadata
-    version = ResourceVersion(metadata.resourceVersion)
+    metadata = object_meta(body)
+    version = ResourceVersion(metadata.resource_version)
     return Item(ObjectKey(metadata.namespace, metadata.name), metadata.uid, version, body)

@@ -14,6 +14,7 @@ import msgspec
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.collection import Item
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.objects import ObjectKey
 
 
@@ -37,16 +38,12 @@ class _Said(msgspec.Struct):
     spec: Any = None
 
 
-class _Metadata(msgspec.Struct):
-    generation: int = 0
-
-
 class _Status(msgspec.Struct):
     conditions: list[dict[str, Any]] | None = None
 
 
 class _Object(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     status: _Status | None = None
 
 
@@ -82,6 +79,6 @@ def _read(item: Item) -> HeldPolicy:
     try:
         found = _objects.decode(item.body)
     except NO_JSON:  # of a CRD that is not ours: its conditions are written anew
-        found = _Object(_Metadata())
+        found = _Object(ObjectMeta())
     held = tuple((found.status and found.status.conditions) or ())
     return HeldPolicy(item.key, item.uid, found.metadata.generation, held, item.body)

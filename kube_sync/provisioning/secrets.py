@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.errors import NO_JSON, Terminal
+from kube_sync.kube.meta import ObjectMeta
 from kube_sync.objects import GroupVersionResource
 
 SECRETS: Final = GroupVersionResource("", "v1", "secrets")
@@ -36,13 +37,8 @@ class Content:
     since: float | None = None
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-
-
 class _Secret(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
     data: dict[str, str] | None = None
     type: str = OPAQUE
 

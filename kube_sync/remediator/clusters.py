@@ -15,28 +15,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import msgspec
-
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
+from kube_sync.kube.meta import object_meta
 from kube_sync.objects import ObjectKey
 from kube_sync.safety import Fleet, Inventory, Stale
 
 STEADY_SECONDS = 5.0
 
 Labels = dict[str, str]
-
-
-class _Metadata(msgspec.Struct):
-    labels: Labels | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-
-
-_objects = msgspec.json.Decoder(_Object)
 
 
 class Clusters(Cache[Labels]):
@@ -93,7 +81,7 @@ def inventory(clusters: Mapping[ObjectKey, Labels]) -> Inventory:
 def labels_of(item: Item) -> Labels:
     """Return the labels of a cluster, none where they cannot be read."""
     try:
-        return _objects.decode(item.body).metadata.labels or {}
+        return object_meta(item.body).labels or {}
     except NO_JSON:  # of an object that is there all the same
         return {}
 

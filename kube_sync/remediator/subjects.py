@@ -30,6 +30,7 @@ class _Manager(msgspec.Struct):
     fieldsV1: _Owned = msgspec.field(default=_Owned())  # noqa: N815 - as on the wire
 
 
+# Not kube.meta: decoded for every object of a collection, where each field costs.
 class _Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None

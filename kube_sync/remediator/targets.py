@@ -52,6 +52,7 @@ class _Manager(msgspec.Struct, rename="camel"):
         return self.ours and self.operation == "Apply"
 
 
+# Not kube.meta: decoded for every object of a collection, where each field costs.
 class _Metadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None

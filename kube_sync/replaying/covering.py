@@ -16,19 +16,11 @@ from kube_sync.analysis.paths import Path, covers
 from kube_sync.analysis.reads import Reads, shown
 from kube_sync.decisions.evidence import Kept, is_decision
 from kube_sync.decisions.requested import NOTE
+from kube_sync.errors import NO_JSON
+from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.ledger.bases import State
 from kube_sync.replaying.recorded import Case
 from kube_sync.replicator.projection import NAMED
-
-
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
 
 
 def places(state: State, collections: Mapping[str, bytes]) -> Mapping[str, Collection]:
@@ -85,11 +77,11 @@ def _covered(path: Path, kept: Kept) -> bool:
     return kept is None or any(covers(one, path) for one in (*kept, *NAMED))
 
 
-def _named(body: bytes) -> _Metadata:
+def _named(body: bytes) -> ObjectMeta:
     try:
-        return msgspec.json.decode(body, type=_Object).metadata
-    except msgspec.DecodeError:
-        return _Metadata()
+        return object_meta(body)
+    except NO_JSON:
+        return ObjectMeta()
 
 
 def _namespaced(body: bytes) -> bool:

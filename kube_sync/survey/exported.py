@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kube_sync.errors import NO_JSON, Misconfigured, Terminal
+from kube_sync.kube.meta import NamedObjectMeta
 from kube_sync.objects import ObjectKey
 from kube_sync.settings import Resource
 
@@ -31,13 +32,8 @@ class _List(msgspec.Struct):
     kind: str = ""
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str = ""
-
-
 class _Heading(msgspec.Struct):
-    metadata: _Metadata
+    metadata: NamedObjectMeta
     apiVersion: str = ""  # noqa: N815 - as on the wire
     kind: str = ""
 

@@ -105,6 +105,7 @@ def test_objects_tell_whether_they_lie_in_namespaces(tmp_path: Path) -> None:
         ("[1", "objects: not a JSON list, a Kubernetes List, or one object a line"),
         ('[{"metadata":{"name":"a"}},{"metadata":{}}]', r"objects, item 2: .*`name`"),
         ('{"items":[{"metadata":1}]}', "objects, item 1: "),
+        ('[{"metadata":{"name":"a","uid":5}}]', r"objects, item 1: .*`\$\.metadata\.uid`"),
         ('{"metadata":{"name":"a"}}\n{"metadata"', "objects, line 2: "),
     ],
 )

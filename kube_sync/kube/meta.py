@@ -1,0 +1,54 @@
+"""The metadata of an object (meta/v1 ObjectMeta), for whoever reads a few objects.
+
+Keeps true: the types are those that the API server guarantees of what it stores; a field that is
+missing has its zero value. An object whose metadata has other types is not decoded at all. So what
+reads objects by the thousand (every field costs) or objects that no API server has looked at yet
+(every field may be of another type) declares the few fields that it needs itself.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, rename="camel"):
+    """An object on which this one depends."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ObjectMeta(msgspec.Struct, rename="camel"):
+    """The fields that are read somewhere; null is None, as it is of Go's maps and times."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None  # RFC 3339, in UTC: sorts as text
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class NamedObjectMeta(ObjectMeta, kw_only=True):
+    """The metadata of an object that is refused where it has no name."""
+
+    name: str
+
+
+class PartialObjectMetadata(msgspec.Struct):
+    """An object of any kind, and of it the metadata alone."""
+
+    metadata: ObjectMeta
+
+
+_objects = msgspec.json.Decoder(PartialObjectMetadata)
+
+
+def object_meta(body: bytes) -> ObjectMeta:
+    """Return the metadata of an object as JSON. Raises what `errors.NO_JSON` names."""
+    return _objects.decode(body).metadata
