@@ -81,6 +81,23 @@ class Misconfigured(Terminal):
     """The configuration is wrong; the message begins with the path of the field."""
 
 
+def json_type(value: object) -> str:
+    """Return which type of JSON a value is, as messages say it: `an object`."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case dict():
+            return "an object"
+        case _:
+            return "a number"
+
+
 def first_of(group: BaseException) -> BaseException:
     """Return the first error that is not a group, out of groups within groups."""
     while isinstance(group, BaseExceptionGroup):

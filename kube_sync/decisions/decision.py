@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON, Undecided
+from kube_sync.errors import NO_JSON, Undecided, json_type
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,7 +82,7 @@ def _decode(result: bytes) -> dict[str, Any]:
         msg = f"the policy's answer is not JSON: {error}"
         raise Undecided(msg) from error
     if not isinstance(document, dict):
-        msg = f"the policy's answer is {_kind(document)}, not an object"
+        msg = f"the policy's answer is {json_type(document)}, not an object"
         raise Undecided(msg)
     return document
 
@@ -90,7 +90,7 @@ def _decode(result: bytes) -> dict[str, Any]:
 def _object(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = document.get(name, {})
     if not isinstance(found, dict):
-        msg = f"the policy's `{name}` are {_kind(found)}, not an object"
+        msg = f"the policy's `{name}` are {json_type(found)}, not an object"
         raise Undecided(msg)
     return found
 
@@ -98,7 +98,7 @@ def _object(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _messages(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
     found = document.get(name, [])
     if not isinstance(found, list):
-        msg = f"the policy's `{name}` are {_kind(found)}, not an array"
+        msg = f"the policy's `{name}` are {json_type(found)}, not an array"
         raise Undecided(msg)
     texts = [_cut(one if isinstance(one, str) else compact(one)) for one in found[:_MOST]]
     return (*texts, *([f"and {len(found) - _MOST} more"] if len(found) > _MOST else ()))
@@ -127,7 +127,7 @@ def _reason(entry: object) -> str:
 def _flag(document: Mapping[str, Any], name: str) -> bool:
     found = document.get(name, False)
     if not isinstance(found, bool):
-        msg = f"the policy's `{name}` is {_kind(found)}, not a boolean"
+        msg = f"the policy's `{name}` is {json_type(found)}, not a boolean"
         raise Undecided(msg)
     return found
 
@@ -151,7 +151,7 @@ def _label(key: str, value: object) -> str:
         msg = f"the policy's label {key!r} has no name that the API server takes"
         raise Undecided(msg)
     if not isinstance(value, str):
-        msg = f"the policy's label {key} is {_kind(value)}, not a string"
+        msg = f"the policy's label {key} is {json_type(value)}, not a string"
         raise Undecided(msg)
     if len(value) > _NAME_LENGTH or not _VALUE.fullmatch(value):
         msg = f"the policy's label {key} has no value that a label can have: {value!r:.80}"
@@ -164,19 +164,3 @@ def _is_key(key: str) -> bool:
     if slash and not (len(prefix) <= _PREFIX_LENGTH and _SUBDOMAIN.fullmatch(prefix)):
         return False
     return len(name) <= _NAME_LENGTH and _NAME.fullmatch(name) is not None
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case dict():
-            return "an object"
-        case _:
-            return "a number"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import NO_JSON, json_type
 from kube_sync.safety.selectors import EXPECTED as SELECTOR_EXPECTED
 from kube_sync.safety.selectors import parse_selector
 
@@ -88,11 +88,11 @@ def _described(value: str, error: str) -> tuple[str, str]:
     except NO_JSON:
         return f"{_quoted(value)}, which is not JSON", ""
     if not isinstance(document, dict):
-        return f"{_kind(document)}: {_quoted(value)}", ""
+        return f"{json_type(document)}: {_quoted(value)}", ""
     if "clusters" in document and isinstance(document["clusters"], Mapping):
         return f"{_quoted(value)}: {error}", ""
     if "clusters" in document:
-        return f"`clusters` as {_kind(document['clusters'])}: {_quoted(value)}", "clusters"
+        return f"`clusters` as {json_type(document['clusters'])}: {_quoted(value)}", "clusters"
     if near := get_close_matches("clusters", map(str, document), 1):
         return f"the key `{near[0]}` instead of `clusters`", near[0]
     keys = ", ".join(f"`{key:.40}`" for key in [*document][:5]) or "no key at all"
@@ -101,18 +101,3 @@ def _described(value: str, error: str) -> tuple[str, str]:
 
 def _quoted(value: str) -> str:
     return repr(value if len(value) <= _CUT else f"{value[: _CUT - 1]}…")
-
-
-def _kind(value: object) -> str:
-    """Return what JSON that is no object is."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "a number"

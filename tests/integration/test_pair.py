@@ -550,7 +550,7 @@ async def test_placement_on_clusters_that_do_not_exist_moves_nobody_and_says_why
         1,
         [
             ('{"clustrs": {"east": {}}}', "found the key `clustrs` instead of `clusters`"),
-            ('["east"]', "found a list"),
+            ('["east"]', "found an array"),
         ],
     ),
 )

@@ -65,7 +65,7 @@ def test_misspelt_key_is_told_with_the_row_in_which_it_stands() -> None:
 def test_list_in_place_of_an_object_is_told_with_the_row_of_the_rule() -> None:
     said = refusal(reader(), answer([{"name": "c001"}]))
     assert said.startswith(f"{RULE_IS_AT}: annotation {PREFERENCES}: expected ")
-    assert "found a list" in said
+    assert "found an array" in said
 
 
 def test_module_that_only_reads_the_annotation_is_not_blamed() -> None:
