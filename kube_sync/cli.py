@@ -12,9 +12,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +86,34 @@ can be overridden by an environment variable (`kube-sync config --variables` lis
 
 Run = Callable[..., Awaitable[None]]
 
+Handler = Callable[[argparse.Namespace], int]
+
 # Status 2 of what they print says that something moves: a word that was misspelt must not say so.
 _ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if", "test", "replay"}), 3
+_INTERRUPTED = 130  # as of a program that SIGINT ends
+
+
+def _runner(*, failed: int = 1, misconfigured: int = 2) -> Callable[[Handler], Handler]:
+    """Have errors of a handler end as a message and an exit status."""
+
+    def of(handler: Handler) -> Handler:
+        @wraps(handler)
+        def run(arguments: argparse.Namespace) -> int:
+            try:
+                return handler(arguments)
+            except SyncError as error:
+                for line in str(error).splitlines():
+                    _complain(line)
+                return misconfigured if isinstance(error, Misconfigured) else failed
+            except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
+                return _INTERRUPTED
+
+        return run
+
+    return of
+
+
+_answering = _runner(failed=_NO_ANSWER, misconfigured=_NO_ANSWER)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -253,49 +279,28 @@ def _service(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@_runner()
 def _remediation(arguments: argparse.Namespace) -> int:
-    settings = load_settings(arguments.config, os.environ)
-    configure_logs("warning")
+    settings = _settings(arguments)
     from kube_sync.app.approving import run_approve  # noqa: PLC0415 - slow, as above
 
-    try:
-        _say(arguments.ask(arguments, settings, run_approve))
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    return 0
+    return _printed(arguments.ask(arguments, settings, run_approve))
 
 
+@_runner()
 def _stage(arguments: argparse.Namespace) -> int:
-    settings = load_settings(arguments.config, os.environ)
-    configure_logs("warning")
+    settings = _settings(arguments)
     from kube_sync.app.staging import run_stage  # noqa: PLC0415 - slow, as above
 
-    try:
-        _say(asyncio.run(_said(run_stage(settings, staging.requested(arguments)))))
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    return 0
+    return _printed(asyncio.run(_said(run_stage(settings, staging.requested(arguments)))))
 
 
+@_runner()
 def _approve_removals(arguments: argparse.Namespace) -> int:
-    settings = load_settings(arguments.config, os.environ)
-    configure_logs("warning")
+    settings = _settings(arguments)
     from kube_sync.app.approving import run_approve_removals  # noqa: PLC0415 - slow, as above
 
-    try:
-        _say(asyncio.run(_said(run_approve_removals(settings, arguments.names))))
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    return 0
+    return _printed(asyncio.run(_said(run_approve_removals(settings, arguments.names))))
 
 
 async def _said(awaitable: Awaitable[str]) -> str:
@@ -306,252 +311,154 @@ async def _awaited(awaitable: Awaitable[None]) -> None:
     await awaitable
 
 
+@_runner()
 def _analyze(arguments: argparse.Namespace) -> int:
     request = requested(arguments)
-    settings = load_settings(arguments.config, os.environ)
-    configure_logs("warning")
+    settings = _settings(arguments)
     from kube_sync.survey import command  # noqa: PLC0415 - slow, as `app` is
 
-    try:
-        answer = asyncio.run(command.run(request, settings, _complain))
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
-        return 130
-    return _answered(answer.text, answer.complaints)
+    answer = asyncio.run(command.run(request, settings, _complain))
+    return _printed(answer.text, complaints=answer.complaints)
 
 
 def _topology(arguments: argparse.Namespace) -> int:
-    request = charting.requested(arguments)
-    if arguments.live:
-        return _service(arguments)
+    charting.requested(arguments)  # what is wrong with it is so of either
+    return _service(arguments) if arguments.live else _charted(arguments)
+
+
+@_runner()
+def _charted(arguments: argparse.Namespace) -> int:
     from kube_sync.survey.topology import command  # noqa: PLC0415 - only here
 
     settings = load_settings(arguments.config, os.environ)
-    try:
-        answer = command.run(request, _complain, settings.topology)
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    return _answered(answer.text, answer.complaints)
+    answer = command.run(charting.requested(arguments), _complain, settings.topology)
+    return _printed(answer.text, complaints=answer.complaints)
 
 
-def _answered(text: str, complaints: Sequence[str]) -> int:
-    """Print an answer and what there is against it, and return the exit status."""
-    try:
-        _say(text)
-    except BrokenPipeError:
-        _stop_printing()
-    for complaint in complaints:
-        _complain(complaint)
-    return 1 if complaints else 0
-
-
+@_answering
 def _plan(arguments: argparse.Namespace) -> int:
-    def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
-        from kube_sync.planning import command  # noqa: PLC0415 - slow, as `app` is
-
-        return command.run(planning.requested(arguments), settings, _complain)
-
-    return _told(arguments, ask)
-
-
-def _why(arguments: argparse.Namespace) -> int:
-    def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
-        if past.of_the_past(arguments):
-            from kube_sync.reasoning import pastcommand  # noqa: PLC0415 - slow, as `app` is
-
-            return pastcommand.run(past.recalled(arguments, settings, time.time()), settings)
-        from kube_sync.reasoning import command  # noqa: PLC0415 - slow, as `app` is
-
-        return command.run(reasoning.asked(arguments), settings, _complain)
-
-    return _told(arguments, ask)
-
-
-def _told(
-    arguments: argparse.Namespace,
-    ask: Callable[[Settings], Coroutine[Any, Any, Answer]],
-    *,
-    painted: bool = False,
-) -> int:
-    """Print an answer and return its status; where there is none, say why and print nothing."""
-    try:
-        settings = load_settings(arguments.config, os.environ)
-        configure_logs("error")
-        answer = asyncio.run(ask(settings))
-    except SyncError as error:
-        for line in str(error).splitlines():
-            _complain(line)
-        return _NO_ANSWER
-    except KeyboardInterrupt:
-        return 130
-    try:
-        _say(answer.text, painted=painted)
-    except BrokenPipeError:
-        _stop_printing()
-    return answer.status
-
-
-def _export(arguments: argparse.Namespace) -> int:
-    settings = load_settings(arguments.config, os.environ)
-    configure_logs("warning")
+    settings = _settings(arguments, log_level="error")
     from kube_sync.planning import command  # noqa: PLC0415 - slow, as `app` is
 
-    try:
+    return _answered(command.run(planning.requested(arguments), settings, _complain))
+
+
+@_answering
+def _why(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments, log_level="error")
+    if past.of_the_past(arguments):
+        from kube_sync.reasoning import pastcommand  # noqa: PLC0415 - slow, as `app` is
+
+        recalled = past.recalled(arguments, settings, time.time())
+        return _answered(pastcommand.run(recalled, settings))
+    from kube_sync.reasoning import command  # noqa: PLC0415 - slow, as `app` is
+
+    return _answered(command.run(reasoning.asked(arguments), settings, _complain))
+
+
+@_runner()
+def _export(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    from kube_sync.planning import command  # noqa: PLC0415 - slow, as `app` is
+
+    with _while_read():
         asyncio.run(command.export(settings, _complain, _say))
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        _stop_printing()
     return 0
 
 
+@_answering
 def _test(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments, log_level="error")
+    from kube_sync.scenarios import command  # noqa: PLC0415 - slow, as `app` is
+
     color = scenarios.wants_color(os.environ, terminal=sys.stdout.isatty())
-
-    def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
-        from kube_sync.scenarios import command  # noqa: PLC0415 - slow, as `app` is
-
-        return command.run(scenarios.requested(arguments), settings, _complain, color=color)
-
-    return _told(arguments, ask, painted=color)
+    run = command.run(scenarios.requested(arguments), settings, _complain, color=color)
+    return _answered(run, painted=color)
 
 
+@_runner()
 def _decisions(arguments: argparse.Namespace) -> int:
     request = stream.requested(arguments)
-    settings = stream.pointed(arguments, load_settings(arguments.config, os.environ))
-    configure_logs("warning")
+    settings = stream.pointed(arguments, _settings(arguments))
     from kube_sync.decisions import command  # noqa: PLC0415 - slow, as `app` is
 
-    try:
+    with _while_read():
         asyncio.run(command.run(request, settings, _say, _complain))
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    except KeyboardInterrupt:  # how a person ends a watch: nothing to explain
-        return 130
-    except BrokenPipeError:
-        _stop_printing()
     return 0
 
 
+@_runner()
 def _history(arguments: argparse.Namespace) -> int:
     settings = load_settings(arguments.config, os.environ)
     request = ledger.requested(arguments, settings, time.time())
     from kube_sync.ledger import command  # noqa: PLC0415 - only here
 
-    try:
+    with _while_read():
         command.history(request, _say, _complain)
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    except BrokenPipeError:
-        _stop_printing()
     return 0
 
 
+@_runner()
 def _verify(arguments: argparse.Namespace) -> int:
-    settings = load_settings(arguments.config, os.environ)
+    settings = _settings(arguments)
     file, anchors = ledger.file_of(arguments, settings), ledger.anchors_of(arguments)
-    configure_logs("warning")
     from kube_sync.app.ledger import noted_elsewhere  # noqa: PLC0415 - slow, as `app` is
     from kube_sync.ledger import command  # noqa: PLC0415 - only here
 
-    try:
-        # Before the file is read: what is noted meanwhile may be newer than that.
-        noted = asyncio.run(noted_elsewhere(settings, anchors, offline=arguments.offline))
-        required = arguments.require_head
-        return 0 if command.check(file, noted, _say, _complain, required=required) else 1
-    except SyncError as error:
-        _complain(str(error))
-        return 1
+    # Before the file is read: what is noted meanwhile may be newer than that.
+    noted = asyncio.run(noted_elsewhere(settings, anchors, offline=arguments.offline))
+    required = arguments.require_head
+    return 0 if command.check(file, noted, _print, _complain, required=required) else 1
 
 
+@_answering
 def _replay(arguments: argparse.Namespace) -> int:
-    def ask(settings: Settings) -> Coroutine[Any, Any, Answer]:
-        from kube_sync.replaying import command  # noqa: PLC0415 - slow, as `app` is
+    settings = _settings(arguments, log_level="error")
+    from kube_sync.replaying import command  # noqa: PLC0415 - slow, as `app` is
 
-        request = replaying.requested(arguments, settings, time.time())
-        return command.run(request, settings, _complain)
-
-    return _told(arguments, ask)
+    request = replaying.requested(arguments, settings, time.time())
+    return _answered(command.run(request, settings, _complain))
 
 
+@_runner(failed=2)  # neither admitted nor denied
 def _scheduling(arguments: argparse.Namespace) -> int:
     request = scheduling.requested(arguments)
-    settings = load_settings(arguments.config, os.environ)
-    configure_logs("warning")
+    settings = _settings(arguments)
     from kube_sync.scheduling import check  # noqa: PLC0415 - slow, as `app` is
 
-    return _checked(check.run(request, settings))
+    return _answered(check.run(request, settings))
 
 
+@_runner(failed=2)  # neither good nor bad
 def _metadata(arguments: argparse.Namespace) -> int:
     request = metadata.requested(arguments)
-    settings = load_settings(arguments.config, os.environ)
-    configure_logs("warning")
+    settings = _settings(arguments)
     from kube_sync.metadata import check  # noqa: PLC0415 - slow, as `app` is
 
-    return _checked(check.run(request, settings))
+    return _answered(check.run(request, settings))
 
 
-def _checked(check: Coroutine[Any, Any, Answer]) -> int:
-    """Print the answer of a `check` command."""
-    try:
-        answer = asyncio.run(check)
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 2  # neither admitted nor denied
-    except KeyboardInterrupt:
-        return 130
-    try:
-        _say(answer.text)
-    except BrokenPipeError:
-        _stop_printing()
-    return answer.status
-
-
+@_runner()
 def _config(arguments: argparse.Namespace) -> int:
     if arguments.explain is not None:  # whatever the file says
-        return _answered(explained(arguments.explain or None), ())
+        return _printed(explained(arguments.explain or None))
     settings = load_settings(arguments.config, os.environ)
-    if arguments.variables:
-        for field in fields():
-            _say(f"{field.variable:45} {field.path}")
-    else:
-        _say(effective(settings), end="")
+    with _while_read():
+        if arguments.variables:
+            for field in fields():
+                _say(f"{field.variable:45} {field.path}")
+        else:
+            _say(effective(settings), end="")
     return 0
 
 
+@_runner()
 def _provision(arguments: argparse.Namespace) -> int:
-    settings = load_settings(arguments.config, os.environ)
-    configure_logs("warning")
+    settings = _settings(arguments)
     from kube_sync.app.provisioning import run_provision  # noqa: PLC0415 - slow, as above
 
-    try:
-        done = asyncio.run(run_provision(settings, tokens_only=arguments.tokens_only))
-    except Misconfigured:
-        raise
-    except SyncError as error:
-        _complain(str(error))
-        return 1
-    _say("\n".join(done) or "nothing to do")
-    return 0
+    done = asyncio.run(run_provision(settings, tokens_only=arguments.tokens_only))
+    return _printed("\n".join(done) or "nothing to do")
 
 
 def _certs(arguments: argparse.Namespace) -> int:
@@ -593,9 +500,46 @@ def _pages(config: str | None) -> list[str]:
     return healthcheck.usual_pages()
 
 
+def _settings(arguments: argparse.Namespace, log_level: str = "warning") -> Settings:
+    """Return the settings of a command that asks something; `log_level` is of what it logs."""
+    settings = load_settings(arguments.config, os.environ)
+    configure_logs(log_level)
+    return settings
+
+
+def _answered(run: Coroutine[Any, Any, Answer], *, painted: bool = False) -> int:
+    """Print what a command answers, and return the exit status that it gives."""
+    answer = asyncio.run(run)
+    _print(answer.text, painted=painted)
+    return answer.status
+
+
+def _printed(text: str, *, complaints: Sequence[str] = ()) -> int:
+    """Print a text and what there is against it, and return the exit status."""
+    _print(text)
+    for complaint in complaints:
+        _complain(complaint)
+    return 1 if complaints else 0
+
+
+def _print(text: str, *, painted: bool = False) -> None:
+    """Print a text whose reader need not read all of it: the exit status is what it was."""
+    with _while_read():
+        _say(text, painted=painted)
+
+
 def _say(line: str, *, end: str = "\n", painted: bool = False) -> None:
     shown = harmless(line, painted=painted)
     print(shown, end=end, flush=True)  # noqa: T201 - the command's output, which may go to a pipe
+
+
+@contextmanager
+def _while_read() -> Iterator[None]:
+    """Go on after this where whoever reads the output, as `| head`, has seen enough."""
+    try:
+        yield
+    except BrokenPipeError:
+        _stop_printing()
 
 
 def _stop_printing() -> None:

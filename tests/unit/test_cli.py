@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
@@ -13,9 +15,12 @@ from prometheus_client import REGISTRY
 
 from kube_sync import __version__, cli
 from kube_sync.app import approving, commands
+from kube_sync.app import provisioning as app_provisioning
+from kube_sync.app import staging as app_staging
 from kube_sync.cli import main
 from kube_sync.decisions import command as stream_command
-from kube_sync.errors import Misconfigured, Undecided
+from kube_sync.errors import Conflict, Misconfigured, Undecided
+from kube_sync.ledger import command as ledger_command
 from kube_sync.metadata import check as metadata_check
 from kube_sync.observability import healthcheck
 from kube_sync.scheduling import check
@@ -423,6 +428,64 @@ def test_decisions_that_a_person_ends_says_nothing(
     monkeypatch.setattr(cli, "_stop_printing", lambda: None)
     finished = Run(capsys, "decisions", "--watch")
     assert (finished.status, finished.out, finished.err) == (status, "a line\n", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "words"),
+    [
+        (approving, "run_approve", ["remediate", "approve", "moves-1"]),
+        (approving, "run_approve_removals", ["policy-sync", "approve", "moves-1"]),
+        (app_staging, "run_stage", ["stage", "web", "active"]),
+        (app_provisioning, "run_provision", ["provision"]),
+    ],
+)
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [(KeyboardInterrupt(), 130, ""), (Conflict("changed\nsince"), 1, "changed since")],
+)
+def test_what_ends_a_command_is_a_status_and_never_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    function: str,
+    words: list[str],
+    error: BaseException,
+    status: int,
+    said: str,
+) -> None:
+    async def ended(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module, function, ended)
+    run = Run(capsys, *words)
+    assert (run.status, run.out) == (status, "")
+    assert run.err.splitlines() == [f"kube-sync: {line}" for line in said.split()]
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(["config", "--variables"], 0), (["verify", "--offline", "--file", "ledger"], 1)],
+)
+def test_who_reads_part_of_an_answer_hears_of_no_error_and_learns_the_status(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    status: int,
+) -> None:
+    def say(_line: str, **_: object) -> None:
+        raise BrokenPipeError
+
+    def differs(*arguments: Any, required: bool) -> bool:
+        _, _, say_on, _ = arguments
+        say_on("row 3 differs")
+        return required
+
+    stopped: list[bool] = []
+    monkeypatch.setattr(ledger_command, "check", differs)
+    monkeypatch.setattr(cli, "_say", say)
+    monkeypatch.setattr(cli, "_stop_printing", lambda: stopped.append(True))
+    run = Run(capsys, *words)
+    assert (run.status, run.err, stopped) == (status, "", [True])
 
 
 def test_certs_writes_and_lists_its_files(
