@@ -119,7 +119,7 @@ async def test_cluster_that_joins_is_in_a_file(fleet: str, tmp_path: Path) -> No
             "failed",
             "found the key `clustrs` instead of `clusters`",
         ),
-        ('"clusters": [name | some name in _fit]', "failed", "found `clusters` as a list"),
+        ('"clusters": [name | some name in _fit]', "failed", "found `clusters` as an array"),
     ],
 )
 async def test_placement_on_no_cluster_or_in_no_readable_form_breaks_the_plan(
