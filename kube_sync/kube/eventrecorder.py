@@ -103,7 +103,8 @@ class EventRecorder:
         self._now = now
         self._nanoseconds = nanoseconds
         self._series: OrderedDict[Occurrence, _Series] = OrderedDict()
-        self._queue: WorkQueue[Occurrence] = WorkQueue()
+        who = reporter.controller.rpartition("/")[2]
+        self._queue: WorkQueue[Occurrence] = WorkQueue(f"{who}_events")
         self._all = TokenBucket(*_ALL, clock)
         self._each = _Shares[str](_ONE, clock)
         self._objects = _Shares[Reference](_OBJECT, clock)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge, Histogram
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+# Those of client-go's histograms of queues, but for the nanoseconds.
+_WORKQUEUE = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 1, 10, 100, 1000)
 
 build_info = Gauge(
     "kube_sync_build_info", "1, of the version and the command that run", ["version", "command"]
@@ -350,6 +352,37 @@ policy_sync_reconcile_seconds = Histogram(
 )
 policy_sync_waiting = Gauge(
     "kube_sync_policy_sync_waiting", "Policies that wait to be looked at, without those put off"
+)
+
+# Named as by client-go and controller-runtime: dashboards and alerts for these exist.
+workqueue_depth = Gauge("workqueue_depth", "Keys that wait in a work queue", ["name"])
+workqueue_adds = Counter(
+    "workqueue_adds_total", "Keys that were added to a work queue, without repeats", ["name"]
+)
+workqueue_queue_duration_seconds = Histogram(
+    "workqueue_queue_duration_seconds",
+    "Time that a key waited in a work queue",
+    ["name"],
+    buckets=_WORKQUEUE,
+)
+workqueue_work_duration_seconds = Histogram(
+    "workqueue_work_duration_seconds",
+    "Time that one reconcile of a key of a work queue took",
+    ["name"],
+    buckets=_WORKQUEUE,
+)
+workqueue_retries = Counter(
+    "workqueue_retries_total", "Keys that were added again since their reconcile failed", ["name"]
+)
+workqueue_unfinished_work_seconds = Gauge(
+    "workqueue_unfinished_work_seconds",
+    "Sum of the times for which the keys of a work queue that are in work have been",
+    ["name"],
+)
+workqueue_longest_running_processor_seconds = Gauge(
+    "workqueue_longest_running_processor_seconds",
+    "Time for which the key of a work queue that has been in work longest has been; 0: none is",
+    ["name"],
 )
 
 # What counts faults is told from the first moment: `increase()` sees no rise in a series that

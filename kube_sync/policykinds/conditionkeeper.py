@@ -80,7 +80,7 @@ class ConditionKeeper:
         self._note = note
         self._exempt = exempt
         self._now = now
-        self._queue = WorkQueue[ObjectKey]()
+        self._queue = WorkQueue[ObjectKey](f"{kind.kind}_conditions")
         self._backoffs: dict[ObjectKey, Backoff] = {}
         self._troubles: dict[ObjectKey, str] = {}
         self.store = HeldPolicies(self._told)

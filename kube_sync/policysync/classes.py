@@ -55,7 +55,7 @@ class Classes:
         self._news = news
         self._backoff = backoff
         self._failing: dict[str, Backoff] = {}
-        self._queue: WorkQueue[str] = WorkQueue()
+        self._queue: WorkQueue[str] = WorkQueue("policy_sync_classes")
 
     def look_at(self, name: str) -> None:
         """Look at a class."""

@@ -100,7 +100,7 @@ class Hub:
         self._clock = clock
         self._quiet = quiet
         self._backoff = backoff
-        self._queue: WorkQueue[Subject] = WorkQueue()
+        self._queue: WorkQueue[Subject] = WorkQueue("policy_sync_policies")
         self._failing: dict[Subject, Backoff] = {}
         self._missing: dict[Subject, float] = {}  # since when
         self._unclean: dict[Subject, PolicyId] = {}  # what is still to be taken off

@@ -44,7 +44,7 @@ class Permissions:
         self._backoff = backoff
         self._failing: dict[GroupVersionResource, Backoff] = {}
         self._known: set[GroupVersionResource] = set()
-        self._queue: WorkQueue[GroupVersionResource] = WorkQueue()
+        self._queue: WorkQueue[GroupVersionResource] = WorkQueue("policy_sync_permissions")
 
     def update(self) -> None:
         """Ask for the kinds that are new in the lists; to be called when kinds change."""

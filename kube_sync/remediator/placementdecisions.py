@@ -79,7 +79,7 @@ class PlacementSink:
         self._api = api
         self._mode = mode
         self._fence = fence
-        self._queue: WorkQueue[Key] = WorkQueue()
+        self._queue: WorkQueue[Key] = WorkQueue("placement_decisions")
         self._backoffs: dict[Key, Backoff] = {}
         self._held: dict[Key, Held] = {}
         self._subjects: dict[GroupVersionResource, Cache[Placed]] = {}

@@ -100,7 +100,7 @@ class Reconciler:
         self._touched: dict[Key, None] = {}
         self._news = asyncio.Event()
         self._weighed_at = -math.inf
-        self._queue: WorkQueue[Key] = WorkQueue()
+        self._queue: WorkQueue[Key] = WorkQueue("remediation")
         self._backoffs: dict[Key, Backoff] = {}
         self._rivals = Rivals()
         # The last step that is no use to repeat: the watch will tell, or somebody change something.

@@ -56,7 +56,7 @@ class Telling:
         self._recorder = recorder
         self._kind_of = kind_of
         self._fence = fence
-        self._queue: WorkQueue[Key | Unreadable | _Warning] = WorkQueue()
+        self._queue: WorkQueue[Key | Unreadable | _Warning] = WorkQueue("remediation_events")
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._told: frozenset[Unreadable] = frozenset()
         self.tell: Callable[[Key], None] = self._queue.add

@@ -78,7 +78,7 @@ class SelfCheck:
         self._replicated = replicated
         self._share = share
         self._chance = chance
-        self._queue: WorkQueue[tuple[str, ObjectKey]] = WorkQueue()
+        self._queue: WorkQueue[tuple[str, ObjectKey]] = WorkQueue("selfcheck")
         self._told = asyncio.Event()
         self._policies: str | None = None  # None: none yet, or such that say now this, now that
         self._canary: Canary | None = None

@@ -30,6 +30,11 @@ class Backoff:
         self._jitter = jitter
         self._failures = 0
 
+    @property
+    def failures(self) -> int:
+        """How many failures were counted since the last progress."""
+        return self._failures
+
     def progressed(self) -> None:
         """Forget earlier failures: the next wait is the first one again."""
         self._failures = 0

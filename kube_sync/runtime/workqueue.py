@@ -1,43 +1,69 @@
-"""Keys to be made right, after client-go's workqueue.
+"""A queue of keys to reconcile, after client-go's workqueue.
 
 Keeps true: a key is in work at most once at a time; a key added while it is in work runs once
-more afterwards; a key added often before its turn runs once. It holds keys, never events.
+more afterwards; a key added often before its turn runs once. It holds keys, never events. A key
+that failed is added again after a wait that grows with each failure of that key (client-go's
+rate-limited requeue). `runtime.controller` is the loop that takes keys from it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from kube_sync.observability import metrics
+from kube_sync.runtime.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    """A first-in first-out queue of distinct keys."""
+    """A first-in first-out queue of distinct keys, with the metrics of client-go's workqueue."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[K, None] = {}
-        self._in_work: set[K] = set()
-        self._again: set[K] = set()
+    def __init__(
+        self,
+        name: str,
+        backoff: Callable[[], Backoff] = Backoff,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`name` is the label of the metrics; `backoff` makes what a failing key waits by."""
+        # Not a dict: its first key is found by passing over every key that was removed before it.
+        self._waiting: OrderedDict[K, float] = OrderedDict()  # since when, as in the next two
+        self._in_work: dict[K, float] = {}
+        self._again: dict[K, float] = {}
         self._news = asyncio.Event()
         self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failing: dict[K, Backoff] = {}
+        self._backoff = backoff
+        self._clock = clock
+        # Resolved once: labels() takes longer than everything that a queue does with a key.
+        self._adds = metrics.workqueue_adds.labels(name)
+        self._retries = metrics.workqueue_retries.labels(name)
+        self._queue_seconds = metrics.workqueue_queue_duration_seconds.labels(name)
+        self._work_seconds = metrics.workqueue_work_duration_seconds.labels(name)
+        _set_gauges(name, self)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, key: K) -> None:
-        """Ask for `key` to be made right as soon as possible."""
+        """Add `key`, to be reconciled as soon as possible."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
-        if key in self._in_work:
-            self._again.add(key)
+        waiting = self._again if key in self._in_work else self._waiting
+        if key in waiting:
             return
-        self._waiting[key] = None
+        waiting[key] = self._clock()
+        self._adds.inc()
         self._news.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Ask for `key` after a while; of several the nearest counts, and an `add` replaces it."""
+        """Add `key` after a while; of several the nearest counts, and an `add` replaces it."""
         if key in self._waiting:
             return
         loop, known = asyncio.get_running_loop(), self._timers.get(key)
@@ -47,22 +73,38 @@ class WorkQueue(Generic[K]):
             known.cancel()
         self._timers[key] = loop.call_later(seconds, self._due, key)
 
+    def add_rate_limited(self, key: K, at_least: float | None = None) -> None:
+        """Add `key` after its next back-off; `at_least` is what a server asked for, in seconds."""
+        self._retries.inc()
+        if (backoff := self._failing.get(key)) is None:
+            backoff = self._failing[key] = self._backoff()
+        self.add_after(key, max(backoff.next_delay(), at_least or 0.0))
+
+    def forget(self, key: K) -> None:
+        """Let the next back-off of `key` be the first one again."""
+        self._failing.pop(key, None)
+
+    def num_requeues(self, key: K) -> int:
+        """Return how often `key` was added rate-limited since it was last forgotten."""
+        backoff = self._failing.get(key)
+        return 0 if backoff is None else backoff.failures
+
     async def get(self) -> K:
-        """Wait for a key; whoever takes it calls `done` afterwards."""
+        """Wait for a key; whoever takes it calls `done` afterwards, once."""
         while not self._waiting:
             self._news.clear()
             await self._news.wait()
-        key = next(iter(self._waiting))
-        del self._waiting[key]
-        self._in_work.add(key)
+        key, added = self._waiting.popitem(last=False)
+        now = self._in_work[key] = self._clock()
+        self._queue_seconds.observe(now - added)
         return key
 
     def done(self, key: K) -> None:
         """Give `key` back; if it was added meanwhile, it waits again."""
-        self._in_work.discard(key)
-        if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+        self._work_seconds.observe(self._clock() - self._in_work.pop(key))
+        if (added := self._again.pop(key, None)) is not None:
+            self._waiting[key] = added
+            self._news.set()
 
     def close(self) -> None:
         """Cancel what was to be added later."""
@@ -70,6 +112,30 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._timers.clear()
 
+    def ages(self) -> list[float]:
+        """Return for how many seconds each key that is in work has been."""
+        now = self._clock()
+        return [now - since for since in self._in_work.values()]
+
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)
         self.add(key)
+
+
+def _set_gauges(name: str, queue: WorkQueue[Any]) -> None:
+    """Have gauges read the queue when they are scraped, so that they cost nothing before.
+
+    Of several queues of one name, of which each replaces the one before, the last one is read.
+    """
+    known = weakref.ref(queue)
+
+    def read(of: Callable[[WorkQueue[Any]], float]) -> Callable[[], float]:
+        return lambda: 0.0 if (found := known()) is None else of(found)
+
+    metrics.workqueue_depth.labels(name).set_function(read(len))
+    metrics.workqueue_unfinished_work_seconds.labels(name).set_function(
+        read(lambda found: sum(found.ages()))
+    )
+    metrics.workqueue_longest_running_processor_seconds.labels(name).set_function(
+        read(lambda found: max(found.ages(), default=0.0))
+    )

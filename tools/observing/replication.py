@@ -304,9 +304,63 @@ _OPA = Row(
     ),
 )
 
+# Other controllers tell metrics of these names, too.
+_OWN = "and on (instance) kube_sync_build_info"
+
+
+def _slowest(metric: str) -> tuple[tuple[str, str], ...]:
+    buckets = f"sum by (name, le) (rate({metric}_bucket{_RATE}) {_OWN})"
+    return ((f"histogram_quantile(0.99, {buckets})", "{{name}}"),)
+
+
+_QUEUES = Row(
+    "Work queues",
+    (
+        Panel(
+            "Keys that wait",
+            "In each queue. One that only grows is reconciled too slowly, or waits for what stands"
+            " still.",
+            ((f"sum by (name) (workqueue_depth {_OWN})", "{{name}}"),),
+        ),
+        Panel(
+            "Keys added",
+            "Without those that waited already, and those that were tried again after a failure.",
+            (
+                (f"sum by (name) (rate(workqueue_adds_total{_RATE}) {_OWN})", "{{name}}"),
+                (f"sum by (name) (rate(workqueue_retries_total{_RATE}) {_OWN})", "{{name}} again"),
+            ),
+            unit="ops",
+        ),
+        Panel(
+            "Time in the queue",
+            "That 99 of 100 keys waited at most.",
+            _slowest("workqueue_queue_duration_seconds"),
+            unit="s",
+        ),
+        Panel(
+            "Time of a reconcile",
+            "That 99 of 100 reconciles took at most.",
+            _slowest("workqueue_work_duration_seconds"),
+            unit="s",
+        ),
+        Panel(
+            "In work",
+            "For how long the reconcile has run that has run longest, and all that run together.",
+            (
+                (
+                    f"max by (name) (workqueue_longest_running_processor_seconds {_OWN})",
+                    "{{name}}",
+                ),
+                (f"sum by (name) (workqueue_unfinished_work_seconds {_OWN})", "{{name}} together"),
+            ),
+            unit="s",
+        ),
+    ),
+)
+
 REPLICATION = Dashboard(
     "kube-sync-replication",
     "kube-sync / Replication",
     "Is OPA's picture of the cluster complete, and how old is it?",
-    (_PROCESSES, _FRESHNESS, _VOLUME, _OPA),
+    (_PROCESSES, _FRESHNESS, _VOLUME, _OPA, _QUEUES),
 )

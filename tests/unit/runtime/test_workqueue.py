@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 
+from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.workqueue import WorkQueue
 from tests.unit.async_tools import PATIENCE, LoopTime, Timers, running, until
 
 
 async def test_a_key_added_often_before_its_turn_runs_once() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue("test")
     for key in ("a", "b", "a", "a"):
         queue.add(key)
     assert [await queue.get(), await queue.get()] == ["a", "b"]
@@ -19,7 +22,7 @@ async def test_a_key_added_often_before_its_turn_runs_once() -> None:
 
 
 async def test_a_key_added_while_in_work_runs_once_more_afterwards() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue("test")
     queue.add("a")
     key = await queue.get()
     queue.add("a")
@@ -32,14 +35,14 @@ async def test_a_key_added_while_in_work_runs_once_more_afterwards() -> None:
 
 
 async def test_a_key_that_was_done_without_news_does_not_come_back() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue("test")
     queue.add("a")
     queue.done(await queue.get())
     assert len(queue) == 0
 
 
 async def test_waiting_workers_each_get_one_of_the_keys() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue("test")
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         workers = [group.create_task(queue.get()) for _ in range(2)]
         await asyncio.sleep(0)
@@ -49,7 +52,7 @@ async def test_waiting_workers_each_get_one_of_the_keys() -> None:
 
 
 async def test_one_key_wakes_workers_but_only_one_of_them_takes_it() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue("test")
     taken: list[str] = []
 
     async def work() -> None:
@@ -66,7 +69,7 @@ async def test_one_key_wakes_workers_but_only_one_of_them_takes_it() -> None:
 
 
 async def test_add_after_adds_the_key_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    timers, queue = Timers(monkeypatch), WorkQueue[str]("test")
     queue.add_after("a", 3.0)
     assert (len(queue), timers.seconds) == (0, [3.0])
     timers.fire()
@@ -74,7 +77,7 @@ async def test_add_after_adds_the_key_when_the_time_is_up(monkeypatch: pytest.Mo
 
 
 async def test_an_add_meanwhile_replaces_the_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    timers, queue = Timers(monkeypatch), WorkQueue[str]("test")
     queue.add_after("a", 3.0)
     queue.add("a")
     assert timers.seconds == []
@@ -86,7 +89,7 @@ async def test_an_add_meanwhile_replaces_the_later_one(monkeypatch: pytest.Monke
 async def test_add_after_for_a_key_that_waits_already_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    timers, queue = Timers(monkeypatch), WorkQueue[str]("test")
     queue.add("a")
     queue.add_after("a", 3.0)
     queue.add_after("b", 3.0)
@@ -96,7 +99,7 @@ async def test_add_after_for_a_key_that_waits_already_changes_nothing(
 
 async def test_a_nearer_time_replaces_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     time = LoopTime(monkeypatch)
-    queue = WorkQueue[str]()
+    queue = WorkQueue[str]("test")
     queue.add_after("a", 1000.0)
     queue.add_after("a", 0.0)
     queue.add_after("a", 500.0)
@@ -110,7 +113,7 @@ async def test_a_nearer_time_replaces_a_later_one(monkeypatch: pytest.MonkeyPatc
 async def test_a_time_that_is_up_while_the_key_is_in_work_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    timers, queue = Timers(monkeypatch), WorkQueue[str]("test")
     queue.add("a")
     key = await queue.get()
     queue.add_after("a", 3.0)
@@ -121,10 +124,98 @@ async def test_a_time_that_is_up_while_the_key_is_in_work_waits_for_it(
 
 
 async def test_close_cancels_what_was_to_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    timers, queue = Timers(monkeypatch), WorkQueue[str]()
+    timers, queue = Timers(monkeypatch), WorkQueue[str]("test")
     queue.add_after("a", 3.0)
     queue.close()
     assert timers.seconds == []
+
+
+def _metric(queue: str, metric: str) -> float | None:
+    return REGISTRY.get_sample_value(f"workqueue_{metric}", {"name": queue})
+
+
+def _whole() -> Backoff:
+    return Backoff(1.0, 4.0, jitter=lambda: 1.0)
+
+
+async def test_a_key_that_fails_waits_longer_each_time_and_no_other_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers, queue = Timers(monkeypatch), WorkQueue[str]("failing", _whole)
+    seconds = []
+    for _ in range(4):
+        queue.add_rate_limited("a")
+        seconds += timers.seconds
+        timers.fire()
+        queue.done(await queue.get())
+    queue.add_rate_limited("b")
+    assert (seconds, timers.seconds) == ([1.0, 2.0, 4.0, 4.0], [1.0])
+    assert (queue.num_requeues("a"), queue.num_requeues("b")) == (4, 1)
+    assert _metric("failing", "retries_total") == 5
+
+
+async def test_a_key_that_is_forgotten_begins_with_the_first_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers, queue = Timers(monkeypatch), WorkQueue[str]("forgetting", _whole)
+    queue.add_rate_limited("a")
+    queue.add_rate_limited("a")
+    queue.forget("a")
+    queue.forget("never added")
+    assert queue.num_requeues("a") == 0
+    timers.fire()
+    queue.done(await queue.get())
+    queue.add_rate_limited("a")
+    assert timers.seconds == [1.0]
+
+
+async def test_a_failed_key_waits_no_less_than_the_server_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers, queue = Timers(monkeypatch), WorkQueue[str]("asked", _whole)
+    queue.add_rate_limited("a", 9.0)
+    queue.add_rate_limited("b", 0.5)
+    assert timers.seconds == [9.0, 1.0]
+
+
+async def test_the_metrics_tell_how_long_keys_waited_and_were_in_work() -> None:
+    now = 100.0
+    queue = WorkQueue[str]("metrics", clock=lambda: now)
+    for key in ("a", "a", "b"):
+        queue.add(key)
+    assert (_metric("metrics", "depth"), _metric("metrics", "adds_total")) == (2, 2)
+    now += 5.0
+    await queue.get()
+    now += 2.0
+    await queue.get()
+    queue.add("b")
+    queue.add("b")
+    now += 1.0
+    assert _metric("metrics", "adds_total") == 3
+    assert _metric("metrics", "depth") == 0
+    assert _metric("metrics", "unfinished_work_seconds") == 4.0
+    assert _metric("metrics", "longest_running_processor_seconds") == 3.0
+    queue.done("b")
+    queue.done("a")
+    assert _metric("metrics", "unfinished_work_seconds") == 0.0
+    assert _metric("metrics", "longest_running_processor_seconds") == 0.0
+    assert _metric("metrics", "depth") == 1
+    await queue.get()
+    assert _metric("metrics", "queue_duration_seconds_sum") == 5.0 + 7.0 + 1.0
+    assert _metric("metrics", "work_duration_seconds_sum") == 1.0 + 3.0
+
+
+async def test_a_queue_that_is_gone_has_no_depth_and_the_next_of_its_name_has_its_own() -> None:
+    """One is made for each epoch of a replicator."""
+    queue = WorkQueue[str]("replaced")
+    queue.add("a")
+    del queue
+    gc.collect()
+    assert _metric("replaced", "depth") == 0
+    queue = WorkQueue("replaced")
+    queue.add("b")
+    queue.add("c")
+    assert _metric("replaced", "depth") == 2
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "get", "done"]), st.integers(0, 3))))
@@ -134,7 +225,7 @@ def test_any_interleaving_runs_every_added_key_and_none_twice_at_once(
     """The model: `due` is what has been added since its last start."""
 
     async def play() -> None:
-        queue: WorkQueue[int] = WorkQueue()
+        queue: WorkQueue[int] = WorkQueue("test")
         due: set[int] = set()
         in_work: set[int] = set()
         for step, number in steps:

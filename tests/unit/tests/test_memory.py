@@ -15,14 +15,14 @@ class Foreign:
 
 
 def test_keys_and_values_of_whatever_is_inside_are_found() -> None:
-    queue: WorkQueue[object] = WorkQueue()
+    queue: WorkQueue[object] = WorkQueue("test")
     queue.add(("a", ObjectKey("ns", "b")))
     assert {*remembered(queue, str)} == {"a", "ns", "b"}
     assert remembered(queue, ObjectKey) == [ObjectKey("ns", "b")]
 
 
 def test_names_of_attributes_are_no_memory() -> None:
-    queue: WorkQueue[object] = WorkQueue()
+    queue: WorkQueue[object] = WorkQueue("test")
     assert vars(queue)
     assert remembered(queue, str) == []
 

@@ -26,7 +26,7 @@ GRAPHS = [
     if panel["type"] != "row"
 ]
 OURS = {name for metric in metricslist.declared() for name in metricslist.names(metric)}
-NAME = re.compile(r"\bkube_sync_\w+")
+NAME = re.compile(r"\b(?:kube_sync|workqueue)_\w+")
 
 
 def test_files_are_what_the_metrics_and_rules_make_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,71 @@
+"""The loop that reconciles the keys of a queue, after controller-runtime's.
+
+Level-based: a reconcile is called with a key, reads how things are by itself, and may be called
+again at any time. It returns a Result, or raises SyncError to be called again after the back-off
+of its key, for no less than the server asked for. What no retry helps it does not raise. It logs
+its failures itself, since it knows what they mean; any other exception ends the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+import structlog
+
+from kube_sync.errors import Retriable, SyncError
+from kube_sync.runtime.turns import TURN
+from kube_sync.runtime.workqueue import WorkQueue
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a reconcile that did not fail.
+
+    `requeue_after`: in how many seconds the key is to be reconciled again though nothing adds it,
+    None: not before something does.
+    """
+
+    requeue_after: float | None = None
+
+
+async def work(
+    queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[Result]], turn: int = TURN
+) -> NoReturn:
+    """Reconcile keys until cancelled; more than one of these may run side by side.
+
+    Others get their turn after `turn` keys: most reconciles have nothing to wait for.
+    """
+    turns = itertools.cycle(range(turn))
+    try:
+        while True:
+            key = await queue.get()
+            try:
+                if next(turns) == 0:
+                    await asyncio.sleep(0)
+                await _reconcile(queue, key, reconcile)
+            finally:
+                queue.done(key)
+    finally:
+        queue.close()
+
+
+async def _reconcile(
+    queue: WorkQueue[K], key: K, reconcile: Callable[[K], Awaitable[Result]]
+) -> None:
+    try:
+        result = await reconcile(key)
+    except SyncError as error:
+        log.debug("reconcile_failed", key=str(key), error=str(error))
+        queue.add_rate_limited(key, error.retry_after if isinstance(error, Retriable) else None)
+        return
+    queue.forget(key)
+    if result.requeue_after is not None:
+        queue.add_after(key, result.requeue_after)
