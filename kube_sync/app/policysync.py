@@ -119,7 +119,7 @@ class _Parts:
             PolicyStatus(kube, self.state, telling, self._downstream),
             self.lease,
             Facts(self._look, self._currency.stale, self._approved),
-            context.readiness.noted,
+            note=context.readiness.noted,
             news=news,
             grace=settings.grace_seconds,
             clock=self._clock,

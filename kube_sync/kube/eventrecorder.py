@@ -30,6 +30,8 @@ from kube_sync.kube.events import (
     create_event,
     event_name,
 )
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.tokenbucket import TokenBucket
 from kube_sync.runtime.workqueue import WorkQueue
 
@@ -79,7 +81,6 @@ class _Series:
     name: str = ""
     count: int = 1
     written: int = 0
-    failures: int = 0
 
 
 class EventRecorder:
@@ -104,7 +105,7 @@ class EventRecorder:
         self._nanoseconds = nanoseconds
         self._series: OrderedDict[Occurrence, _Series] = OrderedDict()
         who = reporter.controller.rpartition("/")[2]
-        self._queue: WorkQueue[Occurrence] = WorkQueue(f"{who}_events")
+        self._queue = WorkQueue[Occurrence](f"{who}_events", _constant)
         self._all = TokenBucket(*_ALL, clock)
         self._each = _Shares[str](_ONE, clock)
         self._objects = _Shares[Reference](_OBJECT, clock)
@@ -128,15 +129,7 @@ class EventRecorder:
 
     async def run(self) -> NoReturn:
         """Write what was noted, until cancelled."""
-        try:
-            while True:
-                what = await self._queue.get()
-                try:
-                    await self._reconcile(what)
-                finally:
-                    self._queue.done(what)
-        finally:
-            self._queue.close()
+        await work(self._queue, self._reconcile)
 
     def _begin(self, what: Occurrence, namespace: str, at: float) -> None:
         moment = self._now()
@@ -160,21 +153,23 @@ class EventRecorder:
         """Take a token for a count: series that never end leave new ones of others theirs."""
         return self._all.has() and self._counts.of(namespace).take() and self._all.take()
 
-    async def _reconcile(self, what: Occurrence) -> None:
+    async def _reconcile(self, what: Occurrence) -> Result:
         series = self._series.get(what)
         if series is None or series.written >= series.count:  # forgotten, or told already
-            return
+            return Result()
         if series.written and not self._may_count(series.namespace):
-            self._queue.add_after(what, _COUNT_SECONDS)
-            return
+            return Result(_COUNT_SECONDS)
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._write(what, series)
-            series.failures = 0
         except (Retriable, TimeoutError) as error:
-            self._again(what, series, str(error) or "no answer in time")
+            reason = str(error) or "no answer in time"
+            if self._queue.num_requeues(what) + 1 < _TRIES:
+                raise Retriable(reason) from error
+            self._failed(what, "unavailable", reason)
         except SyncError as error:
             self._failed(what, _word(error), str(error))
+        return Result()
 
     async def _write(self, what: Occurrence, series: _Series) -> None:
         count, outcome = series.count, "counted" if series.written else "created"
@@ -198,13 +193,6 @@ class EventRecorder:
             # Ours: nobody else has this name. The answer to an earlier try was lost.
             log.debug("event_was_there", name=series.name)
 
-    def _again(self, what: Occurrence, series: _Series, reason: str) -> None:
-        series.failures += 1
-        if series.failures >= _TRIES:
-            self._failed(what, "unavailable", reason)
-        else:
-            self._queue.add_after(what, _AGAIN_SECONDS)
-
     def _failed(self, what: Occurrence, word: str, reason: str) -> None:
         """Give one series up; what happens after this begins anew."""
         self._series.pop(what, None)
@@ -212,6 +200,10 @@ class EventRecorder:
         if word not in self._complained:
             self._complained.add(word)
             log.warning("event_not_written", outcome=word, reason=reason)
+
+
+def _constant() -> Backoff:
+    return Backoff(_AGAIN_SECONDS, _AGAIN_SECONDS, jitter=lambda: 1.0)
 
 
 def _word(error: SyncError) -> str:

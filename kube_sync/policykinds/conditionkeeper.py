@@ -27,6 +27,7 @@ from kube_sync.policykinds.held import HeldPolicies, HeldPolicy
 from kube_sync.policykinds.kinds import PolicyKind
 from kube_sync.policykinds.reports import Report
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -80,8 +81,7 @@ class ConditionKeeper:
         self._note = note
         self._exempt = exempt
         self._now = now
-        self._queue = WorkQueue[ObjectKey](f"{kind.kind}_conditions")
-        self._backoffs: dict[ObjectKey, Backoff] = {}
+        self._queue = WorkQueue[ObjectKey](f"{kind.kind}_conditions", _backoff)
         self._troubles: dict[ObjectKey, str] = {}
         self.store = HeldPolicies(self._told)
         for outcome in get_args(Outcome):  # an alert sees no rise in a series that begins with 1
@@ -99,15 +99,7 @@ class ConditionKeeper:
 
     async def run(self) -> NoReturn:
         """Judge what is new until cancelled."""
-        try:
-            while True:
-                key = await self._queue.get()
-                try:
-                    await self._reconcile(key)
-                finally:
-                    self._queue.done(key)
-        finally:
-            self._queue.close()
+        await work(self._queue, self._reconcile)
 
     def _told(self, key: ObjectKey) -> None:
         # The nameless key of a namespace stands for all in it.
@@ -119,19 +111,26 @@ class ConditionKeeper:
         policy = self.store.get(key)
         return [] if policy is None else [policy]
 
-    async def _reconcile(self, key: ObjectKey) -> None:
+    async def _reconcile(self, key: ObjectKey) -> Result:
         policies = self._policies(key)
-        if not policies or not self._leadership.held:
-            self._settled(key)
-            return
         try:
-            if self._kind.together:
-                await self._judge.ready(key.namespace, policies)
-            failed = [error for one in policies if (error := await self._brought_up(one))]
+            if policies and self._leadership.held:
+                await self._bring_all_up(key, policies)
         except SyncError as error:
             self._failed(key, error)
-        else:
-            self._failed(key, failed[0]) if failed else self._settled(key)
+            if isinstance(error, Undecided):
+                return Result(_UNDECIDED)
+            raise
+        self._troubles.pop(key, None)
+        self._tell()
+        return Result()
+
+    async def _bring_all_up(self, key: ObjectKey, policies: Sequence[HeldPolicy]) -> None:
+        if self._kind.together:
+            await self._judge.ready(key.namespace, policies)
+        failed = [error for one in policies if (error := await self._brought_up(one))]
+        if failed:
+            raise failed[0]
 
     async def _brought_up(self, policy: HeldPolicy) -> SyncError | None:
         """Return what is the matter with this one policy; what concerns them all is raised."""
@@ -187,19 +186,6 @@ class ConditionKeeper:
                 "conditions_not_written", gvk=self._kind.kind, key=_named(key), error=str(error)
             )
         self._troubles[key] = str(error)
-        self._queue.add_after(key, self._delay(key, error))
-        self._tell()
-
-    def _delay(self, key: ObjectKey, error: SyncError) -> float:
-        if isinstance(error, Undecided):
-            return _UNDECIDED
-        delay = self._backoffs.setdefault(key, Backoff(longest=_LONGEST)).next_delay()
-        asked = error.retry_after if isinstance(error, Retriable) else None
-        return max(delay, asked or 0.0)
-
-    def _settled(self, key: ObjectKey) -> None:
-        self._backoffs.pop(key, None)
-        self._troubles.pop(key, None)
         self._tell()
 
     def _tell(self) -> None:
@@ -208,6 +194,10 @@ class ConditionKeeper:
 
     def _counted(self, outcome: Outcome) -> None:
         metrics.policy_conditions.labels(self._kind.kind, outcome).inc()
+
+
+def _backoff() -> Backoff:
+    return Backoff(longest=_LONGEST)
 
 
 def _named(key: ObjectKey) -> str:

@@ -24,6 +24,7 @@ from kube_sync.policysync.parameters import Parameters
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 from kube_sync.topology.shapes import UNREADABLE, text
 
@@ -53,9 +54,7 @@ class Classes:
         self._telling = telling
         self._held = held
         self._news = news
-        self._backoff = backoff
-        self._failing: dict[str, Backoff] = {}
-        self._queue: WorkQueue[str] = WorkQueue("policy_sync_classes")
+        self._queue = WorkQueue[str]("policy_sync_classes", backoff)
 
     def look_at(self, name: str) -> None:
         """Look at a class."""
@@ -68,53 +67,42 @@ class Classes:
 
     async def run(self) -> NoReturn:
         """Tell until cancelled."""
-        try:
-            while True:
-                name = await self._queue.get()
-                try:
-                    await self._told(name)
-                finally:
-                    self._queue.done(name)
-        finally:
-            self._queue.close()
+        await work(self._queue, self._told)
 
-    async def _told(self, name: str) -> None:
+    async def _told(self, name: str) -> Result:
         if not self._held():
-            return
+            return Result()
         try:
-            await self._tell(name)
-            self._failing.pop(name, None)
-        except Fenced:
-            return  # whoever writes now tells
-        except NotFound:
-            self._failing.pop(name, None)
+            return await self._tell(name)
+        except (Fenced, NotFound):  # whoever writes now tells; or it is gone
+            return Result()
         except SyncError as error:
-            wait = self._failing.setdefault(name, self._backoff()).next_delay()
-            self._queue.add_after(name, wait)
             log.warning("class_not_told", gateway_class=name, error=str(error))
+            raise
 
-    async def _tell(self, name: str) -> None:
+    async def _tell(self, name: str) -> Result:
         key = ObjectKey("", name)
         body, found = self._state.classes.get(key), self._state.parameters.get(name)
         if body is None or found is None:
             self._pending.pop(name, None)
-            return
+            return Result()
         said = self._said(name, body)
-        if self._waits(name, said):
-            return
+        if (left := self._left(name, said)) > 0:
+            return Result(left)
         self._news.refused(body, said)
         answer = await self._telling.conditions(GATEWAY_CLASSES, body, said, "class", _KIND)
         self._state.classes.wrote(key, answer)
+        return Result()
 
-    def _waits(self, name: str, said: tuple[Said, ...]) -> bool:
-        """Tell whether it will be known in a moment: after a start, what was said before stands."""
+    def _left(self, name: str, said: tuple[Said, ...]) -> float:
+        """Return for how many seconds what was said before a start stands: more may be known then.
+
+        0 or less: it does not.
+        """
         if all(one.status != "Unknown" for one in said):
             self._pending.pop(name, None)
-            return False
-        left = self._pending.setdefault(name, self._clock()) + _PENDING_SECONDS - self._clock()
-        if left > 0:
-            self._queue.add_after(name, left)
-        return left > 0
+            return 0.0
+        return self._pending.setdefault(name, self._clock()) + _PENDING_SECONDS - self._clock()
 
     def _said(self, name: str, body: Body) -> tuple[Said, ...]:
         found, together = self._state.parameters[name], self._state.together

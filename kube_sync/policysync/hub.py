@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NoReturn, Protocol
@@ -30,9 +30,10 @@ from kube_sync.policysync.looking import Look, unknown
 from kube_sync.policysync.news import News
 from kube_sync.policysync.pacing import Pace
 from kube_sync.policysync.placers import Placers, Subject, subject_of
-from kube_sync.policysync.plan import Plan, Remove, Step, plan
+from kube_sync.policysync.plan import Remove, Step, plan
 from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 from kube_sync.safety import Held, Stale
 
@@ -76,8 +77,8 @@ class Hub:
         status: PolicyStatus,
         leadership: Leadership,
         facts: Facts,
-        note: Callable[[str, str], None],
         *,
+        note: Callable[[str, str], None],
         news: News,
         grace: float,
         clock: Callable[[], float],
@@ -99,9 +100,7 @@ class Hub:
         self._grace = grace
         self._clock = clock
         self._quiet = quiet
-        self._backoff = backoff
-        self._queue: WorkQueue[Subject] = WorkQueue("policy_sync_policies")
-        self._failing: dict[Subject, Backoff] = {}
+        self._queue = WorkQueue[Subject]("policy_sync_policies", backoff)
         self._missing: dict[Subject, float] = {}  # since when
         self._unclean: dict[Subject, PolicyId] = {}  # what is still to be taken off
         self._stirred: set[Subject] = set()  # there may be news since it was looked at
@@ -183,7 +182,8 @@ class Hub:
     async def _survey(self) -> None:
         """Tell the brakes how every policy stands, before anything is weighed."""
         for number, subject in enumerate(self._subjects(), 1):
-            with self._alone(subject):
+            # What fails here fails again when its turn comes, and is tried again then.
+            with suppress(Retriable), self._alone(subject):
                 self._stand(subject, self._look(subject))
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
@@ -199,17 +199,8 @@ class Hub:
             self._weighed = seen
             for subject in list(self._held):
                 self._queue.add(subject)
-        self._tell_all(found.holds)
-
-    def _tell_all(self, holds: tuple[Held, ...]) -> None:
         held = sum(len(one) for one in self._held.values())
-        copies = [sum(column) for column in zip(*self._copies.values(), strict=True)] or [0, 0]
-        metrics.policy_sync_wanted.set(copies[0])
-        metrics.policy_sync_placed.set(copies[1])
-        metrics.policy_sync_held.set(held)
-        self._note("copies", f"{copies[1]} placed, {copies[0]} wanted")
-        why = "; ".join(f"{one.reason} (released by: {one.release})" for one in holds)
-        self._note("removals", f"{held} held: {why}" if held and why else "none held")
+        _tell_all(self._note, self._copies.values(), held, found.holds)
 
     def _subjects(self) -> list[Subject]:
         found = dict.fromkeys(self._placers.subjects())
@@ -222,46 +213,40 @@ class Hub:
 
     async def work(self) -> NoReturn:
         """Bring one policy after the other up to date, until cancelled."""
-        try:
-            while True:
-                subject = await self._queue.get()
-                try:
-                    await self._reconciled(subject)
-                finally:
-                    self._queue.done(subject)
-        finally:
-            self._queue.close()
+        await work(self._queue, self._reconciled)
 
-    async def _reconciled(self, subject: Subject) -> None:
+    async def _reconciled(self, subject: Subject) -> Result:
         if not self._surveyed or not self._may():
-            return  # it is added again when everything is
+            return Result()  # it is added again when everything is
         with metrics.policy_sync_reconcile_seconds.time(), self._alone(subject):
             try:
-                again = await self._reconcile(subject)
+                troubles = await self._reconcile(subject)
             except Fenced:
-                return  # whoever writes now looks at everything
+                return Result()  # whoever writes now looks at everything
             except SyncError as error:
-                again = self._failed(subject, {"": error})
-            if again is not None:
-                self._queue.add_after(subject, max(0.0, again))
+                troubles = {"": error}
+        if troubles:
+            raise _failed(subject, troubles)
+        return Result()
 
     @contextmanager
     def _alone(self, subject: Subject) -> Iterator[None]:
-        """Make whatever goes wrong with a policy the trouble of that policy alone."""
+        """Make whatever goes wrong with a policy the trouble of that policy alone: Retriable."""
         try:
             yield
-        except Exception:  # who may write one policy must not be able to stop all others
+        except Exception as error:  # who may write one policy must not be able to stop all others
             log.exception("policy_failed", **_named(subject))
-            delay = self._failing.setdefault(subject, self._backoff()).next_delay()
-            self._queue.add_after(subject, delay)
+            msg = "it failed"
+            raise Retriable(msg) from error
 
-    async def _reconcile(self, subject: Subject) -> float | None:
-        """Return after how many seconds to look again. Raises SyncError."""
+    async def _reconcile(self, subject: Subject) -> Mapping[str, SyncError]:
+        """Return what failed, by cluster; what is due later is added for then. Raises SyncError."""
         self._stirred.discard(subject)
         found = self._look(subject)
         self._stand(subject, found)
         now = self._clock()
-        steps = braked(self._plan(found, now), found.placed, self._brakes, now)
+        wanted = plan(found.wanted, found.placed, now=now, grace=self._grace, gone=found.gone)
+        steps = braked(wanted, found.placed, self._brakes, now)
         self._hold(subject, steps.held)
         self._news.removals(found, steps.held, steps.approved)
         # Before its copies: whoever is stopped in between finds them, and begins here again.
@@ -270,7 +255,8 @@ class Hub:
         after = self._look(subject)
         self._stand(subject, after)
         wait = await self._tell(subject, after, steps.held, troubles)
-        return self._due(subject, steps, unclean | troubles, wait)
+        self._add_due(subject, steps, wait)
+        return unclean | troubles
 
     async def _tell(
         self,
@@ -311,9 +297,6 @@ class Hub:
         if self._clock() - since >= _MISSING_SECONDS:
             return found
         return Look(found.policy, unknown(found.placed), found.placed)
-
-    def _plan(self, found: Look, now: float) -> Plan:
-        return plan(found.wanted, found.placed, now=now, grace=self._grace, gone=found.gone)
 
     def _stand(self, subject: Subject, found: Look) -> None:
         """Tell the brakes how the copies of a policy stand, each in the version it has."""
@@ -374,25 +357,38 @@ class Hub:
             raise fenced
         return dict(sorted(troubles.items()))
 
-    def _due(
-        self, subject: Subject, steps: Braked, troubles: Mapping[str, SyncError], wait: float
-    ) -> float | None:
+    def _add_due(self, subject: Subject, steps: Braked, wait: float) -> None:
+        # Not as a Result: it is due then although something may fail.
         times = [] if steps.plan.again is None else [steps.plan.again - self._clock()]
         times += [wait] if wait else []
         if subject in self._missing:
             times.append(self._missing[subject] + _MISSING_SECONDS - self._clock())
-        if troubles:
-            times.append(self._failed(subject, troubles))
-        else:
-            self._failing.pop(subject, None)
-        return min((one for one in times if one is not None), default=None)
+        if times:
+            self._queue.add_after(subject, max(0.0, min(times)))
 
-    def _failed(self, subject: Subject, troubles: Mapping[str, SyncError]) -> float:
-        for cluster, error in troubles.items():
-            log.warning("policy_not_synced", **_named(subject), cluster=cluster, error=str(error))
-        delay = self._failing.setdefault(subject, self._backoff()).next_delay()
-        asked = [one.retry_after or 0.0 for one in troubles.values() if isinstance(one, Retriable)]
-        return max(delay, *asked, 0.0)
+
+def _tell_all(
+    note: Callable[[str, str], None],
+    copies: Iterable[tuple[int, int]],
+    held: int,
+    holds: Iterable[Held],
+) -> None:
+    """Tell of all policies how many copies are wanted and placed, and what holds removals."""
+    wanted, placed = [sum(column) for column in zip(*copies, strict=True)] or [0, 0]
+    metrics.policy_sync_wanted.set(wanted)
+    metrics.policy_sync_placed.set(placed)
+    metrics.policy_sync_held.set(held)
+    note("copies", f"{placed} placed, {wanted} wanted")
+    why = "; ".join(f"{one.reason} (released by: {one.release})" for one in holds)
+    note("removals", f"{held} held: {why}" if held and why else "none held")
+
+
+def _failed(subject: Subject, troubles: Mapping[str, SyncError]) -> Retriable:
+    """Log what failed, by cluster, and return it as one failure of the policy."""
+    for cluster, error in troubles.items():
+        log.warning("policy_not_synced", **_named(subject), cluster=cluster, error=str(error))
+    asked = [one.retry_after or 0.0 for one in troubles.values() if isinstance(one, Retriable)]
+    return Retriable(f"clusters: {len(troubles)}", max(asked, default=None))
 
 
 def _named(subject: Subject) -> dict[str, str]:

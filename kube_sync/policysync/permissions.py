@@ -6,19 +6,19 @@ says nothing of a permission.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, NoReturn
 
 import structlog
 
-from kube_sync.errors import Refused, Retriable, SyncError
+from kube_sync.errors import Refused, SyncError
 from kube_sync.kube.access import allowed
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.validation import VERBS
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -41,10 +41,8 @@ class Permissions:
         self._client = client
         self._state = state
         self._again = again
-        self._backoff = backoff
-        self._failing: dict[GroupVersionResource, Backoff] = {}
         self._known: set[GroupVersionResource] = set()
-        self._queue: WorkQueue[GroupVersionResource] = WorkQueue("policy_sync_permissions")
+        self._queue = WorkQueue[GroupVersionResource]("policy_sync_permissions", backoff)
 
     def update(self) -> None:
         """Ask for the kinds that are new in the lists; to be called when kinds change."""
@@ -60,29 +58,15 @@ class Permissions:
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""
-        try:
-            while True:
-                gvr = await self._queue.get()
-                try:
-                    await self._ask(gvr)
-                finally:
-                    self._queue.done(gvr)
-        finally:
-            self._queue.close()
+        await work(self._queue, self._ask)
 
-    async def _ask(self, gvr: GroupVersionResource) -> None:
+    async def _ask(self, gvr: GroupVersionResource) -> Result:
         if gvr not in self._known:
-            return
+            return Result()
         try:
             verbs = await allowed(self._client, gvr, VERBS)
         except SyncError as error:
-            wait = self._failing.setdefault(gvr, self._backoff()).next_delay()
-            asked = error.retry_after if isinstance(error, Retriable) else None
-            self._queue.add_after(gvr, max(wait, asked or 0.0))
             log.warning("permission_not_known", gvr=str(gvr), error=str(error))
-            return
-        if set(VERBS) <= verbs:
-            self._failing.pop(gvr, None)
+            raise
         self._state.allow(gvr, verbs)
-        self._queue.add_after(gvr, self._again)
-        await asyncio.sleep(0)
+        return Result(self._again)

@@ -22,6 +22,7 @@ from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.placementdecisions import Published, Slice, published_item
 from kube_sync.kube.reflector import Store
+from kube_sync.kube.sending import Fenced
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediator.heard import Decisions, Key
@@ -30,6 +31,7 @@ from kube_sync.remediator.publication import Held, Placed, Publication, Subject,
 from kube_sync.remediator.slices import mark, marked
 from kube_sync.remediator.subjects import placed
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -39,10 +41,6 @@ T = TypeVar("T")
 _RETRY_SECONDS = 1.0
 # Where a person lets placements through: what a resource has by now was let through.
 _WRITES = ("enforce", "manual")
-
-
-class _Fenced(Exception):
-    """Another process may write by now; whoever lets this one write again wakes the sink."""
 
 
 class Api(Protocol):
@@ -79,8 +77,7 @@ class PlacementSink:
         self._api = api
         self._mode = mode
         self._fence = fence
-        self._queue: WorkQueue[Key] = WorkQueue("placement_decisions")
-        self._backoffs: dict[Key, Backoff] = {}
+        self._queue = WorkQueue[Key]("placement_decisions", lambda: Backoff(_RETRY_SECONDS))
         self._held: dict[Key, Held] = {}
         self._subjects: dict[GroupVersionResource, Cache[Placed]] = {}
         self._slices: dict[tuple[str, str], dict[ObjectKey, Published]] = {}
@@ -125,31 +122,29 @@ class PlacementSink:
 
     async def run(self) -> NoReturn:
         """Publish until cancelled; more than one of these may run side by side."""
-        while True:
-            key = await self._queue.get()
-            # Where nothing is to be written no turn waits, and thousands of them are one long stop.
-            await asyncio.sleep(0)
-            try:
-                await self._turn(key)
-            finally:
-                self._queue.done(key)
+        # Each takes long: where nothing is to be written, a hundred of them are one long stop.
+        await work(self._queue, self._turn, turn=1)
 
-    async def _turn(self, key: Key) -> None:
+    async def _turn(self, key: Key) -> Result:
         """Reconcile one key; whatever stops it here queues the key again when it ends."""
         if not self._is_known(key) or self._fence() <= 0:
-            return
+            return Result()
         try:
             await self._reconcile(key)
-        except _Fenced:
-            self._fenced(key)
-            return
+        except Fenced:
+            # Not for the Lease alone, which wakes all: it may have been renewed in this moment.
+            metrics.placement_decision_writes.labels("fenced").inc()
+            log.warning("placement_decision_fenced", **_names(key))
+            raise
         except Terminal as error:
             metrics.placement_decision_writes.labels("refused").inc()
             log.warning("placement_decision_refused", **_names(key), error=str(error))
         except SyncError as error:
-            self._retry(key, error)
-            return
-        self._backoffs.pop(key, None)
+            # A conflict too: by then the watch has told what is there instead.
+            metrics.placement_decision_writes.labels("retried").inc()
+            log.warning("placement_decision_delayed", **_names(key), error=str(error))
+            raise
+        return Result()
 
     def _is_known(self, key: Key) -> bool:
         subjects = self._subjects.get(key[0])
@@ -192,30 +187,17 @@ class PlacementSink:
             log.info("placement_decision_deleted", **_names(key))
 
     async def _in_time(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Make one request while this process may write. Raises _Fenced when it may not."""
+        """Make one request while this process may write. Raises Fenced when it may not."""
         left = self._fence()
         if left <= 0:
-            raise _Fenced
+            msg = "another one may write by now"
+            raise Fenced(msg)
         try:
             async with asyncio.timeout(None if left == math.inf else left):
                 return await request()
         except TimeoutError as error:
-            raise _Fenced from error
-
-    def _fenced(self, key: Key) -> None:
-        metrics.placement_decision_writes.labels("fenced").inc()
-        log.warning("placement_decision_fenced", **_names(key))
-        # Not for the Lease alone, which wakes all: it may have been renewed in this very moment.
-        backoff = self._backoffs.setdefault(key, Backoff(_RETRY_SECONDS))
-        self._queue.add_after(key, backoff.next_delay())
-
-    def _retry(self, key: Key, error: SyncError) -> None:
-        # A conflict too: by then the watch has told what is there instead.
-        metrics.placement_decision_writes.labels("retried").inc()
-        log.warning("placement_decision_delayed", **_names(key), error=str(error))
-        backoff = self._backoffs.setdefault(key, Backoff(_RETRY_SECONDS))
-        at_least = getattr(error, "retry_after", None) or 0.0
-        self._queue.add_after(key, max(backoff.next_delay(), at_least))
+            msg = "no answer while this one may write"
+            raise Fenced(msg) from error
 
     def _tell(self, key: Key, held: Held | None) -> None:
         before = self._held.get(key)

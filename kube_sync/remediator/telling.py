@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 import structlog
@@ -22,6 +23,7 @@ from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.waiting import Wait, Waiting
+from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -40,6 +42,9 @@ class _Warning:
     text: str
 
 
+_Subject = Key | Unreadable | _Warning
+
+
 class Telling:
     """The Events of one remediator."""
 
@@ -56,7 +61,7 @@ class Telling:
         self._recorder = recorder
         self._kind_of = kind_of
         self._fence = fence
-        self._queue: WorkQueue[Key | Unreadable | _Warning] = WorkQueue("remediation_events")
+        self._queue = WorkQueue[_Subject]("remediation_events")
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._told: frozenset[Unreadable] = frozenset()
         self.tell: Callable[[Key], None] = self._queue.add
@@ -80,21 +85,20 @@ class Telling:
 
     async def run(self, waiting: Waiting) -> NoReturn:
         """Tell what is in `waiting`, until cancelled."""
-        while True:
-            turn = await self._queue.get()
-            try:
-                if isinstance(turn, Unreadable):
-                    await self._tell_unreadable(turn)
-                elif isinstance(turn, _Warning):
-                    await self._occurred(turn.key, turn.uid, "unknown_clusters", turn.text)
-                elif (wait := waiting.get(turn)) is not None and wait.kind not in _QUIET:
-                    await self._tell(turn, wait)
-            except SyncError as error:
-                # What keeps kinds from being known keeps Events from being written, too.
-                key = _object_of(turn)
-                log.info("event_not_told", key=str(key), error=str(error))
-            finally:
-                self._queue.done(turn)
+        await work(self._queue, partial(self._reconcile, waiting))
+
+    async def _reconcile(self, waiting: Waiting, turn: _Subject) -> Result:
+        try:
+            if isinstance(turn, Unreadable):
+                await self._tell_unreadable(turn)
+            elif isinstance(turn, _Warning):
+                await self._occurred(turn.key, turn.uid, "unknown_clusters", turn.text)
+            elif (wait := waiting.get(turn)) is not None and wait.kind not in _QUIET:
+                await self._tell(turn, wait)
+        except SyncError as error:
+            # Not tried again: what keeps kinds from being known keeps Events from being written.
+            log.info("event_not_told", key=str(_object_of(turn)), error=str(error))
+        return Result()
 
     async def _tell(self, key: Key, wait: Wait) -> None:
         # A time would make each Event another one.
@@ -116,7 +120,7 @@ class Telling:
         self._recorder.occurred(what, name.namespace)
 
 
-def _object_of(turn: Key | Unreadable | _Warning) -> ObjectKey:
+def _object_of(turn: _Subject) -> ObjectKey:
     if isinstance(turn, Unreadable):
         return turn.object.key
     return turn.key[1] if isinstance(turn, _Warning) else turn[1]

@@ -28,6 +28,7 @@ from kube_sync.observability import metrics
 from kube_sync.opa.lanes import lane_path
 from kube_sync.replicator.extent import Form
 from kube_sync.replicator.narrowing import narrowing
+from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -78,7 +79,7 @@ class SelfCheck:
         self._replicated = replicated
         self._share = share
         self._chance = chance
-        self._queue: WorkQueue[tuple[str, ObjectKey]] = WorkQueue("selfcheck")
+        self._queue = WorkQueue[tuple[str, ObjectKey]]("selfcheck")
         self._told = asyncio.Event()
         self._policies: str | None = None  # None: none yet, or such that say now this, now that
         self._canary: Canary | None = None
@@ -103,14 +104,15 @@ class SelfCheck:
     async def run(self) -> NoReturn:
         """Once policies are in force, check one after another."""
         await self._told.wait()
-        while True:
-            name, key = asked = await self._queue.get()
-            try:
-                await self._check(name, key)
-            except (SyncError, *NO_JSON, KeyError) as error:
-                log.info("decision_not_checked", resource=name, error=str(error))
-            finally:
-                self._queue.done(asked)
+        await work(self._queue, self._checked)
+
+    async def _checked(self, asked: tuple[str, ObjectKey]) -> Result:
+        name, key = asked
+        try:
+            await self._check(name, key)
+        except (SyncError, *NO_JSON, KeyError) as error:  # not tried again: it is only a sample
+            log.info("decision_not_checked", resource=name, error=str(error))
+        return Result()
 
     async def _check(self, name: str, key: ObjectKey) -> None:
         for _ in range(_TIMES):

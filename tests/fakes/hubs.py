@@ -76,7 +76,7 @@ class Rig:
                 self._weigh,
                 lambda: approved_in(self.state, self.now),
             ),
-            self.notes.__setitem__,
+            note=self.notes.__setitem__,
             news=News(lambda what, _: self.events.append(what), self.state.kind),
             grace=settings.grace_seconds,
             clock=lambda: self.now,
