@@ -3,29 +3,30 @@
 Level-based: queues carry keys; each turn compares the latest decision with what the API server
 holds and takes at most one step. `look` comes first: it takes in all that may have to be done
 differently, waits until that is complete, and has it weighed together (`brakes`) before the workers
-(`run`) get a key. What is not done is kept in `waiting`, with the reason.
+(`run`) get a key. What is not done is kept in `waiting`, with the reason, and what was tried in
+`attempts`; what failed the queue tries again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import NoReturn
 
 import structlog
 
-from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.records import Budget, Record
 from kube_sync.decisions.sealing import Place, Seals
+from kube_sync.errors import Retriable
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
+from kube_sync.remediator.attempts import FORBIDDEN_SECONDS, Attempts
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.decided import Decided, Key
-from kube_sync.remediator.modes import Mode, Modes
+from kube_sync.remediator.modes import BrakesByMode, Modes
 from kube_sync.remediator.overheard import Records
 from kube_sync.remediator.plan import Check, Current, Held, Step, Wanted, Write, plan
 from kube_sync.remediator.targets import Targets
@@ -43,17 +44,14 @@ from kube_sync.remediator.waits import (
 )
 from kube_sync.remediator.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.runtime.turns import TURN, by_turns
+from kube_sync.runtime.controller import Result, work
+from kube_sync.runtime.turns import by_turns
 from kube_sync.runtime.workqueue import WorkQueue
 from kube_sync.safety import Held as Braked
-from kube_sync.safety.rivals import Rivals
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
-_FORBIDDEN_SECONDS = 60.0
-_WRITTEN: tuple[Mode, ...] = ("enforce", "manual")
-_REHEARSED: tuple[Mode, ...] = ("dry-run",)
 _LOOK_SECONDS = 1.0  # at the latest after this long what waits is weighed again
 
 
@@ -77,19 +75,17 @@ class Reconciler:
     ) -> None:
         """`rehearsal` is what brakes would be where nothing is written, in mode `dry-run`.
 
-        `clock` is that of both; `told` hears of each object that has to wait, `held`
-        what for, and `warned` what is wrong with a placement that was written all the same, with
-        the uid of its object. `seals` are those of the notes that are written; `unreadable` finds
-        what is wrong with decided annotations.
+        `clock` is that of both; `told` hears of each object that has to wait, `held` what for, and
+        `warned` what is wrong with a placement that was written all the same, with the uid of its
+        object. `seals` are those of the notes that are written; `unreadable` finds what is wrong
+        with decided annotations.
         """
         self.decided = Decided(self._touch, clock, self._tighten)
-        self.waiting = Waiting(told, clock)
-        self._held = held
+        self.waiting = Waiting(told, clock, held)
         self._warned = warned
         self._writer = writer
         self._modes = modes
-        self._brakes = brakes
-        self._rehearsal = rehearsal
+        self._brakes = BrakesByMode(modes, brakes, rehearsal)
         self._clock = clock
         self._seals = seals or Seals()
         self._unreadable = unreadable
@@ -100,13 +96,8 @@ class Reconciler:
         self._touched: dict[Key, None] = {}
         self._news = asyncio.Event()
         self._weighed_at = -math.inf
-        self._queue: WorkQueue[Key] = WorkQueue("remediation")
-        self._backoffs: dict[Key, Backoff] = {}
-        self._rivals = Rivals()
-        # The last step that is no use to repeat: the watch will tell, or somebody change something.
-        self._done: dict[Key, Write] = {}
-        # The last step that was forbidden, by its name, and when it may be tried again.
-        self._forbidden: dict[Key, tuple[str, float]] = {}
+        self._queue = WorkQueue[Key]("remediation", lambda: Backoff(_RETRY_SECONDS))
+        self._attempts = Attempts(clock)
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -180,22 +171,10 @@ class Reconciler:
 
     async def run(self) -> NoReturn:
         """Reconcile keys until cancelled; more than one of these may run side by side."""
-        turns = itertools.cycle(range(TURN))
-        while True:
-            key = await self._queue.get()
-            if next(turns) == 0:
-                await asyncio.sleep(0)  # most have nothing to be waited for
-            try:
-                if self.active:
-                    await self._reconcile(key)
-                else:  # its turn comes when this process may write again
-                    self._touched[key] = None
-            finally:
-                self._queue.done(key)
+        await work(self._queue, self._reconcile)
 
     def _tighten(self, budget: Budget | None) -> None:
-        changed = [brakes.tighten(budget) for brakes in (self._brakes, self._rehearsal)]
-        if any(changed):
+        if self._brakes.tighten(budget):
             self.weigh()
 
     def _touch(self, keys: Iterable[Key]) -> None:
@@ -203,10 +182,9 @@ class Reconciler:
         self._news.set()
 
     async def _next(self) -> None:
-        waiting = self._brakes.waiting or self._rehearsal.waiting
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that comes with news.
-            async with asyncio.timeout(_LOOK_SECONDS if waiting else None):
+            async with asyncio.timeout(_LOOK_SECONDS if self._brakes.waiting else None):
                 await self._news.wait()
         except TimeoutError:
             pass
@@ -238,29 +216,16 @@ class Reconciler:
         self._anew = False
         objects = self.objects()
         await self._brakes.begin(objects)
-        rehearsed = [(k, o) for k, o in objects if self._brakes_of(k) is self._rehearsal]
-        await self._rehearsal.begin(rehearsed)
         self._begun = not self._anew
-        self._done.clear()
-        self._forbidden.clear()
+        self._attempts.begin()
         self._touched.update((key, None) for key, _ in objects)
         return self._begun
 
     def _weigh(self) -> None:
         self._weighed_at = self._clock()
-        for brakes, modes in ((self._brakes, _WRITTEN), (self._rehearsal, _REHEARSED)):
-            if brakes.weigh(self._count(modes)):
-                for key in brakes.keys:
-                    self._queue.add(key)
-
-    def _count(self, modes: Collection[Mode]) -> Counter[str]:
-        """Return how many objects each namespace has where one of these modes is in force."""
-        counts = sum((t.namespaces for t in self._targets.values()), Counter[str]())
-        return Counter({n: number for n, number in counts.items() if self._modes.of(n) in modes})
-
-    def _brakes_of(self, key: Key) -> Brakes:
-        rehearsed = self._modes.of(key[1].namespace) in _REHEARSED
-        return self._rehearsal if rehearsed else self._brakes
+        workloads = sum((t.namespaces for t in self._targets.values()), Counter[str]())
+        for key in self._brakes.weigh(workloads):
+            self._queue.add(key)
 
     def _current(self, key: Key) -> Current | None:
         gvr, name = key
@@ -274,7 +239,7 @@ class Reconciler:
     def _survey(self, key: Key) -> bool:
         """Take in what is wanted of an object; tell whether that has to be weighed."""
         wanted, current = self.decided.get(key), self._current(key)
-        step, brakes = self._plan(key, wanted, current), self._brakes_of(key)
+        step, brakes = self._plan(key, wanted, current), self._brakes.of(key)
         if current is None:
             brakes.forget(key)
         elif wanted and isinstance(step, Write) and self._goes(key, wanted, current, step):
@@ -285,136 +250,102 @@ class Reconciler:
 
     def _goes(self, key: Key, wanted: Wanted, current: Current, step: Write) -> bool:
         """Tell whether a step will be tried; what will not be is no part of a mass."""
-        return (
-            self._modes.goes(key, name_of(step))
-            and self._done.get(key) != step
-            and self._forbidden_until(key, step) is None
-            and self._rivals.truce(key, _about(wanted, current), self._clock()) is None
-        )
+        goes = self._modes.goes(key, name_of(step))
+        return goes and self._attempts.is_open(key, wanted, current, step)
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> Result:
+        if not self.active:  # its turn comes when this process may write again
+            self._touched[key] = None
+            return Result()
         wanted, current = self.decided.get(key), self._current(key)
         step = self._plan(key, wanted, current)
         if current is None or wanted is None or not isinstance(step, Write | Held):
             self._settled(key, gone=current is None)
         elif isinstance(step, Held):
-            self._wait(key, unusable(current, step))
+            self.waiting.put(key, unusable(current, step))
         elif self._modes.of(key[1].namespace) == "off":
             self.waiting.drop(key)
-        elif self._done.get(key) != step:
-            await self._carry_out(key, wanted, current, step)
+        elif not self._attempts.is_done(key, step):
+            return await self._carry_out(key, wanted, current, step)
+        return Result()
 
-    async def _carry_out(self, key: Key, wanted: Wanted, current: Current, step: Write) -> None:
-        about, brakes = _about(wanted, current), self._brakes_of(key)
+    async def _carry_out(self, key: Key, wanted: Wanted, current: Current, step: Write) -> Result:
         if not self._modes.goes(key, name_of(step)):
-            self._wait(key, manual(key, current, step))
-            return
-        if not self._is_due(key, about, current, step):
-            return
-        rehearsed = brakes is self._rehearsal
+            self.waiting.put(key, manual(key, current, step))
+            return Result()
+        if (postponed := self._postponed(key, wanted, current, step)) is not None:
+            return postponed
+        brakes, rehearsed = self._brakes.of(key), self._brakes.is_rehearsed(key)
         go = brakes.take(key, current, step, evict=wanted.evict)
         if isinstance(go, Braked):
-            self._wait(key, (dry_run if rehearsed else braked)(current, step, go))
-            if (seconds := brakes.seconds_until(go)) is not None:
-                self._queue.add_after(key, seconds)
-        elif rehearsed:
+            self.waiting.put(key, (dry_run if rehearsed else braked)(current, step, go))
+            return Result(brakes.seconds_until(go))
+        if rehearsed:
             brakes.refund(key, current)
-            self._wait(key, dry_run(current, step))
-        else:
-            person = "remediate apply" if self._modes.of(key[1].namespace) == "manual" else ""
-            outcome = await self._writer.write(key, go, current, person)
-            if outcome.word == "applied":
-                self._rivals.wrote(key, about, self._clock())
-            self._written(key, current, step, outcome)
+            self.waiting.put(key, dry_run(current, step))
+            return Result()
+        person = "remediate apply" if self._modes.of(key[1].namespace) == "manual" else ""
+        outcome = await self._writer.write(key, go, current, person)
+        if outcome.word == "applied":
+            self._attempts.applied(key, wanted, current)
+        return self._written(key, current, step, outcome)
 
-    def _is_due(
-        self, key: Key, about: tuple[str, Decision | None], current: Current, step: Write
-    ) -> bool:
-        """Tell whether a step is to be tried now; one that is not comes again."""
-        until = self._rivals.truce(key, about, self._clock())
+    def _postponed(self, key: Key, wanted: Wanted, current: Current, step: Write) -> Result | None:
+        """Return when to come again to a step that is not to be tried now, None: it is."""
+        until = self._attempts.rival_until(key, wanted, current)
         if until is None:
-            until = self._forbidden_until(key, step)
-        elif self._wait(key, rival(current, step, until)):
+            until = self._attempts.forbidden_until(key, step)
+        elif self.waiting.put(key, rival(current, step, until)):
             metrics.remediation_rivals.inc()
         if until is not None:
-            self._queue.add_after(key, max(0.0, until - self._clock()))
-            return False
-        wait, forbidden_before = self.waiting.get(key), self._forbidden.pop(key, None) is not None
+            return Result(max(0.0, until - self._clock()))
+        wait, forbidden_before = self.waiting.get(key), self._attempts.release(key)
         left_to_rival = wait is not None and wait.kind == "rival"
         if left_to_rival:
             self.waiting.drop(key)
         if left_to_rival or forbidden_before:
             # Until now it was not weighed, since it was not to go.
             self._touch([key])
-            return False
-        return True
+            return Result()
+        return None
 
-    def _forbidden_until(self, key: Key, step: Write) -> float | None:
-        """Return when to try again what was forbidden, None: now."""
-        if key not in self._forbidden:  # to name a step takes long, and most are not
-            return None
-        name, until = self._forbidden[key]
-        return until if name == name_of(step) and self._clock() < until else None
-
-    def _written(self, key: Key, current: Current, step: Write, outcome: Outcome) -> None:
+    def _written(self, key: Key, current: Current, step: Write, outcome: Outcome) -> Result:
+        """Take note of what became of a write. Raises Retriable where it is to be tried again."""
         metrics.remediations.labels(outcome.word).inc()
         said = log.bind(gvr=str(key[0]), key=str(key[1]), **_named(step))
         if outcome.written is False:
-            self._brakes.refund(key, current)
+            self._brakes.of(key).refund(key, current)
         match outcome.word:
             case "applied":
-                if warning := self._brakes.moved(key, current):
+                if warning := self._brakes.of(key).moved(key, current):
                     said.warning("placed_on_unknown_clusters", warning=warning)
                     self._warned(key, current.uid, warning)
                 said.info("remediated")
             case "refused":
-                self._wait(key, refused(current, step, outcome.error))
+                self.waiting.put(key, refused(current, step, outcome.error))
                 self._leave_out(key)
             case "forbidden":
-                self._wait(key, forbidden(current, step, outcome.error))
-                self._forbidden[key] = name_of(step), self._clock() + _FORBIDDEN_SECONDS
-                self._queue.add_after(key, _FORBIDDEN_SECONDS)
+                self.waiting.put(key, forbidden(current, step, outcome.error))
+                self._attempts.forbid(key, step)
                 self._leave_out(key)
-                return
+                return Result(FORBIDDEN_SECONDS)
             case "retried" | "fenced":
                 said.warning("remediation_delayed", error=outcome.error)
-                backoff = self._backoffs.setdefault(key, Backoff(_RETRY_SECONDS))
-                self._queue.add_after(key, max(backoff.next_delay(), outcome.retry_after))
-                return
-        self._done[key] = step
-        self._backoffs.pop(key, None)
+                raise Retriable(outcome.error, outcome.retry_after)
+        self._attempts.done(key, step)
         if outcome.word != "refused":
             self.waiting.drop(key)
+        return Result()
 
     def _leave_out(self, key: Key) -> None:
         """Let it hold up nobody as a part of a mass that will not move."""
-        self._brakes.drop(key)
+        self._brakes.of(key).drop(key)
         self.weigh()
-
-    def _wait(self, key: Key, wait: Wait) -> bool:
-        """Take down what an object waits for, and say so once."""
-        self._backoffs.pop(key, None)
-        if not self.waiting.put(key, wait):
-            return False
-        self._held(key, wait)
-        metrics.remediations.labels("dry-run" if wait.kind == "dry-run" else "held").inc()
-        reason = {"reason": wait.reason, "release": wait.release}
-        log.info("remediation_held", gvr=str(key[0]), key=str(key[1]), kind=wait.kind, **reason)
-        return True
 
     def _settled(self, key: Key, *, gone: bool) -> None:
         self.waiting.drop(key)
-        self._backoffs.pop(key, None)
-        self._done.pop(key, None)
-        self._forbidden.pop(key, None)
+        self._attempts.settled(key, gone=gone)
         self._modes.forget(key)
-        if gone:
-            self._rivals.forget(key)
-
-
-def _about(wanted: Wanted, current: Current) -> tuple[str, Decision | None]:
-    # Of this very object: another one of its name may have rivals of its own.
-    return (current.uid, wanted.decision)
 
 
 def _named(step: Write) -> dict[str, list[str]]:

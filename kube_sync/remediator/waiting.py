@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import structlog
+
 from kube_sync.observability import metrics
 from kube_sync.remediator.decided import Key
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,15 @@ class Wait:
 class Waiting:
     """Every object that waits."""
 
-    def __init__(self, told: Callable[[Key], None], now: Callable[[], float]) -> None:
-        """Tell `told` each object that waits for another reason than before."""
+    def __init__(
+        self,
+        told: Callable[[Key], None],
+        now: Callable[[], float],
+        held: Callable[[Key, Wait], None] = lambda _key, _wait: None,
+    ) -> None:
+        """Tell `told` each object that waits for another reason than before, `held` for what."""
         self._told = told
+        self._held = held
         self._now = now
         self._waits: dict[Key, Wait] = {}
         self._counts: Counter[str] = Counter()
@@ -48,7 +58,7 @@ class Waiting:
         return self._waits.get(key)
 
     def put(self, key: Key, wait: Wait) -> bool:
-        """Take down what an object waits for; tell whether that is news."""
+        """Take down what an object waits for, and say so once; tell whether that is news."""
         before = self._waits.get(key)
         same = before is not None and (before.uid, before.kind) == (wait.uid, wait.kind)
         since = before.since if before is not None and same else self._now()
@@ -57,6 +67,10 @@ class Waiting:
             self._count(before, -1)
             self._count(wait, 1)
             self._told(key)
+            self._held(key, wait)
+            metrics.remediations.labels("dry-run" if wait.kind == "dry-run" else "held").inc()
+            reason = {"reason": wait.reason, "release": wait.release}
+            log.info("remediation_held", gvr=str(key[0]), key=str(key[1]), kind=wait.kind, **reason)
         return not same
 
     def drop(self, key: Key) -> None:
