@@ -26,7 +26,6 @@ from kube_sync.policysync.bodies import Bodies
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
-from kube_sync.policysync.currency import Currency
 from kube_sync.policysync.direct import DirectPlacer
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.followedpolicies import FollowedPolicies
@@ -59,6 +58,7 @@ from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
 from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
+from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
 from kube_sync.runtime.services import Service
 
 LEASE: Final = "kube-sync-policy-sync"
@@ -84,7 +84,7 @@ class _Parts:
         self._context = context
         settings, kube = context.settings.policy_sync, context.kube
         self._clock = unix_clock()
-        self._currency = Currency(self._clock)
+        self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
         self._downstream = Downstream(settings.namespace_prefix)
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = context.settings.coordination.namespace
@@ -118,7 +118,7 @@ class _Parts:
             self._brakes,
             PolicyStatus(kube, self.state, telling, self._downstream),
             self.lease,
-            Facts(self._look, self._currency.stale, self._approved),
+            Facts(self._look, self._freshness.stale, self._approved),
             note=context.readiness.noted,
             news=news,
             grace=settings.grace_seconds,
@@ -142,9 +142,9 @@ class _Parts:
         found.append(self._reflected(NAMESPACES, state.namespaces, needed=False))
         if self.ocm is not None:
             found.append(self._reflected(WORKS, self.ocm.store, selector=SELECTOR))
-            # Their own currency: what they tell of waits for them, and nothing else does.
-            late = state.clusters_late
-            found.append(self._reflected(MANAGED_CLUSTERS, state.clusters, needed=False, late=late))
+            # A freshness of their own: what they tell of waits for them, and nothing else does.
+            clusters = partial(self._reflected, MANAGED_CLUSTERS, state.clusters, needed=False)
+            found.append(clusters(freshness=state.clusters_freshness))
         return found
 
     def followed_of_spokes(self, direct: DirectPlacer) -> list[Service]:
@@ -159,9 +159,9 @@ class _Parts:
         """Say who writes, and what is wrong with which spoke."""
         readiness, lease, late = self._context.readiness, self.lease, False
         while True:
-            if late and not self.state.clusters_late.stale():
+            if late and not self.state.clusters_freshness.stale():
                 self.hub.add_all()  # what nobody could tell of clusters that left is known now
-            late = bool(self.state.clusters_late.stale())
+            late = bool(self.state.clusters_freshness.stale())
             if lease.lacking is not None:
                 readiness.waiting("lease", f"there can be no Lease {LEASE}: {lease.lacking}")
             elif lease.held:
@@ -193,11 +193,11 @@ class _Parts:
         namespace: str | None = None,
         selector: str | None = None,
         needed: bool = True,
-        late: Currency | None = None,
+        freshness: Freshness[None] | None = None,
     ) -> Service:
         readiness, name = self._context.readiness, f"{gvr} of the hub"
-        late = late or (self._currency if needed else None)
-        current = _ignore if late is None else late.reporter(name)
+        freshness = freshness or (self._freshness if needed else None)
+        current = _ignore if freshness is None else freshness.reporter(name)
         (readiness.waiting if needed else readiness.noted)(name, "not listed yet")
 
         def report(reason: str | None) -> None:

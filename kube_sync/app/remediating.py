@@ -42,10 +42,11 @@ from kube_sync.remediator.statuspage import status_app
 from kube_sync.remediator.stores import Both, Proven
 from kube_sync.remediator.telling import CONTROLLER, Telling
 from kube_sync.remediator.writer import Writer
+from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness, Stale, oldest
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
-from kube_sync.safety import Guard, Placements, Stale, limits_of
+from kube_sync.safety import Guard, Placements, limits_of
 from kube_sync.settings import Settings, parse_listen
 
 LEASE = "kube-sync-remediator"
@@ -94,7 +95,7 @@ async def remediate(context: Context) -> list[Service]:
     if parts.clusters is not None and parts.fleet is not None:
         found = parts.fleet
         source = fleet_collection(kube, found)
-        current = reconciler.decided.staleness.reporter(f"{found.gvr} to count")
+        current = parts.freshness.reporter(f"{found.gvr} to count")
         services.append(
             _reflected(context, f"{found.gvr} to count", source, parts.clusters, current)
         )
@@ -130,6 +131,7 @@ class _Parts:
         # Unix seconds that never go back, as the guard wants them.
         start = time.time() - time.monotonic()
         self._clock: Callable[[], float] = lambda: start + time.monotonic()
+        self.freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
         self._kube = kube
         self._kinds: dict[GroupVersionResource, str] = {}
         host, guard = socket.gethostname(), settings.remediate.guard
@@ -244,5 +246,5 @@ class _Parts:
     def _seen_at(self) -> float | None:
         return self.reconciler.decided.seen_at
 
-    def _stale(self, now: float) -> Stale | None:
-        return self.reconciler.decided.staleness.longest(now)
+    def _stale(self) -> Stale | None:
+        return oldest(self.reconciler.decided.freshness, self.freshness)

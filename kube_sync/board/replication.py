@@ -14,6 +14,7 @@ from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Stale
+from kube_sync.decisions.staleness import stale_records
 
 
 class Collection(Protocol):
@@ -151,7 +152,7 @@ def health(replication: Replication, hub: DecisionHub, readiness: Readiness) -> 
         conditions=readiness.conditions,
         held=hub.held,
         notes=hub.notes,
-        stale=hub.currency.told(hub.currency.late),
+        stale=stale_records(hub.freshness, hub.freshness.sources),
         decisions=hub.count,
         collections=tuple(map(_line, replication.collections)),
         policies=InForce(

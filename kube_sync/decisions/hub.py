@@ -17,16 +17,17 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kube_sync.decisions.changelog import ENDED, ChangeLog
-from kube_sync.decisions.currency import Currency
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.entries import Entry, Told, Verdict
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.evidence import Evidence
 from kube_sync.decisions.records import Budget, DecisionRecord, DeletedRecord, Source, Target
+from kube_sync.decisions.staleness import DecisionFreshness
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.errors import Expired
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.runtime.freshness import Freshness
 
 _ALIKE = 1_000  # verdicts that are remembered, to be shared by the next objects decided alike
 
@@ -75,7 +76,7 @@ class DecisionHub:
         self._stricter = stricter
         self._recorder = recorder
         self.waiting: set[asyncio.Event] = set()  # of readers that have read everything
-        self.currency = Currency(self._wake, clock)
+        self.freshness: DecisionFreshness = Freshness(clock, on_change=self._wake)
         self._holds: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._subscriptions: set[Subscription] = set()

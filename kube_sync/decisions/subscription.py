@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from kube_sync.decisions.changelog import ChangeLog
-from kube_sync.decisions.currency import Currency, Late
 from kube_sync.decisions.entries import Entry
 from kube_sync.decisions.records import BookmarkRecord, Budget, Record, StatusRecord, encode
+from kube_sync.decisions.staleness import DecisionFreshness, StaleSources, stale_records
 from kube_sync.errors import Expired
 
 SENDING = "the decisions are being sent"
@@ -30,7 +30,7 @@ class Feed(Protocol):
 
     instance: str
     log: ChangeLog
-    currency: Currency
+    freshness: DecisionFreshness
     budget: Budget | None
     waiting: set[asyncio.Event]
 
@@ -61,7 +61,7 @@ class Subscription:
         self._news = asyncio.Event()
         self._held: tuple[str, ...] | None = None  # what the reader was told, None: nothing yet
         self._notes: tuple[str, ...] = ()
-        self._late: tuple[Late, ...] = ()
+        self._late: StaleSources = ()
         self._budget: Budget | None = None  # what the reader was told
         self._looked_at: Budget | None = None  # what the hub had then
         self._marked: int | None = None
@@ -112,7 +112,7 @@ class Subscription:
             raise Expired(msg)
 
     def _take(self, limit: int) -> list[Line]:
-        held, notes, late = self._hub.held, self._hub.notes, self._hub.currency.late
+        held, notes, late = self._hub.held, self._hub.notes, self._hub.freshness.sources
         lines: list[Line] = []
         news = held != self._held and (held or self._held is None)
         budget = self._limits_ahead()
@@ -147,15 +147,15 @@ class Subscription:
         self,
         held: tuple[str, ...] | None,
         notes: tuple[str, ...],
-        late: tuple[Late, ...],
+        late: StaleSources,
         budget: Budget | None,
     ) -> StatusRecord:
         self._held, self._notes, self._late = held or (), notes, late
         self._budget = budget
-        stale = self._hub.currency.told(late)
+        stale = stale_records(self._hub.freshness, late)
         return StatusRecord(self._held, self._hub.instance, notes, stale, self._budget)
 
-    def _not_current(self, late: tuple[Late, ...]) -> tuple[Late, ...]:
+    def _not_current(self, late: StaleSources) -> StaleSources:
         """Return what the reader is to take for late until it has read all decisions."""
         known = {one.source: one for one in self._late}
         for one in late:

@@ -40,6 +40,7 @@ from kube_sync.decisions.sharing import (
     Sweep,
     queued,
 )
+from kube_sync.decisions.staleness import report_unreadable
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.runtime.backoff import Backoff
@@ -461,9 +462,9 @@ class Tracker:
     def _tell_unreadable(self, name: str) -> None:
         found = None if name in self._targets else self._collections.get(name)
         if found is None:
-            self._hub.currency.unread(name, None, {})
+            report_unreadable(self._hub.freshness, name, None, {})
         else:
-            self._hub.currency.unread(name, found.gvr, found.unreadable)
+            report_unreadable(self._hub.freshness, name, found.gvr, found.unreadable)
 
     def _release_what_came(self) -> None:
         """Release a kind that is known again, once the decisions are made on its objects."""
@@ -504,11 +505,11 @@ class Tracker:
             except SyncError as error:
                 log.warning("decisions_delayed", error=str(error))
                 self._hub.note("delayed", f"decisions are delayed: {error}")
-                self._hub.currency.tell("decisions", str(error))
+                self._hub.freshness.report("decisions", str(error))
                 await self._backoff.wait(getattr(error, "retry_after", None))
             else:
                 self._hub.note("delayed", None)
-                self._hub.currency.tell("decisions", None)
+                self._hub.freshness.report("decisions", None)
                 self._hub.measure()
                 self._backoff.progressed()
                 return

@@ -26,7 +26,8 @@ from math import inf
 
 from kube_sync.policysync.copies import CopyKey, PolicyId
 from kube_sync.policysync.window import LetGo
-from kube_sync.safety import Held, Holding, Limits, Stale
+from kube_sync.runtime.freshness import Stale
+from kube_sync.safety import Held, Holding, Limits
 from kube_sync.safety.approvals import Approvals, Step
 from kube_sync.safety.assessment import allowed
 from kube_sync.settings import PolicySync

@@ -34,8 +34,9 @@ from kube_sync.policysync.plan import Remove, Step, plan
 from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
+from kube_sync.runtime.freshness import Stale
 from kube_sync.runtime.workqueue import WorkQueue
-from kube_sync.safety import Held, Stale
+from kube_sync.safety import Held
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

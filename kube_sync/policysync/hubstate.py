@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Bodies, Body
 from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
-from kube_sync.policysync.currency import Currency
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
 from kube_sync.policysync.listenersets import ListenerSets
@@ -38,6 +37,7 @@ from kube_sync.policysync.references import References
 from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
+from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
 from kube_sync.topology.sameness import same
 from kube_sync.topology.shapes import UNREADABLE, mapping, text
 
@@ -81,7 +81,7 @@ class HubState:
         self.grants = bodies(self._all_changed)
         self.definitions = Bodies(self._definition_changed, self._kinds_changed, clock=clock)
         self.clusters = bodies(self._cluster_changed)
-        self.clusters_late = Currency(clock)
+        self.clusters_freshness = Freshness[None](clock, settle_seconds=SETTLE_SECONDS)
         self._policies: dict[GroupVersionResource, Bodies] = {}
         self._allowed: dict[GroupVersionResource, frozenset[str]] = {}
         self._references = References()
@@ -206,9 +206,9 @@ class HubState:
     def gone(self, clusters: Iterable[str]) -> frozenset[str]:
         """Return which of these clusters the hub has no more, as far as it tells of any.
 
-        While its ManagedClusters are not current, `clusters_late`, it tells of none.
+        While its ManagedClusters are not current, `clusters_freshness`, it tells of none.
         """
-        if not self.clusters.listed or self.clusters_late.stale():
+        if not self.clusters.listed or self.clusters_freshness.stale():
             return frozenset()
         there = self.clusters.objects
         return frozenset(name for name in clusters if ObjectKey("", name) not in there)

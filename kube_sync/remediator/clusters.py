@@ -20,7 +20,8 @@ from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
 from kube_sync.kube.meta import object_meta
 from kube_sync.objects import ObjectKey
-from kube_sync.safety import Fleet, Inventory, Stale
+from kube_sync.runtime.freshness import Stale
+from kube_sync.safety import Fleet, Inventory
 
 STEADY_SECONDS = 5.0
 
@@ -94,7 +95,7 @@ class FleetFacts:
         clusters: Clusters | None,
         named: Callable[[], int],
         seen_at: Callable[[], float | None],
-        stale: Callable[[float], Stale | None] = lambda _now: None,
+        stale: Callable[[], Stale | None] = lambda: None,
         *,
         compares: bool = True,
     ) -> None:
@@ -119,7 +120,7 @@ class FleetFacts:
 
     def fleet(self, now: float) -> Fleet:
         """Return what is known."""
-        return replace(self._fleet(now), stale=self._stale(now))
+        return replace(self._fleet(now), stale=self._stale())
 
     def _fleet(self, now: float) -> Fleet:
         seen_at = self._seen_at()

@@ -23,7 +23,7 @@ from kube_sync.decisions.records import (
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.plan import Wanted
 from kube_sync.remediator.settling import Settling
-from kube_sync.remediator.staleness import Staleness
+from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness, Stale
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -45,7 +45,7 @@ class Decided:
         """
         self.holds: tuple[str, ...] = ("the decision stream has not begun",)
         self.settling = Settling()
-        self.staleness = Staleness(clock)
+        self.freshness = Freshness[None](clock, settle_seconds=SETTLE_SECONDS)
         self.seen_at: float | None = None  # by `clock`: the last sign of life
         self._changed = changed
         self._clock = clock
@@ -74,7 +74,7 @@ class Decided:
             case DeletedRecord():
                 self._forget([_key(record.object)])
             case StatusRecord():
-                self.staleness.told(record.stale)
+                self.freshness.replace(Stale(s.source, s.seconds, s.reason) for s in record.stale)
                 # While nothing moves it may be what an engine knows that has just begun.
                 if not record.held:
                     self._limited(record.budget)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from kube_sync.remediator.staleness import STEADY_SECONDS
+from kube_sync.runtime.freshness import SETTLE_SECONDS
 from kube_sync.safety import Tightening
 
 _TOGETHER_SECONDS = 1.0  # what ends within so long ends at once: there are a few of them at most
@@ -31,5 +31,5 @@ class Easing:
 
     def with_(self, by: Tightening, now: float) -> Tightening:
         """Return what is in force while `by` is what was told last."""
-        self._ended = [ended for ended in self._ended if now < ended[1] + STEADY_SECONDS]
+        self._ended = [ended for ended in self._ended if now < ended[1] + SETTLE_SECONDS]
         return reduce(lambda tight, ended: tight.stricter(ended[2]), self._ended, by)

@@ -255,7 +255,7 @@ class Replicator:
         while True:
             # Held before anything is waited for or loaded: a decision on half a fleet is none.
             self._hub.hold_alone("load", "OPA is being loaded")
-            self._hub.currency.begin()
+            self._hub.freshness.clear()
             self._readiness.waiting("data", "OPA is being loaded")
             if reason == "lost":
                 await backoff.wait()
@@ -284,7 +284,7 @@ class Replicator:
             self._wake,
             grown=self._policies.wake,
             distrusted=self._distrusted,
-            currency=self._hub.currency.tell,
+            currency=self._hub.freshness.report,
             seals=self._seals,
         )
         check = SelfCheck(
@@ -463,7 +463,7 @@ class Replicator:
     def _away(self, reason: str | None) -> None:
         """Tell readers why OPA is not as it should be, None: it is."""
         self._hub.note("opa", reason)
-        self._hub.currency.tell("OPA", reason)
+        self._hub.freshness.report("OPA", reason)
 
     def _following(
         self,
@@ -487,7 +487,7 @@ class Replicator:
         await self._reflect(f"PlacementPolicies in {objects.namespace}", source, objects)
 
     async def _reflect(self, name: str, source: ListerWatcher, store: Store) -> NoReturn:
-        ready, current = self._readiness.reporter(name), partial(self._hub.currency.tell, name)
+        ready, current = self._readiness.reporter(name), partial(self._hub.freshness.report, name)
 
         def report(reason: str | None) -> None:
             ready(reason)

@@ -82,7 +82,7 @@ class PlacementCheck:
             await self._news.wait()
 
     async def _look(self) -> None:
-        late = {one.source for one in self._hub.currency.late}
+        late = {one.source for one in self._hub.freshness.sources}
         if self._hub.held or CLUSTERS in late:
             return
         told = await self._told()

@@ -8,7 +8,7 @@ jumps mean nothing.
 
 from __future__ import annotations
 
-from kube_sync.safety.assessment import Assessment, Fleet, Stale
+from kube_sync.safety.assessment import Assessment, Fleet
 from kube_sync.safety.guard import Guard
 from kube_sync.safety.history import HISTORY, read_history
 from kube_sync.safety.inventory import Inventory
@@ -29,7 +29,6 @@ __all__ = [
     "Inventory",
     "Limits",
     "Placements",
-    "Stale",
     "Tightening",
     "compare",
     "limits_of",

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kube_sync.runtime.freshness import Stale
 from kube_sync.safety.inventory import Inventory
 from kube_sync.safety.limits import Limits
 from kube_sync.safety.verdicts import Held
 
 Numbers = Mapping[str, int]  # by namespace; workloads that want no replicas do not count
-
-
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """Something that the decisions stand on has not been current for `age` seconds, and why."""
-
-    source: str
-    age: float
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

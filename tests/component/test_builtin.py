@@ -140,10 +140,10 @@ async def test_a_kind_that_goes_while_it_cannot_be_followed_is_waited_for_by_nob
     await until(lambda: "restricted" in world.held(name))
     failing = world.api.http.fault(lambda r: r.path == path, answer(503), times=1000)
     world.api.http.cut()
-    await until(lambda: name in {one.source for one in world.hub.currency.late})
+    await until(lambda: name in {one.source for one in world.hub.freshness.sources})
     world.api.undefine(SYSTEM.policies)
     world.api.http.faults.remove(failing)
-    await until(lambda: name not in {one.source for one in world.hub.currency.late})
+    await until(lambda: name not in {one.source for one in world.hub.freshness.sources})
 
 
 async def test_a_configmap_that_is_broken_takes_nothing_of_it_with_it(world: World) -> None:

@@ -166,7 +166,7 @@ async def test_a_cluster_that_left_unseen_is_left_when_clusters_are_told_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kube_sync.app.policysync._LOOK", 0.05)
-    monkeypatch.setattr("kube_sync.policysync.currency._STEADY_SECONDS", 0.5)
+    monkeypatch.setattr("kube_sync.policysync.hubstate.SETTLE_SECONDS", 0.5)
     async with syncing(tmp_path) as api:
         faults = await forbidden(api, MANAGED_CLUSTERS)
         api.delete(MANAGED_CLUSTERS, ObjectKey("", "west"))

@@ -162,9 +162,9 @@ async def test_resource_that_is_withdrawn_makes_nothing_stale_any_more(world: Wo
         await world.api.watched(REPLICASETS, CONFIGMAPS)
         world.api.http.fault(watches(CONFIGMAPS), answer(503), times=1000)
         world.api.http.cut()
-        await until(lambda: [late.source for late in world.hub.currency.late] == ["configmaps"])
+        await until(lambda: [late.source for late in world.hub.freshness.sources] == ["configmaps"])
         world.replicator.configure(configured(RS))
-        await until(lambda: not world.hub.currency.late)
+        await until(lambda: not world.hub.freshness.sources)
         await world.until_held("replicasets")
 
 

@@ -110,7 +110,7 @@ class World:
     @property
     def stale(self) -> list[str]:
         """What readers are told is not current."""
-        return [late.source for late in self.hub.currency.late]
+        return [late.source for late in self.hub.freshness.sources]
 
     def decision(self, name: str) -> Any:
         """Return what the hub says of a ReplicaSet's annotations, None for nothing."""
@@ -486,13 +486,13 @@ async def test_what_is_stale_stays_so_until_a_new_load_holds_all(running: World)
     running.api.http.cut()
     await until(lambda: running.stale == ["clusters"])
     seen: list[bool] = []
-    begin = running.hub.currency.begin
+    begin = running.hub.freshness.clear
 
     def begun() -> None:
         seen.append(running.stale == ["clusters"] and bool(running.hub.held))
         begin()
 
-    running.hub.currency.begin = begun  # type: ignore[method-assign]
+    running.hub.freshness.clear = begun  # type: ignore[method-assign]
     running.opa.restart()
     await until(lambda: running.epochs == 2)
     assert seen == [True]
@@ -776,11 +776,11 @@ async def test_cluster_nested_too_deeply_makes_the_fleet_not_current(running: Wo
     running.api.http.fault(watches(CLUSTERS), stream(deep))
     running.api.http.cut()
     await until(lambda: "clusters that cannot be read" in running.stale)
-    (late,) = (one for one in running.hub.currency.late if "read" in one.source)
+    (late,) = (one for one in running.hub.freshness.sources if "read" in one.source)
     assert late.reason == f"fleet/east: {TOO_DEEP}"
     uid = running.api.get(CLUSTERS, key("east", "fleet"))["metadata"]["uid"]
     east = Target.of(CLUSTERS, key("east", "fleet"))
-    assert late.unreadable == (Unreadable(east, uid, TOO_DEEP),)
+    assert late.details == (Unreadable(east, uid, TOO_DEEP),)
     assert running.decision("a") == {"clusters": '["east","west"]'}  # nothing was taken away
     running.api.delete(CLUSTERS, key("east", "fleet"))
     await until(lambda: running.decision("a") == {"clusters": '["west"]'})

@@ -61,7 +61,7 @@ class World:
 
     @property
     def stale(self) -> list[str]:
-        return [late.source for late in self.hub.currency.late]
+        return [late.source for late in self.hub.freshness.sources]
 
     @property
     def epochs(self) -> int:

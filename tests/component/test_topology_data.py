@@ -283,11 +283,11 @@ async def test_a_kind_that_cannot_be_followed_any_more_is_told_and_nothing_goes(
         refused = world.api.http.fault(watches(ROUTES), answer(403, b""), times=10_000)
         world.api.http.cut()
         await until(lambda: "403" in world.readiness.reasons.get("topology", ""))
-        assert any(late.source == "topology" for late in world.hub.currency.late)
+        assert any(late.source == "topology" for late in world.hub.freshness.sources)
         assert world.applied() == [{"sky": {"color": "blue"}}]
         refused.times = 0
         await until(lambda: not world.readiness.reasons)
-        assert not world.hub.currency.late
+        assert not world.hub.freshness.sources
 
 
 async def test_it_comes_and_goes_with_the_configuration(world: World) -> None:
@@ -301,7 +301,7 @@ async def test_it_comes_and_goes_with_the_configuration(world: World) -> None:
         replicator.configure(configured(also, topology=False))
         await until(lambda: world.topology is None)
         await until(lambda: not any("topology" in one for one in world.readiness.conditions))
-        assert not world.hub.currency.late
+        assert not world.hub.freshness.sources
 
 
 async def test_what_replicate_says_of_namespaces_is_not_for_it(world: World) -> None:

@@ -25,7 +25,7 @@ from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.policysync.sending import sending
 from kube_sync.policysync.telling import Telling
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.safety import Stale
+from kube_sync.runtime.freshness import Stale
 from kube_sync.settings import PolicySync
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of

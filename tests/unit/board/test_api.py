@@ -240,7 +240,7 @@ async def test_health_tells_collections_policies_and_what_is_not_ready(
     board.policies.rejected = {"policies/b": "why"}
     board.readiness.waiting("data", "loading")
     board.hub.hold("x", "held back")
-    board.hub.currency.tell("clusters", "503")
+    board.hub.freshness.report("clusters", "503")
     found = await client.get("/v1/board/health")
     assert found["waiting"] == {"data": "loading"}
     assert found["held"] == ["held back"]

@@ -393,10 +393,10 @@ async def test_delayed_decisions_are_noted_until_they_are_made() -> None:
             world.tracker.written("replicasets", [_key("a")])
             await until(lambda: world.hub.notes)
             assert world.hub.notes == ("decisions are delayed: 503",)
-            (late,) = world.hub.currency.late
+            (late,) = world.hub.freshness.sources
             assert (late.source, late.reason) == ("decisions", "503")
             await until(lambda: not world.hub.notes)
-            assert not world.hub.currency.late
+            assert not world.hub.freshness.sources
 
 
 async def test_another_set_of_policies_asks_for_all_targets_in_its_name() -> None:
@@ -726,12 +726,12 @@ async def test_object_that_cannot_be_read_has_no_decision_and_says_why() -> None
         await world.idle()
         assert world.texts["a"] == "one"
         assert world.opa.asked == [["b"]]
-        assert not world.hub.currency.late  # so the remediator tells of it as of what failed
+        assert not world.hub.freshness.sources  # so the remediator tells of it as of what failed
         turn(world.replicasets, "a", unreadable=False)
         world.tracker.wake()
         await until(lambda: world.texts == {"a": "two", "b": "two"})
         assert not any(record.failure for record in world.hub.records.values())
-        assert not world.hub.currency.late
+        assert not world.hub.freshness.sources
 
 
 async def test_object_that_shared_a_decision_shares_none_once_it_cannot_be_read() -> None:
@@ -770,30 +770,30 @@ async def test_what_decisions_look_at_and_cannot_be_read_is_not_current() -> Non
         for name in ("c1", "c2"):
             turn(world.clusters, name, unreadable=True, namespace="")
         world.tracker.wake()
-        (late,) = world.hub.currency.late
+        (late,) = world.hub.freshness.sources
         assert (late.source, late.reason) == ("clusters that cannot be read", f"c1: {DEEP}; 1 more")
-        assert late.unreadable == tuple(
+        assert late.details == tuple(
             Unreadable(Target("g", "v1", "clusters", name), f"uid-{name}", DEEP)
             for name in ("c1", "c2")
         )
         turn(world.clusters, "c1", unreadable=False, namespace="")
         world.tracker.wake()
-        assert [one.reason for one in world.hub.currency.late] == [f"c2: {DEEP}"]
+        assert [one.reason for one in world.hub.freshness.sources] == [f"c2: {DEEP}"]
         turn(world.clusters, "c2", unreadable=False, namespace="")
         world.tracker.wake()
-        assert not world.hub.currency.late
+        assert not world.hub.freshness.sources
 
 
 async def test_object_that_cannot_be_read_is_told_as_its_collection_is_decided_on_or_not() -> None:
     world = World("b")
     turn(world.replicasets, "a", unreadable=True)
     async with world.loaded():
-        assert not world.hub.currency.late
+        assert not world.hub.freshness.sources
         world.tracker.retarget("replicasets", None)
-        (late,) = world.hub.currency.late
-        assert [one.object.name for one in late.unreadable] == ["a"]
+        (late,) = world.hub.freshness.sources
+        assert [one.object.name for one in late.details] == ["a"]
         world.tracker.retarget("replicasets", REPLICASETS)
-        assert not world.hub.currency.late
+        assert not world.hub.freshness.sources
 
 
 async def test_collection_in_place_of_another_says_nothing_of_what_that_one_had() -> None:
@@ -801,9 +801,9 @@ async def test_collection_in_place_of_another_says_nothing_of_what_that_one_had(
     async with world.loaded():
         turn(world.clusters, "c1", unreadable=True, namespace="")
         world.tracker.wake()
-        assert world.hub.currency.late
+        assert world.hub.freshness.sources
         world.tracker.expect(Collection("clusters"), None)
-        assert not world.hub.currency.late
+        assert not world.hub.freshness.sources
 
 
 async def test_collection_that_goes_takes_what_could_not_be_read_along() -> None:
@@ -812,4 +812,4 @@ async def test_collection_that_goes_takes_what_could_not_be_read_along() -> None
         turn(world.clusters, "c1", unreadable=True, namespace="")
         world.tracker.wake()
         world.tracker.forget("clusters")
-        assert not world.hub.currency.late
+        assert not world.hub.freshness.sources

@@ -15,7 +15,8 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.brakes import Brakes, Standing, Weighed, brakes_of
 from kube_sync.policysync.copies import CopyKey, PolicyId
 from kube_sync.policysync.window import read, written
-from kube_sync.safety import Held, Limits, Stale
+from kube_sync.runtime.freshness import Stale
+from kube_sync.safety import Held, Limits
 from kube_sync.settings import PolicySync, SyncBrakes
 
 NOW = 1_800_000_000.0

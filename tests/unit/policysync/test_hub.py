@@ -13,7 +13,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import CopyKey, Placed
 from kube_sync.policysync.hubstate import meant
 from kube_sync.policysync.validation import VERBS
-from kube_sync.safety import Stale
+from kube_sync.runtime.freshness import Stale
 from tests.fakes.copies import AUTH, policy
 from tests.fakes.hubs import Rig, rig_of
 from tests.unit.async_tools import running, until

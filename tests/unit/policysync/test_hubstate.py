@@ -544,7 +544,7 @@ def test_a_class_that_named_nothing_more_is_free_for_somebody_else(world: World)
 def test_of_clusters_that_are_told_late_none_is_gone(world: World) -> None:
     put(world.state.clusters, ObjectKey("", "east"))
     _Listed(world.state.clusters).finish_now()
-    report = world.state.clusters_late.reporter("managedclusters")
+    report = world.state.clusters_freshness.reporter("managedclusters")
     report(None)
     assert world.state.gone(["east", "west"]) == {"west"}
     report("403: forbidden")

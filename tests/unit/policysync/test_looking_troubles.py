@@ -220,7 +220,7 @@ async def test_a_cluster_that_the_hub_has_not_is_told_and_placed_on_when_it_come
 
 async def test_clusters_that_are_told_late_stop_no_placement_and_take_nothing(rig: Rig) -> None:
     register(rig, "east")
-    rig.state.clusters_late.reporter("managedclusters")("403: forbidden")
+    rig.state.clusters_freshness.reporter("managedclusters")("403: forbidden")
     assert await rig.settle() == BOTH
     drop(rig.state.clusters, ObjectKey("", "east"))
     assert await rig.later(10) == []

@@ -15,7 +15,8 @@ from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.news import News
 from kube_sync.policysync.statuses import HELD
-from kube_sync.safety import Held, Stale
+from kube_sync.runtime.freshness import Stale
+from kube_sync.safety import Held
 from tests.fakes.copies import AUTH, policy
 from tests.fakes.hubs import Rig, rig_of, with_status
 from tests.unit.policysync.test_hubstate import drop, put

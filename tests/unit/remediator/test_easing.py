@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kube_sync.remediator.easing import Easing
-from kube_sync.remediator.staleness import STEADY_SECONDS
+from kube_sync.runtime.freshness import SETTLE_SECONDS
 from kube_sync.safety import Tightening
 from tests.memory import remembered
 
@@ -15,8 +15,8 @@ def _burst(number: int) -> Tightening:
 def test_what_was_replaced_counts_for_a_few_seconds_more() -> None:
     easing = Easing()
     easing.end(_burst(1), 100)
-    assert easing.with_(NONE, 100 + STEADY_SECONDS - 0.1) == _burst(1)
-    assert easing.with_(NONE, 100 + STEADY_SECONDS) == NONE
+    assert easing.with_(NONE, 100 + SETTLE_SECONDS - 0.1) == _burst(1)
+    assert easing.with_(NONE, 100 + SETTLE_SECONDS) == NONE
 
 
 def test_what_is_told_counts_at_once_where_it_is_lower() -> None:
@@ -46,4 +46,4 @@ def test_what_ends_in_one_moment_is_remembered_once() -> None:
     for step in range(100):
         easing.end(_burst(1 + step), 100 + step / 50)
     assert len(remembered(easing, Tightening)) <= 3
-    assert easing.with_(NONE, 100.9 + STEADY_SECONDS) == _burst(1)
+    assert easing.with_(NONE, 100.9 + SETTLE_SECONDS) == _burst(1)

@@ -30,11 +30,11 @@ from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.plan import Write, plan
 from kube_sync.remediator.reconciler import Reconciler
-from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.remediator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.freshness import SETTLE_SECONDS, Stale
 from kube_sync.runtime.turns import TURN
-from kube_sync.safety import HISTORY, Fleet, Guard, Inventory, Limits, Placements, Stale
+from kube_sync.safety import HISTORY, Fleet, Guard, Inventory, Limits, Placements
 from kube_sync.safety.history import read_history
 from kube_sync.safety.limits import Rate
 from kube_sync.settings import Remediate
@@ -194,7 +194,7 @@ class World:
     async def steady(self) -> None:
         """Wait until what limited a moment ago does no more."""
         await self.idle()
-        self.now += STEADY_SECONDS
+        self.now += SETTLE_SECONDS
         self.reconciler.weigh()
         await self.idle()
 

@@ -13,9 +13,9 @@ from kube_sync.objects import ObjectKey
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.plan import Current, Write, plan
 from kube_sync.remediator.plan import Wanted as Decided
-from kube_sync.remediator.staleness import STEADY_SECONDS
 from kube_sync.remediator.tightening import InForce
-from kube_sync.safety import Guard, Held, Limits, Stale, Tightening
+from kube_sync.runtime.freshness import SETTLE_SECONDS, Stale
+from kube_sync.safety import Guard, Held, Limits, Tightening
 from kube_sync.safety.limits import Rate
 from tests.unit.async_tools import Timers
 from tests.unit.remediator.test_reconciler import (
@@ -323,6 +323,6 @@ def test_what_is_wanted_already_is_asked_for_again_by_other_limits() -> None:
     brakes.tighten(None)
     assert brakes.weigh({"ns": 1})
     assert not brakes.weigh({"ns": 1})
-    now[0] += STEADY_SECONDS
+    now[0] += SETTLE_SECONDS
     assert brakes.weigh({"ns": 1})
     assert isinstance(brakes.take(key, current, step, evict=False), Write)

@@ -138,9 +138,9 @@ async def test_what_was_said_stands_while_clusters_or_decisions_are_not_current(
     world.decide("a", on("c0001"))
     said = await world.note()
     world.inventory = Inventory(NAMES | {"c0001"})
-    world.hub.currency.tell("clusters", "503")
+    world.hub.freshness.report("clusters", "503")
     assert await world.note() == said
-    world.hub.currency.tell("clusters", None)
+    world.hub.freshness.report("clusters", None)
     world.hub.hold("load", "OPA is being loaded")
     assert await world.note() == said
     world.hub.release("load")

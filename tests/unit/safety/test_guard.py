@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.runtime.freshness import Stale
 from kube_sync.safety import (
     HISTORY,
     Assessment,
@@ -18,7 +19,6 @@ from kube_sync.safety import (
     Guard,
     Held,
     Limits,
-    Stale,
     Tightening,
     approvals,
     read_history,

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 
 import pytest
 
+from kube_sync.runtime.freshness import Stale
 from kube_sync.safety import (
     Change,
     Fleet,
@@ -17,7 +18,6 @@ from kube_sync.safety import (
     Inventory,
     Limits,
     Placements,
-    Stale,
     compare,
 )
 from kube_sync.safety.nowhere import GRACE_SECONDS

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import msgspec
 
-from kube_sync.decisions.currency import Currency
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
@@ -17,6 +16,7 @@ from kube_sync.decisions.records import (
     decode,
     encode,
 )
+from kube_sync.decisions.staleness import DecisionFreshness, report_unreadable, stale_records
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
@@ -46,48 +46,13 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self.changes = 0
-        self.currency = Currency(self._changed, lambda: self.now)
+        self.freshness = DecisionFreshness(lambda: self.now, on_change=self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
 
     def told(self) -> list[Stale]:
-        return list(self.currency.told(self.currency.late))
-
-
-def test_a_source_is_late_since_it_was_first_said_to_be() -> None:
-    world = World()
-    world.currency.tell("clusters", "503")
-    world.now = 2.0
-    world.currency.tell("clusters", "refused")
-    world.now = 3.0
-    assert world.told() == [Stale("clusters", 3.0, "refused")]
-
-
-def test_what_is_said_twice_is_told_once() -> None:
-    world = World()
-    for reason in ("503", "503", None, None):
-        world.currency.tell("clusters", reason)
-    assert (world.told(), world.changes) == ([], 2)
-
-
-def test_a_source_that_was_current_meanwhile_is_late_anew() -> None:
-    world = World()
-    world.currency.tell("b", "503")
-    world.currency.tell("a", "503")
-    world.currency.tell("b", None)
-    world.now = 5.0
-    world.currency.tell("b", "503")
-    assert world.told() == [Stale("a", 5.0, "503"), Stale("b", 0.0, "503")]
-
-
-def test_where_another_load_begins_nothing_is_late() -> None:
-    world = World()
-    world.currency.begin()
-    assert world.changes == 0
-    world.currency.tell("clusters", "503")
-    world.currency.begin()
-    assert (world.told(), world.changes) == ([], 2)
+        return list(stale_records(self.freshness, self.freshness.sources))
 
 
 async def _read(subscription: Subscription, limit: int = 100) -> list[Record]:
@@ -105,7 +70,7 @@ async def test_a_reader_is_told_at_once_what_is_late_and_for_how_long() -> None:
     hub = DecisionHub("me", clock=lambda: now[0])
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.currency.tell("clusters", "503")
+        hub.freshness.report("clusters", "503")
         now[0] = 13.0
         _decide(hub, "a")
         status, record, _ = await _read(subscription)
@@ -117,7 +82,7 @@ async def test_a_reader_is_told_at_once_what_is_late_and_for_how_long() -> None:
 async def test_a_new_reader_is_told_first_what_is_late() -> None:
     hub = DecisionHub("me", clock=lambda: 0.0)
     _decide(hub, "a")
-    hub.currency.tell("clusters", "503")
+    hub.freshness.report("clusters", "503")
     late = (Stale("clusters", 0.0, "503"),)
     with hub.subscribe() as subscription:
         first, _, release, _ = await _read(subscription)
@@ -129,10 +94,10 @@ async def test_that_all_is_current_is_told_after_the_decisions_that_were_made_ti
     hub = DecisionHub("me", clock=lambda: 0.0)
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.currency.tell("clusters", "503")
+        hub.freshness.report("clusters", "503")
         await _read(subscription)
         _decide(hub, "a", "b")
-        hub.currency.tell("clusters", None)
+        hub.freshness.report("clusters", None)
         assert [type(record) for record in await _read(subscription, 1)] == [DecisionRecord]
         assert (await _read(subscription, 1))[1:] == [RELEASED, BookmarkRecord(2, "me")]
 
@@ -141,10 +106,10 @@ async def test_a_note_in_between_ends_nothing_early() -> None:
     hub = DecisionHub("me", clock=lambda: 0.0)
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.currency.tell("clusters", "503")
+        hub.freshness.report("clusters", "503")
         await _read(subscription)
         _decide(hub, "a", "b")
-        hub.currency.tell("clusters", None)
+        hub.freshness.report("clusters", None)
         hub.note("policies", "wrong")
         status = (await _read(subscription, 1))[0]
     assert status == StatusRecord((), "me", ("wrong",), (Stale("clusters", 0.0, "503"),))
@@ -154,11 +119,11 @@ async def test_a_source_that_begins_ends_no_other_early() -> None:
     hub = DecisionHub("me", clock=lambda: 0.0)
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.currency.tell("clusters", "503")
+        hub.freshness.report("clusters", "503")
         await _read(subscription)
         _decide(hub, "a", "b")
-        hub.currency.tell("clusters", None)
-        hub.currency.tell("nodes", "refused")
+        hub.freshness.report("clusters", None)
+        hub.freshness.report("nodes", "refused")
         first, second = await _read(subscription, 1), await _read(subscription, 1)
     nodes = Stale("nodes", 0.0, "refused")
     assert first[0] == StatusRecord((), "me", (), (Stale("clusters", 0.0, "503"), nodes))
@@ -170,10 +135,10 @@ async def test_where_there_is_nothing_to_read_one_status_tells_of_an_end_and_a_b
     hub = DecisionHub("me", clock=lambda: 0.0)
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.currency.tell("clusters", "503")
+        hub.freshness.report("clusters", "503")
         await _read(subscription)
-        hub.currency.tell("clusters", None)
-        hub.currency.tell("nodes", "refused")
+        hub.freshness.report("clusters", None)
+        hub.freshness.report("nodes", "refused")
         nodes = Stale("nodes", 0.0, "refused")
         assert await _read(subscription) == [StatusRecord((), "me", (), (nodes,))]
 
@@ -184,12 +149,12 @@ async def test_a_source_that_was_current_meanwhile_is_late_all_along_until_that_
     hub = DecisionHub("me", clock=lambda: now[0])
     with hub.subscribe() as subscription:
         await _read(subscription)
-        hub.currency.tell("clusters", "503")
+        hub.freshness.report("clusters", "503")
         await _read(subscription)
         _decide(hub, "a", "b")
         now[0] = 5.0
-        hub.currency.tell("clusters", None)
-        hub.currency.tell("clusters", "refused")
+        hub.freshness.report("clusters", None)
+        hub.freshness.report("clusters", "refused")
         first, second = await _read(subscription, 1), await _read(subscription, 1)
     assert first[0] == StatusRecord((), "me", (), (Stale("clusters", 5.0, "refused"),))
     assert [type(record) for record in first[1:]] == [DecisionRecord]
@@ -219,20 +184,20 @@ def test_objects_that_cannot_be_read_are_named_and_an_older_reader_or_writer_lac
 def test_of_many_objects_that_cannot_be_read_the_first_are_named_and_all_are_counted() -> None:
     world = World()
     found = {ObjectKey("fleet", f"c{n:03}"): (f"u{n}", "deep") for n in range(250)}
-    world.currency.unread("clusters", CLUSTERS, found)
+    report_unreadable(world.freshness, "clusters", CLUSTERS, found)
     (late,) = world.told()
     assert late.reason == "fleet/c000: deep; 249 more"
     assert [one.object.name for one in late.unreadable] == [f"c{n:03}" for n in range(100)]
-    world.currency.unread("clusters", CLUSTERS, dict(reversed(found.items())))
+    report_unreadable(world.freshness, "clusters", CLUSTERS, dict(reversed(found.items())))
     assert world.changes == 1
     del found[ObjectKey("fleet", "c050")]
-    world.currency.unread("clusters", CLUSTERS, found)
+    report_unreadable(world.freshness, "clusters", CLUSTERS, found)
     assert world.told()[0].unreadable[-1].object.name == "c100"
-    world.currency.unread("clusters", CLUSTERS, {})
+    report_unreadable(world.freshness, "clusters", CLUSTERS, {})
     assert (world.told(), world.changes) == ([], 3)
 
 
 def test_objects_of_no_api_server_are_told_without_their_names() -> None:
     world = World()
-    world.currency.unread("topology", None, {ObjectKey("", "t"): ("", "deep")})
+    report_unreadable(world.freshness, "topology", None, {ObjectKey("", "t"): ("", "deep")})
     assert world.told() == [Stale("topology that cannot be read", 0.0, "t: deep")]
