@@ -24,9 +24,9 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON, NotFound, Retriable
+from kube_sync.kube.availability import Availability
 from kube_sync.kube.client import KubeClient, Silent, Status, failure
 from kube_sync.kube.nesting import is_cut, is_deep, shallow, unmanaged
-from kube_sync.kube.presence import Presence
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 
@@ -189,7 +189,7 @@ class KubeCollection:
         self._ahead = ahead
         self._jitter = jitter
         self._clock = clock
-        self.presence = Presence(client, gvr, clock)
+        self.availability = Availability(client, gvr, clock)
 
     async def list(self) -> AsyncGenerator[Page]:
         """Yield the collection page by page. Raises SyncError; Expired when a page is too old.
@@ -205,14 +205,14 @@ class KubeCollection:
                 prefix = _type_prefix(page)
                 read = (self._readable(raw, prefix, cut=page.cut) for raw in page.items or ())
                 items = [item for item in read if item is not None]
-                self.presence.seen()
+                self.availability.seen()
                 yield Page(items, ResourceVersion(page.metadata.resourceVersion))
         finally:
             reading.cancel()
             await asyncio.wait([reading])
             failed = None if reading.cancelled() else reading.exception()
         if isinstance(failed, NotFound):
-            await self.presence.confirm(failed)
+            await self.availability.confirm(failed)
         if failed is not None:
             raise failed
 
@@ -236,7 +236,7 @@ class KubeCollection:
                     async for event in events:
                         yield event
         except NotFound as error:
-            await self.presence.confirm(error)
+            await self.availability.confirm(error)
             raise
 
     async def _watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
@@ -252,7 +252,7 @@ class KubeCollection:
         async with self._client.stream(
             self._path, params=params, accept=accept, silence=_SILENCE_SECONDS
         ) as content:
-            self.presence.seen()
+            self.availability.seen()
             yield Event("CONNECTED", since)
             async with aclosing(_lines(content, self._clock)) as lines:
                 async for line, arrived in lines:

@@ -16,16 +16,16 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON, Terminal
-from kube_sync.kube import presence
+from kube_sync.kube import availability
 from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Item
+from kube_sync.kube.discovery import preference
 from kube_sync.kube.meta import NamedObjectMeta
-from kube_sync.kube.served import preference
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-DEFINITIONS = presence.DEFINITIONS
+DEFINITIONS = availability.DEFINITIONS
 _ESTABLISHED = "Established"
 
 

@@ -1,12 +1,16 @@
-"""What the API server says of a resource itself: its kind, and whether it lies in namespaces.
+"""Which resources an API server serves, as its discovery says.
 
-Asked each time and never remembered: a CRD may come, go, and come back as something else. A 404 is
+Asked each time and never remembered: a CustomResourceDefinition may come, go, and come back as
+something else. Discovery is made by the API server every few seconds and just after a start lacks
+custom resources that are there, so what it does not say is no proof (`availability.py`). A 404 is
 believed only when the list of all groups was read and lacks the group and version.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -14,16 +18,36 @@ from kube_sync.errors import NO_JSON, NotFound, Retriable, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 
+_AGED = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_STAGES = {None: 0, "beta": 1, "alpha": 2}
+_FOLLOWED = frozenset({"list", "watch"})
 
-class _ResourceInfo(msgspec.Struct):
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of a version of an API group."""
+
+    gvr: GroupVersionResource
+    kind: str
+    namespaced: bool
+    verbs: frozenset[str]
+
+    @property
+    def can_be_followed(self) -> bool:
+        """Whether it can be listed and watched at all, whoever may."""
+        return self.verbs >= _FOLLOWED
+
+
+class _Info(msgspec.Struct):
     name: str
     kind: str
     namespaced: bool = False
+    verbs: list[str] = []
 
 
 class _ResourceList(msgspec.Struct):
     kind: Literal["APIResourceList"]
-    resources: list[_ResourceInfo]
+    resources: list[_Info]
 
 
 class _Version(msgspec.Struct):
@@ -40,11 +64,18 @@ class _GroupList(msgspec.Struct):
     groups: list[_Group]
 
 
+class _Core(msgspec.Struct):
+    versions: list[str]
+
+
+_Shape = TypeVar("_Shape")
+
+
 async def kind_of(client: KubeClient, gvr: GroupVersionResource) -> str:
     """Ask discovery for the kind of a resource. Raises SyncError; NotFound for an unknown one."""
-    if (info := await _discover(client, gvr)) is None:
+    if (found := await _find(client, gvr)) is None:
         raise Terminal(_unknown(gvr))
-    return info.kind
+    return found.kind
 
 
 async def is_namespaced(client: KubeClient, gvr: GroupVersionResource) -> bool:
@@ -53,45 +84,110 @@ async def is_namespaced(client: KubeClient, gvr: GroupVersionResource) -> bool:
     Raises SyncError; NotFound when the API server lacks the resource.
     """
     try:
-        info = await _discover(client, gvr)
+        found = await _find(client, gvr)
     except NotFound as error:
         raise NotFound(_unknown(gvr)) from error
-    if info is None:
+    if found is None:
         raise NotFound(_unknown(gvr))
-    return info.namespaced
+    return found.namespaced
 
 
-async def _discover(client: KubeClient, gvr: GroupVersionResource) -> _ResourceInfo | None:
-    root = f"/apis/{gvr.group}/{gvr.version}" if gvr.group else f"/api/{gvr.version}"
+async def is_served(client: KubeClient, gvr: GroupVersionResource) -> bool:
+    """Tell whether discovery has a resource. Raises SyncError."""
     try:
-        body = await client.request("GET", root)
+        return await _find(client, gvr) is not None
+    except NotFound:
+        return False
+
+
+async def served(client: KubeClient, group: str) -> tuple[Resource, ...]:
+    """Return the resources of an API group, "" the core, by preference of their versions.
+
+    A group that is not there has none. Raises SyncError.
+    """
+    found: list[Resource] = []
+    for version in sorted(await _versions(client, group), key=preference):
+        try:
+            found += await _resources(client, group, version)
+        except NotFound:
+            continue  # it went between two requests
+    return tuple(found)
+
+
+def preference(version: str) -> tuple[int, int, int, str]:
+    """Return what versions of an API are ordered by, the one to prefer first.
+
+    As Kubernetes does (Versions in CustomResourceDefinitions, "Version priority"): stable ones,
+    then beta, then alpha, each by falling numbers, then whatever else by its name.
+    """
+    match = _AGED.fullmatch(version)
+    if match is None:
+        return len(_STAGES), 0, 0, version
+    return _STAGES[match[2]], -int(match[1]), -int(match[3] or 0), version
+
+
+async def _find(client: KubeClient, gvr: GroupVersionResource) -> Resource | None:
+    resources = await _resources(client, gvr.group, gvr.version)
+    return next((found for found in resources if found.gvr == gvr), None)
+
+
+async def _resources(client: KubeClient, group: str, version: str) -> list[Resource]:
+    """Return the resources of one version. Raises SyncError; NotFound: there is no such version."""
+    path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    try:
+        infos = (await _read(client, path, _ResourceList)).resources
     except NotFound as error:
-        if await _is_listed(client, gvr):
-            msg = f"{root} of the API server is there, but not served now"
-            raise Retriable(msg) from error
+        if version in await _listed(client, group):
+            raise _not_served(path) from error
         raise
-    try:
-        known = msgspec.json.decode(body, type=_ResourceList).resources
-    except NO_JSON as error:
-        msg = f"{root} of the API server is not a list of resources: {error}"
-        raise Retriable(msg) from error
-    return next((info for info in known if info.name == gvr.resource), None)
+    return [
+        Resource(
+            GroupVersionResource(group, version, info.name),
+            info.kind,
+            info.namespaced,
+            frozenset(info.verbs),
+        )
+        for info in infos
+        if "/" not in info.name  # no subresources
+    ]
 
 
-async def _is_listed(client: KubeClient, gvr: GroupVersionResource) -> bool:
-    """Tell whether the API server has a group in this version. Raises SyncError."""
-    if not gvr.group:
-        return True  # every API server has the core
+async def _versions(client: KubeClient, group: str) -> list[str]:
+    """Return the versions of a group, none where there is no such group. Raises SyncError."""
+    if not group:
+        return await _listed(client, group)
+    path = f"/apis/{group}"
     try:
-        groups = msgspec.json.decode(await client.request("GET", "/apis"), type=_GroupList).groups
+        return [found.version for found in (await _read(client, path, _Group)).versions]
     except NotFound as error:
-        msg = "/apis of the API server is there, but not served now"
-        raise Retriable(msg) from error
+        if await _listed(client, group):
+            raise _not_served(path) from error
+        return []
+
+
+async def _listed(client: KubeClient, group: str) -> list[str]:
+    """Return the versions of a group by the list of all groups. Raises SyncError."""
+    path = "/apis" if group else "/api"
+    try:
+        if not group:
+            return (await _read(client, path, _Core)).versions
+        groups = (await _read(client, path, _GroupList)).groups
+    except NotFound as error:  # every API server has both lists
+        raise _not_served(path) from error
+    return [one.version for found in groups if found.name == group for one in found.versions]
+
+
+async def _read(client: KubeClient, path: str, shape: type[_Shape]) -> _Shape:
+    body = await client.request("GET", path)
+    try:
+        return msgspec.json.decode(body, type=shape)
     except NO_JSON as error:
-        msg = f"/apis of the API server is not a list of groups: {error}"
+        msg = f"{path} of the API server is not what discovery says: {error}"
         raise Retriable(msg) from error
-    found = {(group.name, one.version) for group in groups for one in group.versions}
-    return (gvr.group, gvr.version) in found
+
+
+def _not_served(path: str) -> Retriable:
+    return Retriable(f"{path} of the API server is there, but not served now")
 
 
 def _unknown(gvr: GroupVersionResource) -> str:

@@ -2,7 +2,7 @@
 
 Keeps true: a kind that is known not to be there is an empty collection, and nothing is wrong; it is
 looked for until it comes. What only seems not to be there raises, so that what was seen stands
-(`presence.py` tells the two apart).
+(`availability.py` tells the two apart).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from kube_sync.errors import Expired, NotFound, Refused, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, KubeCollection, Page, ResourceVersion
-from kube_sync.kube.discovery import is_namespaced
+from kube_sync.kube.discovery import is_served
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Sleep
 
@@ -51,14 +51,14 @@ class MaybeServed:
             if begun:  # what was on the first pages may be gone with the kind
                 msg = f"{self._gvr}: the LIST broke off: {error}"
                 raise Retriable(msg) from error
-            if isinstance(error, Refused) and not await self._source.presence.is_gone():
+            if isinstance(error, Refused) and not await self._source.availability.is_gone():
                 raise
             yield Page([], _ABSENT)
 
     async def watch(self, since: ResourceVersion) -> AsyncGenerator[Event]:
         """Yield what changed after `since`. Raises SyncError; Expired if the kind came or went."""
         if since == _ABSENT:
-            while not await self._is_served():
+            while not await is_served(self._client, self._gvr):
                 yield Event("CONNECTED", since)  # that there is none is current
                 await self._sleep(_LOOK_SECONDS)
             msg = f"{self._gvr} is served now"
@@ -70,10 +70,3 @@ class MaybeServed:
         except NotFound as error:
             msg = f"{self._gvr} is not served any more"
             raise Expired(msg) from error
-
-    async def _is_served(self) -> bool:
-        try:
-            await is_namespaced(self._client, self._gvr)
-        except NotFound:
-            return False
-        return True

@@ -18,12 +18,11 @@ from typing import NoReturn
 import structlog
 
 from kube_sync.errors import NotFound, SyncError
+from kube_sync.kube.availability import Availability
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, Item, KubeCollection, outside_of
 from kube_sync.kube.discovery import is_namespaced
-from kube_sync.kube.presence import Presence
 from kube_sync.kube.reflector import Reflector
-from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
@@ -210,10 +209,10 @@ class Feed:
 
     async def _is_namespaced(self, mirror: Mirror) -> bool:
         """Ask until the API server knows the kind; until then it counts as listed and missing."""
-        report, presence = self._say(), Presence(self._client, self._resource.gvr)
+        report, availability = self._say(), Availability(self._client, self._resource.gvr)
         while True:
             try:
-                found = await _scope_of(self._client, self._resource.gvr, presence)
+                found = await availability.is_namespaced()
             except SyncError as error:
                 if isinstance(error, NotFound):
                     # Each by itself: it is known again when the last of them was listed.
@@ -269,15 +268,6 @@ class Feed:
         """Name the resource, or its part in one namespace, as it is called in OPA."""
         name = self._resource.name
         return f"{name} in {scope}" if scope else name
-
-
-async def _scope_of(client: KubeClient, gvr: GroupVersionResource, presence: Presence) -> bool:
-    """Tell whether objects lie in namespaces. Raises SyncError; NotFound: the kind is gone."""
-    try:
-        return await is_namespaced(client, gvr)
-    except NotFound as error:
-        await presence.confirm(error)
-        raise
 
 
 def _name(replicate: Replicate, resource: Resource) -> str:

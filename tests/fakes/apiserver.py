@@ -187,11 +187,11 @@ class FakeApiServer:
         return web.json_response({"kind": "APIGroupList", "groups": found})
 
     def _group(self, group: str) -> web.Response:
+        if not group:
+            return web.json_response({"kind": "APIVersions", "versions": ["v1"]})
         versions = sorted({gvr.version for gvr in self._kinds if gvr.group == group})
         if not versions:
             return web.Response(status=404, text="404 page not found\n")
-        if not group:
-            return web.json_response({"kind": "APIVersions", "versions": versions})
         named = [{"groupVersion": f"{group}/{v}", "version": v} for v in versions]
         return web.json_response({"kind": "APIGroup", "name": group, "versions": named})
 

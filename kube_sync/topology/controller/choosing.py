@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kube_sync.kube.definitions import Definition
-from kube_sync.kube.served import Resource, preference
+from kube_sync.kube.discovery import Resource, preference
 from kube_sync.objects import GroupVersionResource
 from kube_sync.topology.declared import declared
 from kube_sync.topology.gateway.kinds import SERVICE

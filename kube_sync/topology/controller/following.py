@@ -22,9 +22,9 @@ from kube_sync.errors import NotFound, Refused, SyncError, Unconfirmed
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.definitions import DEFINITIONS, Definitions, Version
+from kube_sync.kube.discovery import Resource, served
 from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.reflector import Store
-from kube_sync.kube.served import Resource, served
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff, Sleep
 from kube_sync.topology.controller.choosing import Choice, Chooser, Chosen

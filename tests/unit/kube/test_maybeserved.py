@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kube_sync.errors import Expired, Refused, Retriable, SyncError
-from kube_sync.kube import presence
+from kube_sync.kube import availability
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import ResourceVersion
 from kube_sync.kube.definitions import DEFINITIONS
@@ -150,7 +150,7 @@ async def test_a_404_of_everything_but_discovery_is_not_believed_at_a_start(benc
 async def test_whoever_may_not_ask_for_definitions_is_told_by_discovery(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(availability, "SURE_SECONDS", 0.0)
     bench.api.http.fault(definition, failing(403, "no"), times=9)
     bench.api.http.fault(LISTS, failing(403, "no"), times=9)
     assert (await whole(bench.source)).items == []

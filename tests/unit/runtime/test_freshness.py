@@ -60,6 +60,7 @@ def test_without_settling_a_source_that_was_current_meanwhile_is_stale_anew() ->
 
 def test_after_clear_nothing_is_stale() -> None:
     world = World(SETTLE_SECONDS)
+    world.report(None)
     world.freshness.clear()
     assert world.changes == 0
     world.report("503")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from kube_sync.kube.definitions import Definition, definition_of
-from kube_sync.kube.served import Resource
+from kube_sync.kube.discovery import Resource
 from kube_sync.objects import GroupVersionResource
 from kube_sync.topology import NAMESPACE, GroupKind, Kind, PolicyKind, Role
 from kube_sync.topology.controller.choosing import BUILTIN, Choice, Chooser

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kube_sync.kube import presence
+from kube_sync.kube import availability
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -538,7 +538,7 @@ async def test_discovery_has_to_lack_a_kind_twice(bench: Bench) -> None:
 async def test_what_discovery_lacks_later_is_followed_on(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(availability, "SURE_SECONDS", 0.0)
     denied(bench.api, DEFINITIONS)
     bench.api.http.fault(
         lambda r: r.path.startswith(DEFINITIONS.path() + "/"), refusal("no"), times=10**9

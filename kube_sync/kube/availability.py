@@ -1,10 +1,11 @@
-"""Whether a kind that an API server answers 404 for is really not there.
+"""Whether a kind is served: the one rule by which a 404 of it counts.
 
-Keeps true: a 404 alone is no proof. A proxy without a backend answers it, and so does an API server
-that starts. A built-in kind is served by definition, so it is never missing. Any other kind is
-missing only when discovery answers properly and lacks it, and when its CustomResourceDefinition is
-gone. Discovery is behind the definitions for some seconds after a start, so where nobody may read
-the definition, discovery has to lack the kind for that long.
+Keeps true: a kind that is not found takes nothing away unless it is confirmed that it is gone. A
+404 alone is no proof: a proxy without a backend answers it, and so does an API server that starts.
+A built-in kind is served by definition, so it is never gone. Any other kind is gone only when
+discovery answers properly and lacks it, and when its CustomResourceDefinition is gone. Discovery is
+behind the definitions for some seconds after a start, so where nobody may read the definition,
+discovery has to lack the kind for that long.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 
 from kube_sync.errors import NO_JSON, NotFound, Refused, Retriable, SyncError, Unconfirmed
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.discovery import is_namespaced
+from kube_sync.kube.discovery import is_namespaced, is_served
 from kube_sync.objects import GroupVersionResource
 
 DEFINITIONS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -65,8 +66,8 @@ def is_built_in(gvr: GroupVersionResource) -> bool:
     return grouped and _STABLE.fullmatch(gvr.version) is not None
 
 
-class Presence:
-    """What is known of one kind being there; ask it about each 404."""
+class Availability:
+    """Whether one kind is served; ask it about each 404."""
 
     def __init__(
         self,
@@ -97,12 +98,20 @@ class Presence:
         """Tell whether the kind is known not to be there. Raises SyncError."""
         return await self._doubt() is None
 
+    async def is_namespaced(self) -> bool:
+        """Tell whether the objects lie in namespaces. Raises SyncError; NotFound: it is gone."""
+        try:
+            return await is_namespaced(self._client, self._gvr)
+        except NotFound as error:
+            await self.confirm(error)
+            raise
+
     async def _doubt(self) -> str | None:
         """Return why the kind may be there, None if it is gone. Raises SyncError."""
         if is_built_in(self._gvr):
             return "the kind is built in"
         since, self._lacking_since = self._lacking_since, None
-        if await self._is_discovered():
+        if await is_served(self._client, self._gvr):
             return "discovery has the kind"
         defined = await self._is_defined()
         if defined is None:
@@ -110,13 +119,6 @@ class Presence:
             if self._clock() - since < SURE_SECONDS:
                 return f"discovery has to lack the kind for {SURE_SECONDS:.0f} s first"
         return "its CustomResourceDefinition is there" if defined else None
-
-    async def _is_discovered(self) -> bool:
-        try:
-            await is_namespaced(self._client, self._gvr)
-        except NotFound:
-            return False
-        return True
 
     async def _is_defined(self) -> bool | None:
         """Tell whether a definition of this version is stored, None where nobody says."""

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kube_sync.errors import NotFound, Unconfirmed
+from kube_sync.kube.availability import Availability, is_built_in
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection, ResourceVersion
 from kube_sync.kube.definitions import DEFINITIONS
-from kube_sync.kube.presence import Presence, is_built_in
 from kube_sync.objects import GroupVersionResource
 from tests.fakes.apiserver import FakeApiServer, error_event, fake_apiserver, lists, watches
 from tests.fakes.clients import CLUSTERS, CONFIGMAPS, REPLICASETS, kube_of
@@ -37,13 +37,13 @@ class Bench:
         self.api = api
         self.client = client
         self.now = 0.0
-        self.presence = Presence(client, CLUSTERS, lambda: self.now)
+        self.availability = Availability(client, CLUSTERS, lambda: self.now)
         api.define(DEFINITIONS, "CustomResourceDefinition", namespaced=False)
 
     async def doubt(self) -> str:
         """Return why a 404 is not believed."""
         with pytest.raises(Unconfirmed) as raised:
-            await self.presence.confirm(GONE)
+            await self.availability.confirm(GONE)
         return str(raised.value)
 
 
@@ -85,7 +85,7 @@ async def test_404_of_a_built_in_kind_is_never_believed(
 async def test_kind_without_discovery_and_definition_is_gone(bench: Bench) -> None:
     with pytest.raises(NotFound):
         await whole(KubeCollection(bench.client, CLUSTERS))
-    assert await bench.presence.is_gone()
+    assert await bench.availability.is_gone()
 
 
 async def test_404_of_a_kind_that_discovery_has_is_not_believed(bench: Bench) -> None:
@@ -103,7 +103,7 @@ async def test_404_of_a_kind_whose_definition_is_stored_is_not_believed(bench: B
 async def test_version_that_the_definition_does_not_serve_is_gone(bench: Bench) -> None:
     old = CLUSTERS.version
     install(bench.api, definition(KIND, CLUSTERS.group, "v1", old, unserved=[old]))
-    assert await bench.presence.is_gone()
+    assert await bench.availability.is_gone()
 
 
 @pytest.mark.parametrize("handler", [failing(403, "no"), answer(404, b"404 page not found")])
@@ -115,15 +115,15 @@ async def test_where_nobody_reads_definitions_discovery_has_to_lack_the_kind_for
     bench.now = 9.9
     assert "for 10 s" in await bench.doubt()
     bench.now = 10.0
-    await bench.presence.confirm(GONE)
-    assert await bench.presence.is_gone()
+    await bench.availability.confirm(GONE)
+    assert await bench.availability.is_gone()
 
 
 async def test_kind_that_was_served_meanwhile_has_to_be_lacking_anew(bench: Bench) -> None:
     bench.api.http.fault(asks_definition, failing(403, "no"), times=10**6)
     await bench.doubt()
     bench.now = 60.0
-    bench.presence.seen()
+    bench.availability.seen()
     assert "for 10 s" in await bench.doubt()
     bench.now = 120.0
     bench.api.http.fault(asks_discovery, failing(503, "starting"))
