@@ -17,6 +17,7 @@ from kube_sync.app.context import Context
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Reporter
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.objects import GroupVersionResource
@@ -50,7 +51,6 @@ from kube_sync.policysync.permissions import Permissions
 from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.sending import sending
 from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
@@ -92,15 +92,15 @@ class _Parts:
             kube, namespace, LEASE, identity, needed=True, news=self._lead, notes=self._notes
         )
         self._brakes = brakes_of(settings)
-        writing = sending(lambda: self.lease.remaining)
+        fenced = FencedWriter(lambda: self.lease.remaining, metrics.policy_sync_writes)
         self.state = HubState(Listeners(self._policy, self._class, self._kinds))
-        self.placers = Placers(writing)
+        self.placers = Placers(fenced)
         self._read: dict[GroupVersionResource, Fields] = {}  # on spokes, by their kinds
         self.ocm: OcmPlacer | None = None
         self.direct: DirectPlacer | None = None
         for name in settings.placers:
             self._add(name)
-        telling = Telling(kube, writing)
+        telling = Telling(kube, fenced)
         reporter = Reporter(CONTROLLER, socket.gethostname())
         self.recorder = EventRecorder(kube, reporter, metrics.policy_sync_events)
         news = News(self.recorder.occurred, self.state.kind)

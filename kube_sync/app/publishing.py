@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kube_sync.app.context import Context
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.placementdecisions import (
     CLUSTER_PROFILES,
     PLACEMENT_DECISIONS,
@@ -21,16 +22,15 @@ _WORKERS = 2  # resources whose PlacementDecisions are written at the same time
 
 
 def placement_sink(
-    context: Context, mode: Callable[[str], str], fence: Callable[[], float]
+    context: Context, mode: Callable[[str], str], fenced: FencedWriter
 ) -> tuple[PlacementSink, list[Service]]:
     """Return the sink, to be handed the stream and the resources, and what runs beside it.
 
-    `mode` is of a namespace. `fence` tells for how many seconds more this process may write;
-    whoever lets it write again wakes the sink.
+    `mode` is of a namespace. Whoever lets the process of `fenced` write again wakes the sink.
     """
     api = PlacementDecisionApi(context.kube, FIELD_MANAGER)
     namespace = context.settings.remediate.sinks.placement_decisions.namespace
-    sink = PlacementSink(api, mode, fence, namespace)
+    sink = PlacementSink(api, mode, fenced, namespace)
     services: list[Service] = [sink.run] * _WORKERS
     own = KubeCollection(context.kube, PLACEMENT_DECISIONS, label_selector=SELECTOR)
     services.append(_watch(context, f"{PLACEMENT_DECISIONS} of ours", own, sink.published))

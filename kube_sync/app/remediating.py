@@ -23,6 +23,7 @@ from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Reporter
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Reflector, Store
@@ -81,7 +82,7 @@ async def remediate(context: Context) -> list[Service]:
         partial(parts.telling.run, reconciler.waiting),
     ]
     if settings.remediate.sinks.placement_decisions.enabled:
-        parts.sink, beside = placement_sink(context, parts.modes.of, parts.fence)
+        parts.sink, beside = placement_sink(context, parts.modes.of, parts.fenced)
         stream = Overheard(stream, parts.sink.take)
         services += beside
     services.append(partial(reconciler.follow, Overheard(stream, parts.telling.take)))
@@ -170,13 +171,14 @@ class _Parts:
             needed=True,
             news=self._lead,
         )
+        self.fenced = FencedWriter(lambda: self.lease.remaining)
         self.recorder = EventRecorder(kube, Reporter(CONTROLLER, host), metrics.remediation_events)
         self.modes = Modes(settings.remediate)
         self.seals = Seals(settings.placement.key_file)
-        self.telling = Telling(self.recorder, self._kind_of, self.fence)
+        self.telling = Telling(self.recorder, self._kind_of, lambda: self.fenced.may_write)
         memory = Memory(reports, self._where)
         self.reconciler = Reconciler(
-            Writer(self._patch, self.fence, self._standby, memory),
+            Writer(self._patch, self.fenced, self._standby, memory),
             self.modes,
             brakes,
             rehearsal,
@@ -199,10 +201,6 @@ class _Parts:
         if gvr not in self._kinds:
             self._kinds[gvr] = await kind_of(self._kube, gvr)
         return self._kinds[gvr]
-
-    def fence(self) -> float:
-        """Return for how many seconds more this process may write."""
-        return self.lease.remaining
 
     def _standby(self) -> str:
         if self.lease.lacking is not None:

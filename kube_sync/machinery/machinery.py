@@ -18,6 +18,7 @@ import structlog
 
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.machinery.conditions import affects, stands
 from kube_sync.machinery.heeding import matter
 from kube_sync.machinery.latest import Latest
@@ -26,8 +27,8 @@ from kube_sync.machinery.ownmaps import OwnMaps, PathStore
 from kube_sync.machinery.pathmaps import PLACES, PathMaps
 from kube_sync.machinery.picture import Picture
 from kube_sync.machinery.plan import Planner, Step
-from kube_sync.machinery.sending import sending
 from kube_sync.machinery.writer import Addresses, Trouble, Writer
+from kube_sync.observability import metrics
 from kube_sync.topology import GroupKind, Locator, Node, Topology
 from kube_sync.topology.affected import condition_type, paths_type
 from kube_sync.topology.controller.events import ResourceEvent
@@ -68,12 +69,12 @@ class Machinery:
         on the same clock. `ours` are the kinds that were named as those whose conditions are ours
         to say; `paths`: targets are told what applies on each path to them.
         """
-        writing = sending(fence)
+        fenced = FencedWriter(fence, metrics.topology_writes, success="written")
         self._latest = Latest(held)
         self._addresses = addresses
-        self._writer = Writer(client, addresses, writing, self._latest, clock=clock)
-        self._picture = Picture(client, writing, namespace)
-        own = OwnMaps(client, writing, namespace, "paths", PATHS)
+        self._writer = Writer(client, addresses, fenced, self._latest, clock=clock)
+        self._picture = Picture(client, fenced, namespace)
+        own = OwnMaps(client, fenced, namespace, "paths", PATHS)
         self._path_store = PathStore(own, clock) if paths else None
         self._namespace = namespace
         self._ours = frozenset(ours)

@@ -7,16 +7,15 @@ empty and is not there, none is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.configmaps import CONFIGMAPS
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.meta import ObjectMeta
-from kube_sync.kube.sending import Sending
-from kube_sync.machinery.sending import What
 from kube_sync.machinery.writer import MANAGER
 
 Data = Mapping[str, str]
@@ -29,16 +28,24 @@ class _ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
+Operation = Literal["picture", "paths"]
+
+
 class OwnMaps:
-    """The ConfigMaps of one namespace; `what` they are of is how writes are counted."""
+    """The ConfigMaps of one namespace; `operation` is how writes are counted."""
 
     def __init__(
-        self, client: KubeClient, sending: Sending, namespace: str, what: What, labels: Data
+        self,
+        client: KubeClient,
+        fenced: FencedWriter,
+        namespace: str,
+        operation: Operation,
+        labels: Data,
     ) -> None:
         self._client = client
-        self._sending = sending
+        self._fenced = fenced
         self._namespace = namespace
-        self._what = what
+        self._operation = operation
         self._labels = labels
         self._written: dict[str, Data] = {}
 
@@ -46,7 +53,7 @@ class OwnMaps:
         """Bring one up to date. Raises SyncError. Returns whether it was written."""
         if await self._is_there(name, data):
             return False
-        await self._sending.send(self._what, lambda: self._write(name, data))
+        await self._fenced.send(self._operation, lambda: self._write(name, data))
         self._written[name] = data
         return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.sending import Sending
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.machinery.ownmaps import OwnMaps
 from kube_sync.topology import Topology
 from kube_sync.topology.dot import dot
@@ -23,8 +23,8 @@ LIMIT: Final = 900 << 10  # bytes
 class Picture:
     """The ConfigMap of that name in one namespace."""
 
-    def __init__(self, client: KubeClient, sending: Sending, namespace: str) -> None:
-        self._maps = OwnMaps(client, sending, namespace, "picture", LABELS)
+    def __init__(self, client: KubeClient, fenced: FencedWriter, namespace: str) -> None:
+        self._maps = OwnMaps(client, fenced, namespace, "picture", LABELS)
 
     async def draw(self, topology: Topology) -> bool:
         """Write the picture of a topology, unless it is there. Raises SyncError.

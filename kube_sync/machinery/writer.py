@@ -18,7 +18,7 @@ import structlog
 
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.sending import Sending
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.statuses import apply_shared, remove_at, replace_lists
 from kube_sync.machinery.latest import Latest
 from kube_sync.machinery.plan import Replace, Step
@@ -81,7 +81,7 @@ class Writer:
         self,
         client: KubeClient,
         addresses: Addresses,
-        sending: Sending,
+        fenced: FencedWriter,
         latest: Latest,
         *,
         at_once: int = _AT_ONCE,
@@ -89,7 +89,7 @@ class Writer:
     ) -> None:
         self._client = client
         self._addresses = addresses
-        self._sending = sending
+        self._fenced = fenced
         self._latest = latest
         self._at_once = at_once
         self._clock = clock
@@ -131,7 +131,7 @@ class Writer:
         if (known := self._known(step) or self._truce(step, said)) is not None:
             return known
         try:
-            answer = await self._sending.send("status", lambda: self._send(address.gvr, step))
+            answer = await self._fenced.send("status", lambda: self._send(address.gvr, step))
         except SyncError as error:
             return self._failed(step, error)
         self._latest.answered(step.node, step.version, answer)

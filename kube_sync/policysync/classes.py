@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import structlog
 
 from kube_sync.errors import NotFound, SyncError
-from kube_sync.kube.sending import Fenced
+from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.classconditions import class_conditions

@@ -20,7 +20,7 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from kube_sync.errors import Retriable, SyncError
-from kube_sync.kube.sending import Fenced
+from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.observability import metrics
 from kube_sync.policysync.brakes import Brakes
 from kube_sync.policysync.braking import Braked, braked, standings

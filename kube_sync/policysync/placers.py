@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kube_sync.errors import Retriable, SyncError
-from kube_sync.kube.sending import Fenced, Sending
+from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.placer import Placer
 from kube_sync.policysync.plan import Apply, Leave, Step
@@ -54,8 +54,8 @@ class Way:
 class Placers:
     """All placers that are configured, in the order in which they are asked."""
 
-    def __init__(self, sending: Sending, clock: Callable[[], float] = time.monotonic) -> None:
-        self._sending = sending
+    def __init__(self, fenced: FencedWriter, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fenced = fenced
         self._clock = clock
         self._ways: list[tuple[Way, asyncio.Semaphore]] = []
         self._turns: dict[str, asyncio.Semaphore] = {}  # by cluster
@@ -164,11 +164,11 @@ class Placers:
     async def _send(self, placer: Placer, step: Step) -> None:
         if isinstance(step, Apply):
             self.heard(step.copy.key.policy)
-            await self._sending.send("apply", partial(placer.apply, step.copy))
+            await self._fenced.send("apply", partial(placer.apply, step.copy))
         elif isinstance(step, Leave):
-            await self._sending.send("leave", partial(placer.leave, step.key, step.at))
+            await self._fenced.send("leave", partial(placer.leave, step.key, step.at))
         else:
-            await self._sending.send("remove", partial(placer.remove, step.key))
+            await self._fenced.send("remove", partial(placer.remove, step.key))
 
     def _way(self, step: Step) -> tuple[Way, asyncio.Semaphore]:
         """Return who has the copy, or else the first that reaches the cluster."""

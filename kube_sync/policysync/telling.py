@@ -9,25 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.sending import Sending
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.statuses import apply_shared, replace_lists
 from kube_sync.kube.wholeobjects import mark_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.policysync.sending import What
 from kube_sync.policysync.statuses import conditions, entries
 from kube_sync.topology.shapes import UNREADABLE, mapping, reason, text
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+Operation = Literal["status", "annotations", "class"]  # how a write is counted
 
 
 class Telling:
@@ -36,11 +38,11 @@ class Telling:
     def __init__(
         self,
         client: KubeClient,
-        sending: Sending,
+        fenced: FencedWriter,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
-        self._sending = sending
+        self._fenced = fenced
         self._now = now
 
     async def annotate(
@@ -60,14 +62,14 @@ class Telling:
         async def send() -> Body:
             return _decoded(await request())
 
-        return await self._sending.send("annotations", send)
+        return await self._fenced.send("annotations", send)
 
     async def conditions(
         self,
         gvr: GroupVersionResource,
         body: Body,
         said: Iterable[Said],
-        what: What = "status",
+        operation: Operation = "status",
         kind: str = "",
     ) -> Body:
         """Make these our conditions in its status, and no others. Raises SyncError."""
@@ -81,7 +83,7 @@ class Telling:
         status: Body = {"conditions": wanted} if wanted else {}
         kind = kind or str(body.get("kind", ""))
         request = partial(apply_shared, self._client, gvr, kind, key, uid, status, MANAGER)
-        return await self._sending.send(what, request)
+        return await self._fenced.send(operation, request)
 
     async def ancestors(
         self,
@@ -100,7 +102,7 @@ class Telling:
             return body
         status = {"ancestors": wanted}
         request = partial(replace_lists, self._client, gvr, key, version, status, MANAGER)
-        return await self._sending.send("status", request)
+        return await self._fenced.send("status", request)
 
     @property
     def _time(self) -> str:

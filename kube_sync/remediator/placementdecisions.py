@@ -9,20 +9,18 @@ It never ends but by cancellation, and hears of the stream what it is handed.
 
 from __future__ import annotations
 
-import asyncio
-import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol
 
 import structlog
 
 from kube_sync.decisions.records import Record
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.cache import Cache, Changes
+from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.kube.placementdecisions import Published, Slice, published_item
 from kube_sync.kube.reflector import Store
-from kube_sync.kube.sending import Fenced
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediator.heard import Decisions, Key
@@ -35,8 +33,6 @@ from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-T = TypeVar("T")
 
 _RETRY_SECONDS = 1.0
 # Where a person lets placements through: what a resource has by now was let through.
@@ -66,17 +62,17 @@ class PlacementSink:
         self,
         api: Api,
         mode: Callable[[str], str],
-        fence: Callable[[], float],
+        fenced: FencedWriter,
         namespace: str | None,
     ) -> None:
         """`mode` is of a namespace.
 
-        `fence` tells for how many seconds more this process may write; 0: not at all.
+        Whoever lets the process of `fenced` write again wakes the sink.
         `namespace` is where all ClusterProfiles lie; None: `profiles` knows.
         """
         self._api = api
         self._mode = mode
-        self._fence = fence
+        self._fenced = fenced
         self._queue = WorkQueue[Key]("placement_decisions", lambda: Backoff(_RETRY_SECONDS))
         self._held: dict[Key, Held] = {}
         self._subjects: dict[GroupVersionResource, Cache[Placed]] = {}
@@ -127,7 +123,7 @@ class PlacementSink:
 
     async def _turn(self, key: Key) -> Result:
         """Reconcile one key; whatever stops it here queues the key again when it ends."""
-        if not self._is_known(key) or self._fence() <= 0:
+        if not self._is_known(key) or not self._fenced.may_write:
             return Result()
         try:
             await self._reconcile(key)
@@ -176,28 +172,16 @@ class PlacementSink:
     async def _write(self, key: Key, publication: Publication) -> None:
         for wanted in publication.write:
             found = self._published.get(wanted.key)
-            written = await self._in_time(partial(self._api.apply, wanted, found))
+            written = await self._fenced.send("apply", partial(self._api.apply, wanted, found))
             self._published.put(wanted.key, written)
             metrics.placement_decision_writes.labels("applied").inc()
             log.info("placement_decision_applied", **_names(key), clusters=len(wanted.choices))
         for found in publication.remove:
-            await self._in_time(partial(self._api.delete, found))
+            await self._fenced.send("delete", partial(self._api.delete, found))
             self._published.put(found.key, None)
             metrics.placement_decision_writes.labels("deleted").inc()
             log.info("placement_decision_deleted", **_names(key))
 
-    async def _in_time(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Make one request while this process may write. Raises Fenced when it may not."""
-        left = self._fence()
-        if left <= 0:
-            msg = "another one may write by now"
-            raise Fenced(msg)
-        try:
-            async with asyncio.timeout(None if left == math.inf else left):
-                return await request()
-        except TimeoutError as error:
-            msg = "no answer while this one may write"
-            raise Fenced(msg) from error
 
     def _tell(self, key: Key, held: Held | None) -> None:
         before = self._held.get(key)

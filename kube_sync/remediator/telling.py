@@ -52,15 +52,15 @@ class Telling:
         self,
         recorder: EventRecorder,
         kind_of: Callable[[GroupVersionResource], Awaitable[str]],
-        fence: Callable[[], float],
+        may_write: Callable[[], bool],
     ) -> None:
         """`kind_of` asks for the kind of a resource. Raises SyncError.
 
-        `fence` returns for how many seconds more this process may write.
+        `may_write` tells whether this process may write now.
         """
         self._recorder = recorder
         self._kind_of = kind_of
-        self._fence = fence
+        self._may_write = may_write
         self._queue = WorkQueue[_Subject]("remediation_events")
         self._unreadable: frozenset[Unreadable] = frozenset()
         self._told: frozenset[Unreadable] = frozenset()
@@ -80,7 +80,7 @@ class Telling:
 
     def lead(self) -> None:
         """Tell what was not told yet, if this process may write: it may be so from now on."""
-        for found in self._unreadable - self._told if self._fence() > 0 else ():
+        for found in self._unreadable - self._told if self._may_write() else ():
             self._queue.add(found)
 
     async def run(self, waiting: Waiting) -> NoReturn:

@@ -1,21 +1,19 @@
 """One PATCH, and what its answer means for whoever wants it.
 
-Keeps true: nothing is sent by a process that may not write any more, and what was sent by one that
-still might is given up when its time is over. The time is looked at right before each PATCH, and
-each is bound to the state of the object that was read, so that a process that was stalled in
-between meets a conflict where another has written since. What is about to be sent is told first,
+Keeps true: only a process that may write sends one (`kube/fencedwriter.py`), and each is bound to
+the state of the object that was read, so that a process that was stalled in between meets a
+conflict where another has written since. What is about to be sent is told first,
 and what became of it afterwards.
 """
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from kube_sync.errors import Conflict, NotFound, Refused, SyncError, Terminal
+from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.plan import Current, Write
@@ -55,23 +53,20 @@ class Writer:
     def __init__(
         self,
         patch: Patch,
-        fence: Callable[[], float],
+        fenced: FencedWriter,
         standby: Callable[[], str] = lambda: "another remediator is active",
         memory: Memory | None = None,
     ) -> None:
-        """`fence` tells for how many seconds more this process may write; 0: not at all.
-
-        `standby` tells why not.
-        """
+        """`standby` tells why this process may not write."""
         self._patch = patch
-        self._fence = fence
+        self._fenced = fenced
         self.standby = standby
         self._memory = memory
 
     @property
     def may(self) -> bool:
         """Whether this process may write now."""
-        return self._fence() > 0
+        return self._fenced.may_write
 
     async def write(
         self, key: Key, step: Write, current: Current | None = None, approved: str = ""
@@ -85,14 +80,8 @@ class Writer:
         return outcome
 
     async def _write(self, key: Key, step: Write) -> Outcome:
-        left = self._fence()
-        if left <= 0:
-            return Outcome("fenced", written=False, error="another one may write by now")
         try:
-            async with asyncio.timeout(None if left == math.inf else left):
-                await self._patch(*key, step)
-        except TimeoutError:
-            return Outcome("fenced", written=None, error="no answer while this one may write")
+            await self._fenced.send("patch", lambda: self._patch(*key, step))
         except SyncError as error:
             return _failed(error)
         return Outcome("applied", written=True)
@@ -100,6 +89,8 @@ class Writer:
 
 def _failed(error: SyncError) -> Outcome:
     match error:
+        case Fenced():
+            return Outcome("fenced", written=None if error.sent else False, error=str(error))
         case NotFound():
             return Outcome("gone", written=False, error=str(error))
         case Terminal():

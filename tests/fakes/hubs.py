@@ -12,6 +12,7 @@ from typing import Any
 
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.events import Occurrence
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.copies import PolicyId
@@ -22,7 +23,6 @@ from kube_sync.policysync.looking import Look, look
 from kube_sync.policysync.news import News
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.sending import sending
 from kube_sync.policysync.telling import Telling
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import Stale
@@ -59,11 +59,11 @@ class Rig:
         self.stale: list[Stale] = []
         self.weighed = 0  # how often
         self.left = 10.0  # seconds that may be written
-        self.sending = sending(lambda: self.left if self.leader.held else 0.0)
-        self.placers = Placers(self.sending, lambda: self.now)
+        self.fenced = FencedWriter(lambda: self.left if self.leader.held else 0.0)
+        self.placers = Placers(self.fenced, lambda: self.now)
         self.placer = MemoryPlacer(lambda policy: self.hub.heard(policy))  # noqa: PLW0108 - later
         self.placers.add(Way(self.placer))
-        telling = Telling(client, self.sending)
+        telling = Telling(client, self.fenced)
         below = Downstream()
         self.hub = Hub(
             self.state,

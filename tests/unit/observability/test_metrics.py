@@ -7,10 +7,10 @@ from typing import get_args
 from prometheus_client import REGISTRY, Counter
 from prometheus_client.metrics import MetricWrapperBase
 
-from kube_sync.kube import sending
-from kube_sync.machinery import sending as machinery_sending
+from kube_sync.kube import fencedwriter
+from kube_sync.machinery import ownmaps
 from kube_sync.observability import metrics
-from kube_sync.policysync import sending as policysync_sending
+from kube_sync.policysync import telling
 from kube_sync.remediator import writer
 
 ALL = {name: found for name, found in vars(metrics).items() if isinstance(found, MetricWrapperBase)}
@@ -93,9 +93,13 @@ def test_what_begins_at_0_is_what_there_can_be() -> None:
     assert children(metrics.remediations) == {
         (word,) for word in (*get_args(writer.Word), "held", "dry-run")
     }
-    for counter, module, success in (
-        (metrics.topology_writes, machinery_sending, "written"),
-        (metrics.policy_sync_writes, policysync_sending, "done"),
+    for counter, operations, success in (
+        (metrics.topology_writes, ("status", *get_args(ownmaps.Operation)), "written"),
+        (
+            metrics.policy_sync_writes,
+            ("apply", "leave", "remove", *get_args(telling.Operation)),
+            "done",
+        ),
     ):
-        outcomes = {word for _, word in sending.WORDS} | {success, "failed", "fenced"}
-        assert children(counter) == set(product(get_args(module.What), outcomes))
+        outcomes = {word for _, word in fencedwriter.OUTCOMES} | {success, "failed", "fenced"}
+        assert children(counter) == set(product(operations, outcomes))

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kube_sync.kube.events import Occurrence
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
 from kube_sync.policysync.news import News
-from kube_sync.policysync.sending import sending
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
 from kube_sync.policysync.validation import VERBS
@@ -68,7 +68,11 @@ class Rig:
 async def rig_of(tmp_path: Path, *, allowed: bool = True) -> AsyncGenerator[Rig]:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         api.define(GATEWAY_CLASSES, "GatewayClass", builtin=False, namespaced=False)
-        found = Rig(api, Telling(client, sending(lambda: 10.0)), allowed=allowed)
+        found = Rig(
+            api,
+            Telling(client, FencedWriter(lambda: 10.0)),
+            allowed=allowed,
+        )
         async with running(found.classes.run()):
             yield found
 

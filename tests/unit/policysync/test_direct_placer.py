@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 from kube_sync.certificates import make_authority
 from kube_sync.errors import Conflict, Refused, Retriable
 from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.wholeobjects import NAMESPACES
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -24,7 +25,6 @@ from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.placers import AT_ONCE, Placers, Way
 from kube_sync.policysync.plan import Apply
-from kube_sync.policysync.sending import sending
 from kube_sync.policysync.spoke import Manners
 from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.works import LEAVING
@@ -414,7 +414,7 @@ async def test_many_policies_for_a_spoke_that_hangs_delay_no_other_spoke(
     names = [f"p{number}" for number in range(AT_ONCE + 4)]
     fleet.east.http.fault(patches(AUTH), hang(), times=100)
     async with fleet.placed(patience=60.0) as placer:
-        placers = Placers(sending(lambda: 10.0))
+        placers = Placers(FencedWriter(lambda: 10.0))
         placers.add(Way(placer, apart=True))
         east = [placers.do(Apply(copy("east", name))) for name in names]
         async with running(*map(_quietly, east)):

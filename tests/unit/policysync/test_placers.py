@@ -5,12 +5,11 @@ import asyncio
 import pytest
 
 from kube_sync.errors import Conflict, Retriable
-from kube_sync.kube.sending import Fenced
+from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
 from kube_sync.policysync.placers import Placers, Way, subject_of
 from kube_sync.policysync.plan import Apply, Leave, Remove
-from kube_sync.policysync.sending import sending
 from tests.fakes.copies import AUTH, copy, policy
 from tests.fakes.placing import MemoryPlacer
 from tests.unit.async_tools import running, until
@@ -25,7 +24,7 @@ class Two:
     def __init__(self) -> None:
         self.now = 0.0
         self.left = 10.0
-        self.placers = Placers(sending(lambda: self.left), lambda: self.now)
+        self.placers = Placers(FencedWriter(lambda: self.left), lambda: self.now)
         self.first, self.second = (
             MemoryPlacer(self.placers.heard),
             MemoryPlacer(self.placers.heard),

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Conflict, Retriable
-from kube_sync.kube.sending import Fenced
+from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.copies import MANAGER, PLACED, STATUS
-from kube_sync.policysync.sending import sending
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
@@ -40,9 +39,9 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
     async with fake_apiserver() as api, kube_of(api, tmp_path) as client:
         api.define(AUTH, "AuthPolicy", builtin=False)
         api.put(AUTH, KEY, metadata={"annotations": {PLACED: "[]", "other": "x"}}, spec={})
-        writing = sending(lambda: found.left)
+        fenced = FencedWriter(lambda: found.left)
         now = datetime(2026, 1, 1, tzinfo=UTC)
-        found = World(api, Telling(client, writing, lambda: now))
+        found = World(api, Telling(client, fenced, lambda: now))
         yield found
 
 

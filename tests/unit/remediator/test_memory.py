@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.ledger.reports import Report
 from kube_sync.remediator.decided import Key
 from kube_sync.remediator.memory import Memory
@@ -50,7 +51,7 @@ async def test_a_write_is_told_before_and_after_with_what_differs() -> None:
         assert [one.kind for one in reports.told] == ["intent"]
         await server.patch(*arguments)  # type: ignore[arg-type]
 
-    writer = Writer(patch, lambda: 9.0, memory=_memory(reports))
+    writer = Writer(patch, FencedWriter(lambda: 9.0), memory=_memory(reports))
     assert (await writer.write(KEY, STEP, CURRENT, "remediate apply")).word == "applied"
     intent, outcome = reports.told
     assert (intent.old, intent.new) == ({"place": "c1"}, {"place": "c2"})
@@ -73,7 +74,7 @@ async def test_a_process_that_may_not_write_any_more_when_its_intent_is_told_sen
 ):
     reports, server = Reports(), Server()
     left = [9.0, 0.0]
-    writer = Writer(server.patch, lambda: left.pop(0), memory=_memory(reports))
+    writer = Writer(server.patch, FencedWriter(lambda: left.pop(0)), memory=_memory(reports))
     assert (await writer.write(KEY, STEP, CURRENT)).word == "fenced"
     assert server.asked == 0
     assert [(one.kind, one.status) for one in reports.told] == [

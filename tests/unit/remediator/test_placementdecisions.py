@@ -22,6 +22,7 @@ from kube_sync.decisions.records import (
 )
 from kube_sync.errors import Conflict, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY, Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.placementdecisions import PlacementSink
@@ -109,7 +110,7 @@ class World:
         self.fences: list[float] = []  # the next answers to for how long it leads
         self.turns = 0  # how many keys had theirs
         self._mode_of_all = mode
-        self.sink = PlacementSink(self.api, self._mode, self._fence, namespace)
+        self.sink = PlacementSink(self.api, self._mode, FencedWriter(self._fence), namespace)
         self.subjects = self.sink.subjects(REPLICASETS)
         listed(self.subjects, Listing(list(items), VERSION))
         self.relist()

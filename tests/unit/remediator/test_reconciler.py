@@ -24,6 +24,7 @@ from kube_sync.decisions.records import (
 from kube_sync.decisions.streamclient import StreamClient
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator import brakes, reconciler
 from kube_sync.remediator.brakes import Brakes
@@ -140,7 +141,7 @@ class World:
         self.sleeps: list[float] = []
         self.brakes = self._brakes(limits, rehearsed=False)
         self.reconciler = Reconciler(
-            Writer(server.patch, lambda: self.left),
+            Writer(server.patch, FencedWriter(lambda: self.left)),
             Modes(Remediate(mode=mode, namespaces=namespaces)),
             self.brakes,
             self._brakes(limits, rehearsed=True),

@@ -32,7 +32,7 @@ class World:
         self.asked: list[GroupVersionResource] = []
         self.away = False
         self.leads = True
-        self.telling = Telling(recorder, self._kind_of, lambda: 15.0 if self.leads else 0.0)
+        self.telling = Telling(recorder, self._kind_of, lambda: self.leads)
         self.waiting = Waiting(self.telling.tell, lambda: 1.0)
         self.recorder = recorder
 

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
+from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.plan import Apply, Write
 from kube_sync.remediator.writer import Outcome, Writer
@@ -30,21 +31,21 @@ class Server:
 
 async def test_a_process_that_may_not_write_sends_nothing() -> None:
     server = Server()
-    writer = Writer(server.patch, lambda: 0.0)
+    writer = Writer(server.patch, FencedWriter(lambda: 0.0))
     outcome = await writer.write(KEY, STEP)
     assert (outcome.word, outcome.written, server.asked, writer.may) == ("fenced", False, 0, False)
 
 
 async def test_an_answer_is_only_waited_for_as_long_as_this_process_may_write() -> None:
     """What became of it nobody knows."""
-    writer = Writer(Server(hangs=True).patch, lambda: 0.01)
+    writer = Writer(Server(hangs=True).patch, FencedWriter(lambda: 0.01))
     outcome = await writer.write(KEY, STEP)
     assert (outcome.word, outcome.written) == ("fenced", None)
 
 
 @pytest.mark.parametrize("left", [10.0, math.inf])
 async def test_a_patch_that_is_answered_was_written(left: float) -> None:
-    assert await Writer(Server().patch, lambda: left).write(KEY, STEP) == Outcome(
+    assert await Writer(Server().patch, FencedWriter(lambda: left)).write(KEY, STEP) == Outcome(
         "applied", written=True
     )
 
@@ -63,6 +64,6 @@ async def test_a_patch_that_is_answered_was_written(left: float) -> None:
 async def test_an_error_is_told_by_what_to_do_next(
     error: SyncError, word: str, written: object, retry_after: float
 ) -> None:
-    outcome = await Writer(Server(error).patch, lambda: math.inf).write(KEY, STEP)
+    outcome = await Writer(Server(error).patch, FencedWriter(lambda: math.inf)).write(KEY, STEP)
     assert (outcome.word, outcome.written, outcome.retry_after) == (word, written, retry_after)
     assert outcome.error == str(error)
