@@ -2,7 +2,7 @@
 
 Keeps true: a LIST counts when it is whole, and one that broke off changes nothing. A kind that the
 API server does not know takes nothing away, unless the cache is made to be empty then
-(`when_unknown`): the Reflector asks discovery first (`availability.py`), but a definition that somebody
+(`when_unknown`): `availability.py` asks discovery first, but a definition that somebody
 deleted by mistake is no reason to undo what stood on its objects. The cache holds the new state
 before a callback runs, so a callback reads what is true.
 

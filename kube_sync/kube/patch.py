@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -22,6 +22,7 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 # Of every patch that does not fit (apiserver, endpoints/handlers/patch.go); a refused value is
 # named instead.
 _TEST_FAILED = "the server rejected our request due to an error in our request"
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 class Applied(Protocol):
@@ -109,7 +110,7 @@ async def apply_metadata(
             body=msgspec.json.encode(body),
             content_type="application/apply-patch+yaml",
             # The answer is not needed: ask for the smallest there is.
-            accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            accept=_METADATA,
         )
 
 
@@ -121,9 +122,11 @@ async def apply_status(
     uid: str,
     status: Mapping[str, Any],
     manager: str,
-) -> None:
-    """Make `manager` own these fields of the status, by the subresource of that name.
+    accept: str = _METADATA,
+) -> bytes:
+    """Make `manager` own these fields of the status and no others of it, by the subresource.
 
+    Returns the answer, in the form that `accept` asks for; by default the smallest there is.
     Raises SyncError: NotFound when the object is gone, also when another one has its name.
     """
     body = {
@@ -133,14 +136,14 @@ async def apply_status(
         "status": dict(status),
     }
     with gone_if_another():
-        await client.request(
+        return await client.request(
             "PATCH",
             gvr.path(key.namespace, key.name) + "/status",
-            # Forced: what somebody else wrote there is no news of ours.
+            # Forced: the conditions are ours by their types, whoever wrote them last.
             params={"fieldManager": manager, "force": "true"},
             body=msgspec.json.encode(body),
             content_type="application/apply-patch+yaml",
-            accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            accept=accept,
         )
 
 
@@ -163,7 +166,7 @@ async def amend_metadata(
             params={"fieldManager": manager},
             body=msgspec.json.encode(list(_operations(wanted))),
             content_type="application/json-patch+json",
-            accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            accept=_METADATA,
         )
 
 
@@ -186,7 +189,7 @@ async def annotate(
         params={"fieldManager": manager},
         body=msgspec.json.encode(body),
         content_type="application/merge-patch+json",
-        accept="application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        accept=_METADATA,
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import changed_if_untrue, gone_if_another
+from kube_sync.kube.patch import apply_status, changed_if_untrue
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 Json = Mapping[str, Any]
@@ -34,16 +34,8 @@ async def apply_shared(
 
     Raises SyncError: NotFound when the object is gone, also when another one has its name.
     """
-    body = {
-        "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
-        "kind": kind,
-        "metadata": {"name": key.name, "uid": uid},
-        "status": dict(status),
-    }
-    # Forced: the conditions are ours by their types, whoever wrote them last.
-    params = {"fieldManager": manager, "force": "true"}
-    with gone_if_another():
-        return await _patch(client, gvr, key, params, body, "application/apply-patch+yaml")
+    args = (client, gvr, kind, key, uid, status, manager)
+    return _decoded(await apply_status(*args, accept="application/json"))
 
 
 async def replace_lists(
@@ -95,6 +87,10 @@ async def _patch(
     answer = await client.request(
         "PATCH", path, params=params, body=encoded, content_type=content_type
     )
+    return _decoded(answer)
+
+
+def _decoded(answer: bytes) -> Json:
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
     except NO_JSON as error:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kube_sync.machinery.conditions import Said
+from kube_sync.kube.conditions import Condition
 from kube_sync.machinery.entries import Entry
 from kube_sync.machinery.references import can_be_said, to_node, to_target
 from kube_sync.machinery.slices import exhaust
-from kube_sync.topology import NAMESPACE, Condition, EffectivePolicy, Locator, Topology, locator
+from kube_sync.topology import NAMESPACE, EffectivePolicy, Locator, Topology, locator
+from kube_sync.topology import Condition as NodeCondition
 from kube_sync.topology.conditions import EFFECTS
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import GATEWAY
@@ -38,7 +39,7 @@ class Ancestors:
         self._any: set[Locator] = set()
         # By the policy and the ancestor: what the policy is part of on paths through that.
         self._parts: dict[tuple[Locator, Locator], dict[int, Combined]] = {}
-        self._whole: dict[Locator, list[Condition]] = {}
+        self._whole: dict[Locator, list[NodeCondition]] = {}
         self._near: dict[Locator, tuple[Locator, ...]] = {}
         self._looking = self._look_at_all()
 
@@ -57,7 +58,7 @@ class Ancestors:
             for ancestor, targets in below
         ]
 
-    def whole(self, policy: Locator) -> tuple[Said, ...]:
+    def whole(self, policy: Locator) -> tuple[Condition, ...]:
         """Return what is to be said of a policy with respect to all its ancestors together."""
         exhaust(self._looking)
         return self._said(policy, self._whole.get(policy, ()))
@@ -127,7 +128,9 @@ class Ancestors:
             space = self._spaces[namespace] = locator(NAMESPACE, "", namespace)
         return space
 
-    def _at(self, policy: Locator, ancestor: Locator, targets: list[Locator]) -> tuple[Said, ...]:
+    def _at(
+        self, policy: Locator, ancestor: Locator, targets: list[Locator]
+    ) -> tuple[Condition, ...]:
         parts = self._parts.get((policy, ancestor), {}).values()
         return self._said(policy, self._topology.conditions_of(policy, targets, parts))
 
@@ -141,7 +144,7 @@ class Ancestors:
         for reference in references or [to_node(self._topology, policy)]:
             yield Entry(reference, said)
 
-    def _said(self, policy: Locator, conditions: Iterable[Condition]) -> tuple[Said, ...]:
+    def _said(self, policy: Locator, conditions: Iterable[NodeCondition]) -> tuple[Condition, ...]:
         others = self._topology[policy].kind.group in _OTHERS
-        found = (Said(*one[1:]) for one in conditions if not (others and one.type in EFFECTS))
+        found = (Condition(*one[1:]) for one in conditions if not (others and one.type in EFFECTS))
         return tuple(sorted(found))

@@ -8,30 +8,17 @@ long as the status is (meta/v1 Condition), so what is right already comes out as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final
 
+from kube_sync.kube.conditions import OBSERVED_GENERATION, Condition, Json, dated_after
 from kube_sync.topology.conditions import ACCEPTED, EFFECTS, RESOLVED
 from kube_sync.topology.shapes import number
 
 DOMAIN: Final = "kube-sync.io"
 CONTROLLER: Final = f"{DOMAIN}/topology"
-_MESSAGE: Final = 32768  # characters: the most that meta/v1 allows in a condition's message
-_TIME: Final = "lastTransitionTime"
-_GENERATION: Final = "observedGeneration"
 _STANDING: Final = frozenset({ACCEPTED, RESOLVED, *EFFECTS})
-
-Json = Mapping[str, Any]
-
-
-class Said(NamedTuple):
-    """What one condition is to say."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +33,7 @@ class About:
 
 
 def merged(
-    found: Iterable[Json], wanted: Iterable[Said], about: About, ours: Callable[[object], bool]
+    found: Iterable[Json], wanted: Iterable[Condition], about: About, ours: Callable[[object], bool]
 ) -> list[Json]:
     """Return the conditions that are to be there; `ours` tells by the type which are ours to say.
 
@@ -63,19 +50,16 @@ def merged(
         if newer(old, about):
             result.append(old)
         elif new is not None:
-            result.append(_dated(new, old, about))
-    return result + [_dated(left[kind], {}, about) for kind in sorted(left)]
+            result.append(dated_after(new, old, about.generation, about.now))
+    return result + [
+        dated_after(left[kind], {}, about.generation, about.now) for kind in sorted(left)
+    ]
 
 
 def newer(found: Json, about: About) -> bool:
     """Tell whether a condition is of a newer generation than is known here. Raises Malformed."""
-    observed = number(found, _GENERATION)
+    observed = number(found, OBSERVED_GENERATION)
     return observed is not None and about.generation is not None and observed > about.generation
-
-
-def untimed(condition: Json) -> Json:
-    """Return a condition without its time."""
-    return {name: value for name, value in condition.items() if name != _TIME}
 
 
 def affects(type_: object) -> bool:
@@ -88,11 +72,3 @@ def stands(type_: object) -> bool:
     """Tell whether a condition of this type says where a policy stands."""
     said = str(type_)  # whatever it is, also what no set can be asked for
     return said in _STANDING or said.startswith(f"{DOMAIN}/")
-
-
-def _dated(new: Said, old: Json, about: About) -> Json:
-    since = old.get(_TIME) if old.get("status") == new.status else None
-    message = new.message if len(new.message) <= _MESSAGE else new.message[: _MESSAGE - 2] + " …"
-    result = {"type": new.type, "status": new.status, "reason": new.reason, "message": message}
-    observed = {} if about.generation is None else {_GENERATION: about.generation}
-    return result | observed | {_TIME: since or about.now}

@@ -14,16 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kube_sync.machinery.conditions import (
-    CONTROLLER,
-    DOMAIN,
-    About,
-    Json,
-    Said,
-    merged,
-    newer,
-    stands,
-)
+from kube_sync.kube.conditions import Condition, Json
+from kube_sync.machinery.conditions import CONTROLLER, DOMAIN, About, merged, newer, stands
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.shapes import items
 
@@ -49,7 +41,7 @@ class Entry(NamedTuple):
     """What is to be said with respect to one ancestor or parent."""
 
     reference: Json
-    conditions: tuple[Said, ...]
+    conditions: tuple[Condition, ...]
 
 
 class Merged(NamedTuple):
@@ -137,7 +129,7 @@ def _said(fitting: Mapping[_Key, Entry], entries: Sequence[Entry]) -> dict[_Key,
         f"{len(missing)} of {len(entries)} are left out since no more fit: "
         f"[{', '.join(names)}]{more}"
     )
-    note = Said(f"{DOMAIN}/Truncated", "True", "TooMany", message)
+    note = Condition(f"{DOMAIN}/Truncated", "True", "TooMany", message)
     return {
         key: entry._replace(conditions=(*entry.conditions, note)) for key, entry in fitting.items()
     }

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kube_sync.machinery.conditions import CONTROLLER, Json, affects
+from kube_sync.kube.conditions import Json
+from kube_sync.machinery.conditions import CONTROLLER, affects
 from kube_sync.machinery.entries import ANCESTORS, PARENTS
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.shapes import Malformed, items

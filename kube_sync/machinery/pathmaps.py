@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.machinery.conditions import Said
+from kube_sync.kube.conditions import Condition
 from kube_sync.machinery.entries import Entry
 from kube_sync.machinery.slices import exhaust
 from kube_sync.machinery.targets import parents_of, told_at
@@ -64,7 +64,7 @@ class PathMaps:
         exhaust(self._looking)
         return self._texts
 
-    def of(self, place: Locator) -> tuple[Said, ...]:
+    def of(self, place: Locator) -> tuple[Condition, ...]:
         """Return what is to be said of an object or a listener."""
         exhaust(self._looking)
         return self._said(place, self._whole.get(place, {}))
@@ -122,14 +122,14 @@ class PathMaps:
             self._texts[name][key], self._sizes[name] = text, size
             self._kept[place] = Kept(name, key)
 
-    def _said(self, place: Locator, by_kind: _ByKind) -> tuple[Said, ...]:
+    def _said(self, place: Locator, by_kind: _ByKind) -> tuple[Condition, ...]:
         """Return a condition for each type; kinds of one name in two groups share theirs."""
         shared: dict[str, _ByKind] = {}
         for kind, ids in sorted(by_kind.items()):
             shared.setdefault(paths_type(kind), {})[kind] = ids
         return tuple(self._condition(place, type_, found) for type_, found in shared.items())
 
-    def _condition(self, place: Locator, type_: str, found: _ByKind) -> Said:
+    def _condition(self, place: Locator, type_: str, found: _ByKind) -> Condition:
         ids = [id_ for one in found.values() for id_ in one.values()]
         missing = ids.count(None)
         reason = (
@@ -140,7 +140,7 @@ class PathMaps:
             message = "; ".join(maps)
         else:
             message = f"{len(ids)} paths, {missing} of them without: {self._where(place)}"
-        return Said(type_, "False" if missing else "True", reason, message)
+        return Condition(type_, "False" if missing else "True", reason, message)
 
     def _where(self, place: Locator) -> str:
         kept = self._kept.get(place)

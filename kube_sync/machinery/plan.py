@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kube_sync.kube.conditions import Condition, Json
 from kube_sync.machinery.ancestors import Ancestors
-from kube_sync.machinery.conditions import CONTROLLER, About, Json, Said, affects, merged, stands
+from kube_sync.machinery.conditions import CONTROLLER, About, affects, merged, stands
 from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, Listed, joined, merge
 from kube_sync.machinery.pathmaps import PathMaps
 from kube_sync.machinery.targets import Affected
@@ -182,7 +183,7 @@ class Planner:
 
     def _conditions(self, place: Locator, node: Node, found: Sequence[Json]) -> list[Json]:
         paths = self.paths.of(place) if self.paths is not None else ()
-        wanted: Sequence[Said] = (*self._affected.of(place), *paths)
+        wanted: Sequence[Condition] = (*self._affected.of(place), *paths)
         ours = [condition for condition in found if self._affects(condition.get("type"))]
         room = max(0, _MOST - _LEFT_TO_OTHERS - (len(found) - len(ours)))
         if node.kind in _LIMITED and len(wanted) > room:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kube_sync.machinery.conditions import Json
+from kube_sync.kube.conditions import Json
 from kube_sync.topology import GroupKind, Kind, Locator, Topology
 from kube_sync.topology.policies import TargetRef
 

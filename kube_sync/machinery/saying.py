@@ -5,7 +5,8 @@ Keeps true: neither the time of a write nor what others have in the same list ma
 
 from __future__ import annotations
 
-from kube_sync.machinery.conditions import CONTROLLER, Json, stands, untimed
+from kube_sync.kube.conditions import Json, untimed
+from kube_sync.machinery.conditions import CONTROLLER, stands
 from kube_sync.machinery.plan import Replace, Step
 from kube_sync.topology.shapes import items
 

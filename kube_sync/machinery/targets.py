@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kube_sync.machinery.conditions import Json, Said
+from kube_sync.kube.conditions import Condition, Json
 from kube_sync.machinery.entries import Entry
 from kube_sync.machinery.slices import exhaust
 from kube_sync.topology import GroupKind, Locator, Node, Topology, locator
@@ -38,7 +38,7 @@ class Affected:
         """Look at all paths, slice by slice; who asks before the end has the rest looked at."""
         return self._looking
 
-    def of(self, node: Locator) -> tuple[Said, ...]:
+    def of(self, node: Locator) -> tuple[Condition, ...]:
         """Return what is to be said of an object or a listener."""
         exhaust(self._looking)
         return _said(self._whole.get(node, {}))
@@ -119,13 +119,14 @@ def _meant(reference: Json, parent: Node, route: Node) -> bool:
     return wanted in ("", section) and port in (None, number(parent.body, "port"))
 
 
-def _said(by: Mapping[GroupKind, set[Locator]]) -> tuple[Said, ...]:
+def _said(by: Mapping[GroupKind, set[Locator]]) -> tuple[Condition, ...]:
     """Return a condition for each type; kinds of one name in two groups share theirs."""
     found: dict[str, list[str]] = {}
     for kind, policies in sorted(by.items()):
         found.setdefault(condition_type(kind), []).append(message(kind, policies))
     return tuple(
-        Said(type_, "True", "Accepted", "; ".join(said)) for type_, said in sorted(found.items())
+        Condition(type_, "True", "Accepted", "; ".join(said))
+        for type_, said in sorted(found.items())
     )
 
 

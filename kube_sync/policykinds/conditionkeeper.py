@@ -19,10 +19,11 @@ import structlog
 
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.conditions import are_right
 from kube_sync.kube.patch import apply_status
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.policykinds.conditions import Exempt, Unjudged, are_right, conditions
+from kube_sync.policykinds.conditions import Exempt, Unjudged, conditions
 from kube_sync.policykinds.held import HeldPolicies, HeldPolicy
 from kube_sync.policykinds.kinds import PolicyKind
 from kube_sync.policykinds.reports import Report

@@ -14,8 +14,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kube_sync.kube.conditions import Condition
 from kube_sync.policysync.answers import STATUSES, Answer, answer, is_told
-from kube_sync.policysync.conditions import Said, message
+from kube_sync.policysync.conditions import message
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.fields import CONDITIONS, NAMES, OF_COPY
@@ -32,7 +33,7 @@ def aggregate(
     others: Iterable[str] = (),
     troubles: Mapping[str, str] | None = None,
     cut: Iterable[str] = (),
-) -> tuple[Said, ...]:
+) -> tuple[Condition, ...]:
     """Return the conditions of a policy, none for one that no spoke is to have.
 
     `others` are references of the policy that are not synced; `troubles`, by cluster, what keeps a
@@ -91,14 +92,14 @@ def _answers(
     }
 
 
-def _together(condition: str, answers: Mapping[str, Answer]) -> Said:
+def _together(condition: str, answers: Mapping[str, Answer]) -> Condition:
     statuses = {one.status for one in answers.values()}
     status = next((one for one in ("False", "Unknown") if one in statuses), "True")
     those = {cluster: one for cluster, one in answers.items() if one.status == status}
     reasons = {one.reason for one in those.values()}
     # One that is no word would be refused (meta/v1 Condition).
     reason = reasons.pop() if len(reasons) == 1 else "Various"
-    return Said(condition, status, reason if _WORD.fullmatch(reason) else status, _told(those))
+    return Condition(condition, status, reason if _WORD.fullmatch(reason) else status, _told(those))
 
 
 def _told(answers: Mapping[str, Answer]) -> str:
@@ -131,7 +132,7 @@ def _synced(
     placed: Mapping[str, Placed],
     told: tuple[list[str], list[str]],
     troubles: Mapping[str, str],
-) -> Said:
+) -> Condition:
     stands = {
         c: Answer("False", "", troubles[c]) if c in troubles else _standing(copy, placed.get(c))
         for c, copy in wanted.copies.items()
@@ -170,5 +171,5 @@ def _standing(copy: Copy, one: Placed | None) -> Answer | None:
     return None
 
 
-def _said(status: str, reason: str, notes: Iterable[str]) -> Said:
-    return Said(SYNCED, status, reason, message(notes))
+def _said(status: str, reason: str, notes: Iterable[str]) -> Condition:
+    return Condition(SYNCED, status, reason, message(notes))

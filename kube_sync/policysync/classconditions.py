@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kube_sync.kube.conditions import Condition
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.conditions import Said, message
+from kube_sync.policysync.conditions import message
 from kube_sync.policysync.parameters import Invalid, Parameters
 from kube_sync.policysync.validation import Faulty, Undetermined, Verdict
 
@@ -28,7 +29,7 @@ def class_conditions(
     *,
     ours: bool,
     refused: Mapping[GroupVersionResource, str] | None = None,
-) -> tuple[Said, ...]:
+) -> tuple[Condition, ...]:
     """Return the conditions of a class; `ours`: we are its controller.
 
     `refused` are kinds that the lists of several classes do not allow.
@@ -36,9 +37,9 @@ def class_conditions(
     if isinstance(found, Invalid):
         if found.foreign and not ours:
             return ()  # parameters of another controller's are none of our business
-        said = Said(TYPE, "False", _INVALID, f"Invalid Parameters - {found.problem}")
+        said = Condition(TYPE, "False", _INVALID, f"Invalid Parameters - {found.problem}")
     elif not found.kinds and not found.problems:
-        said = Said(TYPE, "True", "NothingToSync", "the parameters name no policies to sync")
+        said = Condition(TYPE, "True", "NothingToSync", "the parameters name no policies to sync")
         if not ours:
             return ()
     else:
@@ -50,17 +51,17 @@ def _judged(
     found: Parameters,
     verdicts: Mapping[GroupVersionResource, Verdict],
     refused: Mapping[GroupVersionResource, str],
-) -> Said:
+) -> Condition:
     faults = [*found.problems, *_faults(found, verdicts, refused)]
     if faults:
-        return Said(
+        return Condition(
             TYPE, "False", _INVALID, message(["Invalid Parameters - " + faults[0], *faults[1:]])
         )
     waiting = list(_waiting(found, verdicts))
     if waiting:
-        return Said(TYPE, "Unknown", "Pending", message(waiting))
+        return Condition(TYPE, "Unknown", "Pending", message(waiting))
     names = message(str(kind.gvr) for kind in found.kinds)
-    return Said(TYPE, "True", "Valid", f"policies are synced: {names}")
+    return Condition(TYPE, "True", "Valid", f"policies are synced: {names}")
 
 
 def _faults(
@@ -83,7 +84,7 @@ def _waiting(found: Parameters, verdicts: Mapping[GroupVersionResource, Verdict]
             yield f"{kind.gvr}: {verdict.reason}"
 
 
-def _accepted(said: Said) -> Said:
+def _accepted(said: Condition) -> Condition:
     if said.status == "True":
-        return Said(_ACCEPTED, "True", _ACCEPTED, said.message)
+        return Condition(_ACCEPTED, "True", _ACCEPTED, said.message)
     return said._replace(type=_ACCEPTED)

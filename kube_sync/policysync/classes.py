@@ -13,11 +13,11 @@ from typing import Final, NoReturn
 import structlog
 
 from kube_sync.errors import NotFound, SyncError
+from kube_sync.kube.conditions import Condition
 from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.classconditions import class_conditions
-from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES, HubState
 from kube_sync.policysync.news import News
 from kube_sync.policysync.parameters import Parameters
@@ -94,7 +94,7 @@ class Classes:
         self._state.classes.wrote(key, answer)
         return Result()
 
-    def _left(self, name: str, said: tuple[Said, ...]) -> float:
+    def _left(self, name: str, said: tuple[Condition, ...]) -> float:
         """Return for how many seconds what was said before a start stands: more may be known then.
 
         0 or less: it does not.
@@ -104,7 +104,7 @@ class Classes:
             return 0.0
         return self._pending.setdefault(name, self._clock()) + _PENDING_SECONDS - self._clock()
 
-    def _said(self, name: str, body: Body) -> tuple[Said, ...]:
+    def _said(self, name: str, body: Body) -> tuple[Condition, ...]:
         found, together = self._state.parameters[name], self._state.together
         kinds = found.kinds if isinstance(found, Parameters) else ()
         verdicts = {kind.gvr: self._state.verdict(kind.gvr) for kind in kinds}

@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kube_sync.kube.conditions import Condition
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.classconditions import TYPE
-from kube_sync.policysync.conditions import Said, message
+from kube_sync.policysync.conditions import message
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.placers import Subject, subject_of
 from kube_sync.policysync.statuses import HELD, is_momentary, removals_held
@@ -70,7 +71,7 @@ class News:
         if now == _Told(listed):
             del self._told[subject]  # as the policy tells by itself
 
-    def refused(self, gateway_class: Body, said: Iterable[Said]) -> None:
+    def refused(self, gateway_class: Body, said: Iterable[Condition]) -> None:
         """Tell what of a class's parameters is refused."""
         try:
             name, uid = text(gateway_class, "metadata", "name"), _uid(gateway_class)

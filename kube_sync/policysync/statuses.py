@@ -13,10 +13,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kube_sync.kube.conditions import Condition, are_right, dated
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.aggregate import SYNCED
 from kube_sync.policysync.classconditions import TYPE
-from kube_sync.policysync.conditions import Said, are_right, dated, message
+from kube_sync.policysync.conditions import message
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.safety import Held
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
@@ -31,10 +32,10 @@ Json = dict[str, Any]
 Body = Mapping[str, Any]
 
 
-def conditions(body: Body, wanted: Iterable[Said], now: str) -> list[Json] | None:
+def conditions(body: Body, wanted: Iterable[Condition], now: str) -> list[Json] | None:
     """Return the conditions that we are to own, None where they are so. Raises Malformed."""
     found = list(items(body, "status", "conditions"))
-    new = dated(wanted, found, generation(body), now)
+    new = dated(sorted(wanted), found, generation(body), now)
     if are_right(found, new) and owned(body) <= {one["type"] for one in new}:
         return None
     return new
@@ -57,7 +58,7 @@ def is_ours(gateway_class: Body) -> bool:
 
 
 def entries(
-    body: Body, gateways: Iterable[ObjectKey], wanted: Sequence[Said], now: str
+    body: Body, gateways: Iterable[ObjectKey], wanted: Sequence[Condition], now: str
 ) -> list[Any] | None:
     """Return all of `status.ancestors` as it is to be, None where it is so. Raises Malformed."""
     raw = mapping(body, "status").get("ancestors")
@@ -71,7 +72,7 @@ def entries(
     return None if result == found else result
 
 
-def removals_held(held: Mapping[str, Held]) -> tuple[Said, ...]:
+def removals_held(held: Mapping[str, Held]) -> tuple[Condition, ...]:
     """Return the condition that copies wait to be removed, by cluster; none where none do."""
     alike: dict[str, list[str]] = {}
     for cluster, one in sorted(held.items()):
@@ -80,7 +81,7 @@ def removals_held(held: Mapping[str, Held]) -> tuple[Said, ...]:
     if not alike:
         return ()
     told = message(f"{', '.join(clusters)}: {why}" for why, clusters in alike.items())
-    return (Said(HELD, "True", "Held", told),)
+    return (Condition(HELD, "True", "Held", told),)
 
 
 def is_momentary(held: Held) -> bool:
@@ -93,7 +94,9 @@ def generation(body: Body) -> int:
     return number(body, "metadata", "generation") or 0
 
 
-def _entry(key: ObjectKey, old: Body | None, body: Body, wanted: Sequence[Said], now: str) -> Json:
+def _entry(
+    key: ObjectKey, old: Body | None, body: Body, wanted: Sequence[Condition], now: str
+) -> Json:
     found = [] if old is None else list(items(old, "conditions"))
     return {
         "ancestorRef": {
@@ -103,7 +106,7 @@ def _entry(key: ObjectKey, old: Body | None, body: Body, wanted: Sequence[Said],
             "name": key.name,
         },
         "controllerName": CONTROLLER,
-        "conditions": dated(wanted, found, generation(body), now),
+        "conditions": dated(sorted(wanted), found, generation(body), now),
     }
 
 

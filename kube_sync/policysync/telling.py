@@ -16,12 +16,12 @@ import structlog
 
 from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.conditions import Condition
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.statuses import apply_shared, replace_lists
 from kube_sync.kube.wholeobjects import mark_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Body
-from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.policysync.statuses import conditions, entries
 from kube_sync.topology.shapes import UNREADABLE, mapping, reason, text
@@ -68,7 +68,7 @@ class Telling:
         self,
         gvr: GroupVersionResource,
         body: Body,
-        said: Iterable[Said],
+        said: Iterable[Condition],
         operation: Operation = "status",
         kind: str = "",
     ) -> Body:
@@ -90,7 +90,7 @@ class Telling:
         gvr: GroupVersionResource,
         body: Body,
         gateways: Iterable[ObjectKey],
-        said: Sequence[Said],
+        said: Sequence[Condition],
     ) -> Body:
         """Say it of each of these Gateways among its status' ancestors. Raises SyncError."""
         try:

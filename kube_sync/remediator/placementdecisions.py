@@ -182,7 +182,6 @@ class PlacementSink:
             metrics.placement_decision_writes.labels("deleted").inc()
             log.info("placement_decision_deleted", **_names(key))
 
-
     def _tell(self, key: Key, held: Held | None) -> None:
         before = self._held.get(key)
         if before == held:

@@ -34,6 +34,7 @@ from kube_sync.kube import collection
 from kube_sync.kube.approvals import approvals, approved
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Event, Item, KubeCollection
+from kube_sync.kube.conditions import dated
 from kube_sync.kube.inline import inline_credentials
 from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import PolicyMaps
@@ -41,7 +42,6 @@ from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.packages import plain_package
-from kube_sync.policykinds.conditions import dated
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.parameters import Parameters, parameters, together
 from kube_sync.policysync.scalars import read as read_scalars

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.kube.conditions import Condition, are_right, dated
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.policynames import called
@@ -23,7 +24,7 @@ from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
 from kube_sync.opa.lanes import LANES
 from kube_sync.opa.scratch import Cause
 from kube_sync.opa.sides import side_of, told
-from kube_sync.policykinds.conditions import are_right, condition, dated
+from kube_sync.policykinds.conditions import condition
 from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
 
 Json = dict[str, Any]
@@ -116,7 +117,7 @@ def nobody(_told: Told) -> None:
     """Tell nobody."""
 
 
-def conditions(policy: PlacementPolicy, outcome: Outcome | Tried | None) -> list[Json]:
+def conditions(policy: PlacementPolicy, outcome: Outcome | Tried | None) -> list[Condition]:
     """Return what to say of a policy, without generation and time."""
     if isinstance(outcome, Outcome):
         return _of(policy, outcome)
@@ -172,7 +173,7 @@ def _is_of_its_stage(policy: PlacementPolicy) -> bool:
     )
 
 
-def _staged(stage: str) -> list[Json]:
+def _staged(stage: str) -> list[Condition]:
     unknown = ("UnknownStage", f"nobody knows the stage {stage!r:.80}: the policy is not loaded")
     reason, why = _STAGES.get(stage, unknown)
     return [
@@ -182,7 +183,7 @@ def _staged(stage: str) -> list[Json]:
     ]
 
 
-def _tried(policy: PlacementPolicy, said: Mapping[str, Any]) -> list[Json]:
+def _tried(policy: PlacementPolicy, said: Mapping[str, Any]) -> list[Condition]:
     causes = (said.get("error") or {}).get("errors", ())
     compiled = [_line(cause, policy.key) for cause in causes]
     faulty = causes and policy.stage in LANES
@@ -207,7 +208,7 @@ def _without_fault(stage: str, said: Mapping[str, Any]) -> tuple[str, str]:
     return _STAGES[stage]
 
 
-def _of(policy: PlacementPolicy, outcome: Outcome) -> list[Json]:
+def _of(policy: PlacementPolicy, outcome: Outcome) -> list[Condition]:
     own, causes = policy.key, outcome.causes
     compiled = [_line(cause, own) for cause in causes] or ["it compiles together with all others"]
     rivals = sorted(map(called, outcome.rivals))
@@ -227,7 +228,7 @@ def _reason(causes: Sequence[Cause]) -> str:
     return "CompileError" if others else _REASONS.get(code, "CompileError")
 
 
-def _active(outcome: Outcome, own: ObjectKey) -> Json:
+def _active(outcome: Outcome, own: ObjectKey) -> Condition:
     refused = [f"OPA does not take it: {_line(cause, own)}" for cause in outcome.refused]
     if not outcome.causes and not refused:
         return condition(

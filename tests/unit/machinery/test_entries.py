@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.machinery.conditions import CONTROLLER, About, Said
+from kube_sync.kube.conditions import Condition
+from kube_sync.machinery.conditions import CONTROLLER, About
 from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, merge
 from kube_sync.topology.shapes import Malformed
 
@@ -19,8 +20,8 @@ TRUNCATED = "kube-sync.io/Truncated"
 Entries = list[dict[str, Any]]
 
 
-def said(status: str = "True", kind: str = "Accepted") -> Said:
-    return Said(kind, status, "Reason", "message")
+def said(status: str = "True", kind: str = "Accepted") -> Condition:
+    return Condition(kind, status, "Reason", "message")
 
 
 def wanted(*names: str, status: str = "True") -> list[Entry]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.machinery.conditions import Said
+from kube_sync.kube.conditions import Condition
 from kube_sync.machinery.pathmaps import LIMIT, PLACES, PathMaps
 from kube_sync.topology import NAMESPACE, Kind, Locator, Topology
 from kube_sync.topology.colors import COLOR_POLICY
@@ -39,7 +39,7 @@ def maps(found: Topology, **options: Any) -> PathMaps:
     return PathMaps(found, "kube-sync", **options)
 
 
-def told(found: Topology, **options: Any) -> list[tuple[str, Said]]:
+def told(found: Topology, **options: Any) -> list[tuple[str, Condition]]:
     """Return what a route is told, by the gateway or listener that a parentRef names."""
     return [
         (f"{entry.reference['name']}#{entry.reference.get('sectionName', '')}", said)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kube_sync.policykinds.conditions import Exempt, Unjudged, are_right, conditions
+from kube_sync.kube.conditions import are_right
+from kube_sync.policykinds.conditions import Exempt, Unjudged, conditions
 from kube_sync.policykinds.reports import Report
 
 EARLY = "2026-01-01T12:00:00Z"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kube_sync.kube.approvals import APPROVED
+from kube_sync.kube.conditions import Condition
 from kube_sync.kube.events import Occurrence, Reference
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.classconditions import TYPE
-from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.news import News
 from kube_sync.policysync.statuses import HELD
@@ -158,7 +158,7 @@ def test_objects_that_cannot_be_read_are_told_of_or_passed_over_but_fail_nobody(
     strange = {"metadata": "what", "status": "what"}
     found = Look(LOGIN, None, {}, body=strange)
     news.removals(found, {"east": Held("mass", "many would be removed", "fewer")}, {})
-    news.refused(strange, [Said(TYPE, "False", "InvalidParameters", "no")])
+    news.refused(strange, [Condition(TYPE, "False", "InvalidParameters", "no")])
     assert [one.regarding.uid for one in events] == [""]
 
 

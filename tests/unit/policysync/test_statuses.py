@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.kube.conditions import Condition
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.policysync.statuses import CONTROLLER, conditions, entries, owned, removals_held
 from kube_sync.safety import Held
 from kube_sync.topology.shapes import Malformed
 
 WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")
-SYNCED = Said("kube-sync.io/Synced", "True", "Synced", "synced to east")
+SYNCED = Condition("kube-sync.io/Synced", "True", "Synced", "synced to east")
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Conflict, Retriable
+from kube_sync.kube.conditions import Condition
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.conditions import Said
 from kube_sync.policysync.copies import MANAGER, PLACED, STATUS
 from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
@@ -20,7 +20,7 @@ from tests.fakes.copies import AUTH
 from tests.fakes.http import answer
 
 KEY = ObjectKey("shop", "login")
-SYNCED = Said("kube-sync.io/Synced", "True", "Synced", "synced to east")
+SYNCED = Condition("kube-sync.io/Synced", "True", "Synced", "synced to east")
 
 
 class World:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from kube_sync.kube.conditions import Condition
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.classconditions import TYPE, class_conditions
-from kube_sync.policysync.conditions import Said, are_right, dated, message
+from kube_sync.policysync.conditions import message
 from kube_sync.policysync.parameters import Invalid, Parameters, SyncedKind
 from kube_sync.policysync.validation import VERBS, Faulty, Undetermined, Valid, validated
 from tests.fakes.syncing import AUTH
@@ -160,7 +161,7 @@ GOOD = {AUTH: Valid("AuthPolicy"), RATE: Valid("RateLimitPolicy")}
 
 def test_a_class_whose_kinds_are_all_synced_says_so() -> None:
     (found,) = class_conditions(BOTH, GOOD, ours=False)
-    assert found == Said(TYPE, "True", "Valid", f"policies are synced: {AUTH}; {RATE}")
+    assert found == Condition(TYPE, "True", "Valid", f"policies are synced: {AUTH}; {RATE}")
     both = class_conditions(BOTH, GOOD, ours=True)
     assert both == (found, found._replace(type="Accepted", reason="Accepted"))
 
@@ -170,8 +171,8 @@ def test_each_kind_that_cannot_be_synced_is_named_with_its_reason() -> None:
     found = class_conditions(BOTH, verdicts, ours=True)
     told = f"Invalid Parameters - {AUTH}: no such resource; {RATE}: no permission to watch it"
     assert found == (
-        Said(TYPE, "False", "InvalidParameters", told),
-        Said("Accepted", "False", "InvalidParameters", told),
+        Condition(TYPE, "False", "InvalidParameters", told),
+        Condition("Accepted", "False", "InvalidParameters", told),
     )
 
 
@@ -197,7 +198,7 @@ def test_what_is_not_known_yet_is_no_failure() -> None:
 def test_parameters_that_cannot_be_read_are_told_by_the_class() -> None:
     found = class_conditions(Invalid("no JSON"), {}, ours=False)
     told = "Invalid Parameters - no JSON"
-    assert found == (Said(TYPE, "False", "InvalidParameters", told),)
+    assert found == (Condition(TYPE, "False", "InvalidParameters", told),)
 
 
 def test_parameters_that_are_another_controllers_are_none_of_our_business() -> None:
@@ -206,23 +207,6 @@ def test_parameters_that_are_another_controllers_are_none_of_our_business() -> N
     assert len(class_conditions(foreign, {}, ours=True)) == 2
     assert class_conditions(Parameters(), {}, ours=False) == ()
     assert class_conditions(Parameters(), {}, ours=True)[1].status == "True"
-
-
-NOW, THEN = "2026-11-22T00:00:00Z", "2025-01-01T00:00:00Z"
-
-
-def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
-    wanted = [Said("B", "True", "r", "m"), Said("A", "False", "r", "m")]
-    before = [
-        {"type": "A", "status": "False", "message": "other", "lastTransitionTime": THEN},
-        {"type": "B", "status": "False", "lastTransitionTime": THEN},
-    ]
-    made = dated(wanted, before, 3, NOW)
-    assert [(c["type"], c["lastTransitionTime"]) for c in made] == [("A", THEN), ("B", NOW)]
-    assert {c["observedGeneration"] for c in made} == {3}
-    assert not are_right(before, made)
-    assert are_right([*made, {"type": "C"}], dated(wanted, made, 3, "later"))
-    assert dated(wanted[:1], [{"type": "B", "status": "True"}], 3, NOW) == made[1:]
 
 
 def test_a_message_is_cut_between_entries_and_says_how_many_are_left_out() -> None:

@@ -40,7 +40,7 @@ def said(
 ) -> dict[str, tuple[str, ...]]:
     """Return status, reason and message of each condition."""
     found = conditions(policy, outcome)
-    return {one["type"]: (one["status"], one["reason"], one["message"]) for one in found}
+    return {one.type: tuple(one[1:]) for one in found}
 
 
 def test_policy_that_decides_is_compiled_active_and_in_nobodys_way() -> None:
