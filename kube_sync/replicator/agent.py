@@ -66,17 +66,20 @@ from kube_sync.replicator.placementcheck import PlacementCheck
 from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.canary import Halt
+from kube_sync.replicator.policies.epoch import Epoch
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Lanes
 from kube_sync.replicator.policies.lastgood import LastGood
-from kube_sync.replicator.policies.loader import Epoch, Failed, PolicyLoader
+from kube_sync.replicator.policies.loader import PolicyLoader, policy_loader
 from kube_sync.replicator.policies.marker import Marker
 from kube_sync.replicator.policies.outcomes import Outcomes, Policy
 from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
+from kube_sync.replicator.policies.reporter import Failed, Reporter
 from kube_sync.replicator.policies.sample import Sampler
 from kube_sync.replicator.policies.shelf import Shelf
+from kube_sync.replicator.policies.stages import Stages
 from kube_sync.replicator.policies.trial import Trial
 from kube_sync.replicator.policies.way import Compiler
 from kube_sync.replicator.resources import Reconfigured, Resources
@@ -148,34 +151,42 @@ class Replicator:
         quarantine = Quarantine(Marker(kube, namespace, socket.gethostname()))
         batch = partial(batch_module, settings.replicate.root, settings.placement.path)
         maker = partial(LaneMaker, compiler, generated, batch, quarantine=quarantine, trial=trial)
-        self._policies = PolicyLoader(
+        canaries = Canaries(
+            Lanes(maker(), "canary"),
+            settings.placement.path,
+            everywhere=settings.asks_opa(),
+            halted=self._while_held(halted),
+        )
+        guard = Guard(
+            self._roots,
+            frozenset(allow.packages),
+            frozenset(allow.builtins),
+            builtin=packages(builtin),
+        )
+        self._policies = policy_loader(
             opa,
             compiler,
             shelf,
-            LastGood(kube, namespace, self._lease),
-            self._statuses.annotate,
-            Guard(
-                self._roots,
-                frozenset(allow.packages),
-                frozenset(allow.builtins),
-                builtin=packages(builtin),
-            ),
-            generated,
+            guard,
             Reading(compiler, settings.placement.path, self._collections),
-            readiness,
-            at_fault=partial(hub.note, "policies"),
-            lanes=Lanes(maker(), "shadow"),
-            canaries=Canaries(
-                Lanes(maker(), "canary"),
-                settings.placement.path,
-                everywhere=settings.asks_opa(),
-                halted=self._while_held(halted),
+            generated,
+            record=LastGood(kube, namespace, self._lease),
+            reporter=Reporter(
+                self._statuses.annotate,
+                quarantine,
+                at_fault=partial(hub.note, "policies"),
+                tell=Outcomes(self._statuses.want_status).tell,
+                failed=self._while_held(failed),
             ),
-            candidates=Lanes(maker(), "candidate"),
-            tell=Outcomes(self._statuses.want_status).tell,
-            failed=self._while_held(failed),
+            readiness=readiness,
             quarantine=quarantine,
             trial=trial,
+            stages=partial(
+                Stages,
+                lanes=Lanes(maker(), "shadow"),
+                canaries=canaries,
+                candidates=Lanes(maker(), "candidate"),
+            ),
         )
         shelf.wake = self._policies.wake
         self._wakers: tuple[Callable[[], None], ...] = ()
@@ -422,21 +433,23 @@ class Replicator:
             group.create_task(
                 self._policies.run(
                     Epoch(
-                        policies,
-                        writer.loaded,
-                        applied,
-                        tracker.policies_changing,
-                        policies_changed,
-                        policies_renamed,
-                        writer.stands,
-                        documents.places,
-                        resources,
-                        partial(_stage, resources, shadow),
-                        objects,
-                        partial(_count, resources, counter),
-                        tracker.canary_changing,
-                        partial(_decide, self._in_force, evaluator, resources, tracker, check),
-                        sampler.sample,
+                        maps=policies,
+                        objects=objects,
+                        loaded=writer.loaded,
+                        applied=applied,
+                        changing=tracker.policies_changing,
+                        changed=policies_changed,
+                        renamed=policies_renamed,
+                        stands=writer.stands,
+                        places=documents.places,
+                        data=resources,
+                        staging=partial(_stage, resources, shadow),
+                        counting=partial(_count, resources, counter),
+                        canary_changing=tracker.canary_changing,
+                        canary=partial(
+                            _decide, self._in_force, evaluator, resources, tracker, check
+                        ),
+                        sample=sampler.sample,
                     )
                 )
             )

@@ -18,7 +18,7 @@ from kube_sync.opa.entry import ENTRY_MODULE
 from kube_sync.opa.scratch import Modules
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.differences import KINDS
-from kube_sync.replicator.policies import loader as loader_module
+from kube_sync.replicator.policies import stages
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.replicator.policies.outcomes import Outcomes, Told
@@ -421,7 +421,7 @@ async def test_lane_that_there_was_no_answer_for_is_made_although_nothing_happen
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that decides would go on by what was in force before."""
-    monkeypatch.setattr(loader_module, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(stages, "_AGAIN_SECONDS", 0.01)
     world.canary_compiler = compiler = Speechless(0)
     world.restart()
     world.begin()

@@ -28,16 +28,19 @@ from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.bundle import Bundle
 from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.choice import Versions
+from kube_sync.replicator.policies.epoch import Data, Epoch, Whole
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Counted, Lanes
-from kube_sync.replicator.policies.loader import Data, Epoch, PolicyLoader, Whole
+from kube_sync.replicator.policies.loader import PolicyLoader, policy_loader
 from kube_sync.replicator.policies.marker import State
 from kube_sync.replicator.policies.outcomes import Outcome, Told, Tried
 from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
+from kube_sync.replicator.policies.reporter import Reporter
 from kube_sync.replicator.policies.shelf import RESOURCE, Shelf, Stands
 from kube_sync.replicator.policies.shelf import Refused as Unpublished
+from kube_sync.replicator.policies.stages import Stages
 from tests.fakes.compiler import FakeCompiler, reading
 from tests.fakes.http import Recorded, answer
 from tests.fakes.listing import Listing, listed
@@ -135,25 +138,32 @@ class Bench:
     def new_loader(self) -> PolicyLoader:
         """Return what a new process has."""
         self.shelf = Watched()
-        return PolicyLoader(
+        return policy_loader(
             self.client,
             self.compiler,
             self.shelf,
-            self.kept,
-            self._annotate,
             Guard([("kubernetes", "things")]),
-            {},
             Reading(self.compiler, "p", self._collections),
-            self.readiness,
-            backoff=self.waits.backoff(),
-            at_fault=self.faults.append,
-            lanes=Lanes(self.maker()),
-            canaries=Canaries(
-                Lanes(self.maker(self.canary_compiler), "canary"), "a", everywhere=self.everywhere
+            {},
+            record=self.kept,
+            reporter=Reporter(
+                self._annotate, self.quarantine, at_fault=self.faults.append, tell=self._tell
             ),
-            candidates=Lanes(self.maker(), "candidate"),
-            tell=self._tell,
+            readiness=self.readiness,
             quarantine=self.quarantine,
+            stages=self._stages,
+            backoff=self.waits.backoff(),
+        )
+
+    def _stages(self, reading: Reading, news: asyncio.Event) -> Stages:
+        self.news = news
+        canary = self.maker(self.canary_compiler)
+        return Stages(
+            reading,
+            news,
+            lanes=Lanes(self.maker()),
+            canaries=Canaries(Lanes(canary, "canary"), "a", everywhere=self.everywhere),
+            candidates=Lanes(self.maker(), "candidate"),
         )
 
     async def load(self) -> State:
@@ -174,7 +184,7 @@ class Bench:
 
     def _met(self) -> None:
         # The loader says so at the end of each turn; it waits now, unless there was news since.
-        if not self.loader._news.is_set():  # noqa: SLF001 - nothing else tells that no turn is due
+        if not self.news.is_set():
             self.idle.set()
 
     async def _annotate(self, policy: PolicyMap, status: str) -> None:
@@ -234,20 +244,20 @@ class Bench:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         epoch = Epoch(
-            [self.maps],
-            self.loaded,
-            self.applied,
-            lambda: self.steps.append("changing"),
-            self._changed,
-            self._renamed,
-            self._stands,
-            lambda: self.places,
-            self.data,
-            self.staged.append,
-            [self.objects],
-            self.counting.append,
-            lambda: self.canaries.append("changing"),
-            self.canaries.append,
+            maps=[self.maps],
+            objects=[self.objects],
+            loaded=self.loaded,
+            applied=self.applied,
+            changing=lambda: self.steps.append("changing"),
+            changed=self._changed,
+            renamed=self._renamed,
+            stands=self._stands,
+            places=lambda: self.places,
+            data=self.data,
+            staging=self.staged.append,
+            counting=self.counting.append,
+            canary_changing=lambda: self.canaries.append("changing"),
+            canary=self.canaries.append,
         )
         async with running(self.loader.run(epoch)):
             yield
