@@ -131,6 +131,7 @@ class Bench:
         self.objects = PlacementPolicies(NAMESPACE, self.wake)
         listed(self.objects, Listing([], ResourceVersion("1")))
         self.told: dict[str, Outcome | Tried | None] = {}  # by name
+        self.tellings: list[list[str]] = []  # the names of all that was told of at once
         self.loaded = asyncio.Event()
         self.loaded.set()
         self.applied = asyncio.Event()
@@ -196,6 +197,7 @@ class Bench:
 
     def _tell(self, told: Told) -> None:
         self.told = {object_key(policy.key).name: outcome for policy, outcome in told}
+        self.tellings.append([*self.told])
 
     def put_object(self, name: str, *, stage: str = "active", **modules: str) -> None:
         """Make a PlacementPolicy hold these modules."""
@@ -1044,6 +1046,37 @@ async def test_placementpolicy_is_loaded_beside_a_configmap_of_its_name(bench: B
         assert bench.modules == {"p/a.rego": "package a", "p.PlacementPolicy/a.rego": "package b"}
         assert bench.status == {"p": OK}
         assert bench.told == {"p": Outcome(held=True)}
+
+
+class Late(Kept):
+    """Something happens while last good versions are saved, which is before anything is told."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__()
+        self._happens = happens
+
+    async def save(self, good: Versions) -> None:
+        await super().save(good)
+        self._happens()
+
+
+async def test_placementpolicy_that_comes_while_others_are_loaded_says_nothing_untrue(
+    bench: Bench,
+) -> None:
+    """It said that it is in force before OPA had it."""
+
+    def come() -> None:
+        if "q" not in {object_key(policy.key).name for policy in bench.objects}:
+            bench.put_object("q", **{"a.rego": BROKEN})
+
+    bench.put_object("p", **{"a.rego": "package a"})
+    bench.kept = Late(come)
+    bench.loader = bench.new_loader()
+    async with bench.applied_once():
+        assert [name for told in bench.tellings for name in told] == ["p", "p", "q"]
+        outcome = bench.told["q"]
+        assert isinstance(outcome, Outcome)
+        assert outcome.causes
 
 
 async def test_placementpolicies_have_to_be_listed_too(bench: Bench, opa: FakeOpa) -> None:
