@@ -10,7 +10,7 @@ decides on is of classes of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -19,9 +19,10 @@ import structlog
 from kube_sync.analysis.reads import Reads, joined
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.classes import Member, Members, shares
+from kube_sync.decisions.evaluation_queue import Cause, Changed, Group, Key, Question, Sweep
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import Source, Target
+from kube_sync.decisions.records import Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 
@@ -30,41 +31,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 _SPARE = 1_000  # decisions of classes that are not worth the time to let them go
 TURN = 500  # objects between two looks at what came meanwhile
 _ON = b"+"  # behind the class of an object that the canary decides on: no digest is so long
-
-Key = tuple[str, ObjectKey]  # a collection's name, and an object of it
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why decisions are asked for."""
-
-    kind: str  # as in records
-    source: Source | None = None
-
-    def merged(self, other: Cause | None) -> Cause:
-        """Return one cause for both, of which `other` was first."""
-        if other is None or other.kind != self.kind:
-            return self
-        if self.source is None or other.source is None:
-            return other
-        count = other.source.count + self.source.count
-        return Cause(self.kind, Source(other.source.collection, other.source.object, count))
-
-
-OWN = Cause("object")  # the object itself changed
-
-Queue = dict[Key, Cause]  # why each is asked for
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Objects that were of one class when all were asked for, or one alone."""
-
-    keys: list[ObjectKey]
-    cause: Cause
-
-
-Sweep = dict[tuple[str, bytes | ObjectKey], Group]  # by collection, and by class where known
 
 
 class Objects(Protocol):
@@ -81,26 +47,6 @@ class Objects(Protocol):
     def moves(self, key: ObjectKey) -> bool:
         """Whether OPA may hold another state of an object than the one that is noted."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One evaluation: of the first of these objects, for all of them."""
-
-    kind: bytes | None  # their class; None: of one object, for itself alone
-    keys: dict[ObjectKey, Cause]  # and why each is asked for
-    revision: int
-    data: int  # how many writes OPA had taken
-
-    @property
-    def one(self) -> ObjectKey:
-        """The one that is evaluated."""
-        return next(iter(self.keys))
-
-    @property
-    def others(self) -> Question:
-        """The same, without the one that is evaluated."""
-        return replace(self, keys={k: c for k, c in self.keys.items() if k != self.one})
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +159,7 @@ class Sharing:
         return sweep
 
     def questions(
-        self, queue: Queue, found: Objects, gvr: GroupVersionResource, room: int
+        self, queue: Changed, found: Objects, gvr: GroupVersionResource, room: int
     ) -> list[Question]:
         """Take from a queue what is asked next; what is known already is said at once."""
         asked: dict[object, Question] = {}
@@ -276,8 +222,8 @@ class Sharing:
         outcome: Outcome | None,
         found: Objects,
         gvr: GroupVersionResource,
-        changed: Queue,
-    ) -> Queue:
+        changed: Changed,
+    ) -> Changed:
         """Tell what was decided, None where OPA lacks the object; returns what to ask again.
 
         `changed` is what OPA holds another state of since the question.
@@ -294,7 +240,7 @@ class Sharing:
         outcome: Outcome | None,
         found: Objects,
         gvr: GroupVersionResource,
-        changed: Queue,
+        changed: Changed,
     ) -> bool:
         """Tell what was decided of the one that was asked about; returns if others may share it."""
         one = question.one
@@ -318,9 +264,9 @@ class Sharing:
 
     def share(
         self, answer: Answer, keys: Iterable[ObjectKey], found: Objects, gvr: GroupVersionResource
-    ) -> Queue:
+    ) -> Changed:
         """Tell it of these of its class; returns those that are of another one by now."""
-        again: Queue = {}
+        again: Changed = {}
         question = answer.question
         for key in keys:
             member, cause = self._member(found, key), question.keys[key]
@@ -411,8 +357,3 @@ class Sharing:
         if self._reads.impure:
             return f"decided by {', '.join(self._reads.impure)}"
         return "the objects differ in what is read of them"
-
-
-def queued(name: str, keys: Iterable[ObjectKey], cause: Cause) -> Queue:
-    """Return a queue of these objects."""
-    return {(name, key): cause for key in keys}

@@ -24,7 +24,7 @@ import structlog
 from kube_sync.analysis.reads import Reads, joined, withheld
 from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.sealing import Seals
-from kube_sync.decisions.tracker import Collection_
+from kube_sync.decisions.tracked import Collection_
 from kube_sync.errors import EpochLost, SyncError, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import SECRET_VALUES, GroupVersionResource, ObjectKey

@@ -239,11 +239,13 @@ async def test_policies_that_change_again_and_again_put_no_sweep_off_for_ever() 
 async def test_sweep_that_waits_for_policies_comes_without_any_other_news(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kube_sync.decisions.tracker._READ_SECONDS", 0.05)
+    monkeypatch.setattr("kube_sync.decisions.evaluation_queue._READ_SECONDS", 0.05)
     fleet = Fleet(BY_A, **SIX)
     async with fleet.running():
         began = time.monotonic()
-        monkeypatch.setattr(fleet.tracker, "_clock", lambda: time.monotonic() - began)
+        monkeypatch.setattr(
+            Fleet, "clock", property(lambda _: time.monotonic() - began), raising=False
+        )
         fleet.begin_policy(BY_A)
         fleet.change_cluster(1)
         async with asyncio.timeout(5):

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.evaluation_queue import OWN, Cause, EvaluationQueue
+from kube_sync.decisions.evaluation_worker import EvaluationWorker
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.sharing import Sharing
+from kube_sync.decisions.tracked import TrackedCollections
+from kube_sync.errors import Retriable
+from kube_sync.objects import ObjectKey
+from tests.unit.async_tools import Waits
+from tests.unit.decisions.test_tracker import READS, REPLICASETS, Collection, turn
+
+
+class World:
+    """A worker, and itself as the evaluator."""
+
+    room = 2
+
+    def __init__(self, *names: str) -> None:
+        self.hub = DecisionHub("me")
+        self.sets = Collection("replicasets", *names)
+        self.collections = TrackedCollections(self.hub, {"replicasets": REPLICASETS}, [self.sets])
+        self.queue = EvaluationQueue()
+        self.sharing = Sharing(self.hub)
+        self.sharing.policies_changed("p1", READS)
+        self.waits = Waits()
+        self.asked: list[list[str]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.worker = EvaluationWorker(
+            self,
+            self.hub,
+            self.collections,
+            self.queue,
+            self.sharing,
+            limiting=None,
+            backoff=self.waits.backoff(0.1, 5.0),
+        )
+
+    async def evaluate(
+        self, _collection: str, keys: Iterable[ObjectKey]
+    ) -> dict[ObjectKey, Outcome]:
+        asked = [*keys]
+        self.asked.append([key.name for key in asked])
+        await asyncio.sleep(0)
+        self.meanwhile()
+        return {key: Outcome(f"uid-{key.name}", Decision({})) for key in asked}
+
+    def change(self, *names: str) -> None:
+        self.queue.add("replicasets", [ObjectKey("ns", name) for name in names], OWN)
+
+    def sweep(self) -> None:
+        cause = Cause("policy")
+        self.queue.replace_sweep(self.sharing.grouped(self.sets, self.sets.keys(), cause))
+
+    def fail_once(self) -> None:
+        self.meanwhile = lambda: None
+        msg = "away"
+        raise Retriable(msg)
+
+    @property
+    def decided(self) -> dict[str, str]:
+        return {target.name: record.cause for target, record in self.hub.records.items()}
+
+
+async def test_objects_that_changed_are_asked_about_once_and_before_a_sweep() -> None:
+    world = World("a", "b", "c")
+    world.sweep()
+    world.change("c")
+    while world.queue.is_due:
+        await world.worker.process_next()
+    assert world.asked == [["c"], ["a", "b"]]
+    assert world.decided == {"a": "policy", "b": "policy", "c": "object"}
+    assert world.queue.is_empty
+
+
+@pytest.mark.parametrize("wanted", ["changed", "sweep"])
+async def test_question_that_fails_is_asked_again_until_it_is_answered(wanted: str) -> None:
+    world = World("a")
+    world.change("a") if wanted == "changed" else world.sweep()
+    world.meanwhile = world.fail_once
+    await world.worker.process_next()
+    assert world.asked == [["a"], ["a"]]
+    assert world.waits.seconds == [0.1]
+    assert not world.hub.notes
+    assert not world.hub.currency.late
+
+
+@pytest.mark.parametrize("wanted", ["changed", "sweep"])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_answer_about_a_withdrawn_collection_is_told_to_nobody(
+    wanted: str, *, fails: bool
+) -> None:
+    world = World("a")
+    world.change("a") if wanted == "changed" else world.sweep()
+
+    def withdraw() -> None:
+        world.collections.retarget("replicasets", None)
+        if fails:
+            world.fail_once()
+
+    world.meanwhile = withdraw
+    await world.worker.process_next()
+    assert world.decided == {}
+    assert world.asked == [["a"]]
+    assert world.queue.is_empty
+
+
+async def test_object_that_cannot_be_read_is_a_failure_that_opa_is_not_asked_about() -> None:
+    world = World("a", "b")
+    turn(world.sets, "a", unreadable=True)
+    world.change("a", "b")
+    await world.worker.process_next()
+    assert world.asked == [["b"]]
+    failed = [target.name for target, record in world.hub.records.items() if record.failure]
+    assert failed == ["a"]
