@@ -57,8 +57,11 @@ def left_in(body: bytes) -> Left:
 class Ahead:
     """The file, open for writing, if it can be."""
 
-    def __init__(self, path: Path) -> None:
-        """Open what an earlier process left, or begin it; nothing is added to what was left."""
+    def __init__(self, path: Path | None) -> None:
+        """Open what an earlier process left, or begin it; nothing is added to what was left.
+
+        None: there is no such file, and nothing is kept.
+        """
         self.generation = 0  # of the file, 0: there is none
         self.left: tuple[tuple[int, msgspec.Raw], ...] = ()  # what was there, by number
         self.is_whole = True  # what was there is what was written
@@ -67,8 +70,9 @@ class Ahead:
         self._size = 0
         self._keeps = False
         self._file: int | None = None
-        with suppress(OSError, msgspec.DecodeError):
-            self._open(path)
+        if path is not None:
+            with suppress(OSError, msgspec.DecodeError):
+                self._open(path)
 
     def add(self, item: object) -> int:
         """Take something in that MessagePack can say; returns its number, 0: it is not taken."""

@@ -24,7 +24,8 @@ from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.meta import ObjectMeta, object_meta
 from kube_sync.ledger.entries import GapNote
-from kube_sync.ledger.journal import Journal, Said, gap
+from kube_sync.ledger.entry_queue import Said, gap
+from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.store import Store
 from kube_sync.observability import metrics
 

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.entries import Entry, Text, text_of
-from kube_sync.ledger.journal import Journal, Said
+from kube_sync.ledger.entry_queue import Said
+from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.reports import PATH, Report, Reports, Values
 from kube_sync.observability import metrics
 

@@ -21,7 +21,8 @@ from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, T
 from kube_sync.errors import NO_JSON
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, Text, text, text_of
-from kube_sync.ledger.journal import Journal, Said
+from kube_sync.ledger.entry_queue import Said
+from kube_sync.ledger.journal import Journal
 from kube_sync.ledger.store import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 

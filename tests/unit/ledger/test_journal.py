@@ -306,3 +306,23 @@ async def test_a_fault_of_the_writer_ends_the_process_instead_of_the_ledger(path
 def _fault(_store: Store) -> list[tuple[Entry, tuple[()]]]:
     msg = "surely a bug"
     raise TypeError(msg)
+
+
+@pytest.mark.usefixtures("folder")
+async def test_rows_that_cannot_be_pruned_have_nothing_recorded_twice(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruned: list[float] = []
+
+    def prune(_store: Store, now: float, *_: object) -> int:
+        pruned.append(now)
+        msg = "database or disk is full"
+        raise sqlite3.OperationalError(msg)
+
+    monkeypatch.setattr(Store, "prune", prune)
+    journal = _journal(path)
+    journal.say(Entry(kind="start"))
+    async with running(journal.run()):
+        await until(lambda: pruned)
+        await until(lambda: journal.failing is None)
+    assert _kinds(path) == ["start"]

@@ -14,7 +14,7 @@ from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import Target
 from kube_sync.decisions.stream import stream_app
 from kube_sync.errors import SyncError
-from kube_sync.ledger import journal as journal_module
+from kube_sync.ledger import entry_queue
 from kube_sync.ledger.entries import Entry
 from kube_sync.ledger.intake import report_routes
 from kube_sync.ledger.journal import Journal
@@ -110,7 +110,7 @@ async def test_what_is_reported_while_records_are_lost_is_kept_by_whoever_report
     async with world.serving():
         world.journal.say(Entry(kind="start"))
         assert await world.journal.recorded()
-        monkeypatch.setattr(journal_module, "BURST", 3)
+        monkeypatch.setattr(entry_queue, "BURST", 3)
         reports = world.reporting()
         with closing(sqlite3.connect(world.path)) as held:
             held.execute("BEGIN IMMEDIATE")

@@ -1,0 +1,152 @@
+"""The file of the ledger, for as long as a process lives: opened, repaired, replaced, pruned.
+
+Keeps true: a file is compared with its rows once before anything is added to it. A file that is no
+ledger, or torn, is put aside under another name, and another one is begun. What was repaired, or
+put aside, is a gap that comes before all that is to be written. It belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from kube_sync.ledger.database import Torn
+from kube_sync.ledger.entries import Entry, GapNote
+from kube_sync.ledger.entry_queue import Said
+from kube_sync.ledger.shares import Shares
+from kube_sync.ledger.store import Store, Taken
+from kube_sync.observability import metrics
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_PRUNE_SECONDS = 10.0
+_NAMED = 5  # of what was not as the rows say, in the log
+
+
+class LedgerFile:
+    """A path, and the Store that is open there, if it can be."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_age: float,
+        max_size: int,
+        clock: Callable[[], float],
+        begin_with: Callable[[GapNote], None],
+    ) -> None:
+        """Rows are kept for `max_age` seconds, in `max_size` bytes; `clock` is Unix seconds.
+
+        `begin_with` takes a gap that is to be written before all else.
+        """
+        self.store: Store | None = None
+        self.head: tuple[int, str] | None = None  # number and hash of the last row, None: not known
+        self._path = path
+        self._max_age = max_age
+        self._max_size = max_size
+        self._clock = clock
+        self._begin_with = begin_with
+        self._shares = Shares(max_size, max_age)
+        self._is_mended = False
+        self._pruned_at = -_PRUNE_SECONDS
+
+    def open(self) -> tuple[Store, Taken]:
+        """Open the file, and tell how far it has what was written ahead of it.
+
+        Raises sqlite3.Error, OSError, or Torn where another file cannot be begun either.
+        """
+        try:
+            store = self._mended(Store(self._path, self._shares))
+        except Torn as error:
+            self.put_aside(str(error))
+            store = self._mended(Store(self._path, self._shares))
+        had = store.ahead()
+        self.store = store
+        return store, had
+
+    def append(self, store: Store, said: Sequence[Said], ahead: tuple[int, int] | None) -> None:
+        """Add entries. Raises sqlite3.Error."""
+        _count(store.append(said, self._clock(), ahead))
+        self.head = store.head
+
+    def summarise(self, store: Store) -> None:
+        """Add the summaries that are due. Raises sqlite3.Error."""
+        now = self._clock()
+        if self._shares.is_due(now):
+            _count(store.summarise(now))
+
+    def prune(self, store: Store, may_go_on: Callable[[], bool]) -> None:
+        """Now and then take away the rows that are too old or too many. Raises sqlite3.Error."""
+        now = self._clock()
+        if now - self._pruned_at < _PRUNE_SECONDS:
+            return
+        self._pruned_at = now
+        try:
+            while store.prune(now, self._max_age, self._max_size) and may_go_on():
+                pass
+        except Torn as error:  # what is added is none the worse for it
+            log.warning("ledger_not_pruned", path=str(self._path), error=str(error))
+        self.head = store.head
+        metrics.ledger_bytes.set(store.used())
+
+    def tidy(self) -> None:
+        """Do what nobody waits for."""
+        if self.store is not None:
+            # What cannot be written now is said by the next group that cannot.
+            with suppress(sqlite3.Error):
+                self.store.tidy()
+
+    def close(self) -> None:
+        """Close the file: another one may lie there when it is opened again."""
+        if self.store is not None:
+            self.store.close()
+            self.store = None
+
+    def end(self) -> None:
+        """Add all summaries, and close the file."""
+        if self.store is not None:
+            with suppress(sqlite3.Error):
+                _count(self.store.summarise(self._clock(), every=0.0))
+        self.close()
+
+    def put_aside(self, reason: str) -> None:
+        """Keep what is no ledger under another name, and say so in the new one. Raises OSError."""
+        now = self._clock()
+        aside = self._path.with_name(f"{self._path.name}.unreadable-{now:.0f}")
+        if self._path.exists():
+            self._path.rename(aside)
+        self._is_mended = False  # nor is what namespaces hold known
+        for suffix in ("-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        log.error("ledger_put_aside", path=str(aside), reason=reason)
+        reason = f"the ledger was unreadable and is kept as {aside}: {reason}"
+        self._begin_with(GapNote(0, 0, now, reason))
+
+    def _mended(self, store: Store) -> Store:
+        """Compare what is derived from the rows with them, once for a process."""
+        if self._is_mended:
+            return store
+        try:
+            found = store.mend()
+        except (Torn, sqlite3.Error):
+            store.close()
+            raise
+        self._is_mended = True
+        if found.differences:
+            many = len(found.differences)
+            log.error("ledger_mended", differences=many, first=found.differences[:_NAMED])
+            more = f" and {many - 1} more" if many > 1 else ""
+            reason = f"the file was changed, and is repaired: {found.differences[0]}{more}"
+            now = self._clock()
+            self._begin_with(GapNote(0, now if found.since is None else found.since, now, reason))
+        return store
+
+
+def _count(added: Sequence[Entry]) -> None:
+    for kind, count in Counter(entry.kind for entry in added).items():
+        metrics.ledger_records.labels(kind).inc(count)
