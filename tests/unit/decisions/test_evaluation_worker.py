@@ -89,7 +89,7 @@ async def test_question_that_fails_is_asked_again_until_it_is_answered(wanted: s
     assert world.asked == [["a"], ["a"]]
     assert world.waits.seconds == [0.1]
     assert not world.hub.notes
-    assert not world.hub.currency.late
+    assert not world.hub.freshness.sources
 
 
 @pytest.mark.parametrize("wanted", ["changed", "sweep"])

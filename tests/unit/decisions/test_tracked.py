@@ -104,11 +104,11 @@ def test_object_that_cannot_be_read_is_asked_about_in_a_target_and_late_elsewher
     turn(world.clusters, "c1", unreadable=True)
     unreadable = ObjectKey("ns", "z")
     assert dict(world.collections.turned()) == {"replicasets": {unreadable}}
-    assert [late.source for late in world.hub.currency.late] == ["clusters that cannot be read"]
+    assert [late.source for late in world.hub.freshness.sources] == ["clusters that cannot be read"]
     assert unreadable in world.collections.keys("replicasets")
     assert dict(world.collections.turned()) == {"replicasets": set()}
     world.collections.retarget("clusters", DAEMONSETS)
-    assert not world.hub.currency.late
+    assert not world.hub.freshness.sources
 
 
 def test_classes_are_awaited_of_targets_alone() -> None:
