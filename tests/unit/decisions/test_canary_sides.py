@@ -151,8 +151,9 @@ async def test_canary_that_comes_has_its_side_and_only_that_is_asked_about(world
         assert world.told("now") == NAMES - on(SMALL)
         assert world.hub.seq == before + len(on(SMALL))
         # One of each class, and nothing of who is not on its side.
-        assert [word for word, _ in world.asked] == ["then"]
-        assert len(world.asked[0][1]) == 2
+        # In one batch or two: how many are asked at once goes by how long OPA takes.
+        assert {word for word, _ in world.asked} == {"then"}
+        assert sum(len(names) for _, names in world.asked) == 2
         assert world.policies == {"c1": on(SMALL), "p1": NAMES - on(SMALL)}
 
 
