@@ -173,9 +173,10 @@ class Engine:
         return found
 
     def _rules(self, node: _Node, context: Context, arguments: tuple[Values, ...]) -> Values:
-        rules = [rule for _, rule in node.rules if not rule.default]
         return union(
-            self._clause(node, module, rule, clause, rules, context, arguments)
+            self._clause(
+                node, Asker(module, rule.name, rule.number), rule, clause, context, arguments
+            )
             for module, rule in node.rules
             for clause in rule.clauses
         )
@@ -183,10 +184,9 @@ class Engine:
     def _clause(
         self,
         node: _Node,
-        module: str,
+        asker: Asker,
         rule: Rule,
         clause: Clause,
-        rules: Sequence[Rule],
         context: Context,
         arguments: tuple[Values, ...],
     ) -> Values:
@@ -195,41 +195,27 @@ class Engine:
             msg = f"more than {_EVALUATIONS} evaluations"
             raise Unreadable(msg)
         try:
-            return self._evaluated(
-                node, Asker(module, rule.name, rule.number), rule, clause, rules, context, arguments
-            )
+            frame = Frame(self, clause, asker, context, arguments)
+            return _evaluated(frame, node, rule, mocked=bool(context.mocks))
         except (Unreadable, RecursionError):
             if self.stopped is None:  # the innermost rule is at fault
-                self.stopped = Spot(module, rule.name, rule.number)
+                self.stopped = Spot(asker.module, asker.rule, asker.number)
             raise
 
-    def _evaluated(
-        self,
-        node: _Node,
-        asker: Asker,
-        rule: Rule,
-        clause: Clause,
-        rules: Sequence[Rule],
-        context: Context,
-        arguments: tuple[Values, ...],
-    ) -> Values:
-        frame = Frame(self, clause, asker, context, arguments)
-        tail = rule.path[len(_fixed(rule.path)) :]
-        for term in tail:
-            frame.mention(term)
-        found = frame.read()
-        if rule.member:
-            frame.need(found, Level.WHOLE, "put into a set")
-            found = frozenset([Box(rest=found)])
-        elif (
-            node.crowded
-            or _collides(rule, rules, mocked=bool(context.mocks))
-            or not frame.settled(tail)
-        ):
-            frame.need(found, Level.WHOLE, "compared where a rule has two values")
-        for term in reversed(tail):
-            found = frame.member(frame.value(term), found)
-        return found
+
+def _evaluated(frame: Frame, node: _Node, rule: Rule, *, mocked: bool) -> Values:
+    tail = rule.path[len(_fixed(rule.path)) :]
+    for term in tail:
+        frame.mention(term)
+    found = frame.read()
+    if rule.member:
+        frame.need(found, Level.WHOLE, "put into a set")
+        found = frozenset([Box(rest=found)])
+    elif node.crowded or _collides(rule, node, mocked=mocked) or not frame.settled(tail):
+        frame.need(found, Level.WHOLE, "compared where a rule has two values")
+    for term in reversed(tail):
+        found = frame.member(frame.value(term), found)
+    return found
 
 
 def _fixed(path: Sequence[Term]) -> list[str]:
@@ -249,13 +235,14 @@ def _crowd(node: _Node, *, above: bool) -> None:
         _crowd(below, above=above or rules)
 
 
-def _collides(rule: Rule, rules: Sequence[Rule], *, mocked: bool) -> bool:
-    """Tell whether another rule may give the same key, or the same arguments, another value.
+def _collides(rule: Rule, node: _Node, *, mocked: bool) -> bool:
+    """Tell whether a rule beside it may give the same key, or the same arguments, another value.
 
     Where functions are `mocked`, what they would tell keeps no two rules apart.
     """
     return not rule.default and any(
-        other is not rule and (mocked or not exclude(rule, other)) for other in rules
+        other is not rule and not other.default and (mocked or not exclude(rule, other))
+        for _, other in node.rules
     )
 
 
