@@ -187,7 +187,13 @@ class EventRecorder:
     async def _create(self, what: Occurrence, series: _Series, count: int) -> None:
         try:
             await create_event(
-                self._client, series.name, what, self._reporter, series.first, series.last, count
+                self._client,
+                series.name,
+                what,
+                self._reporter,
+                first=series.first,
+                last=series.last,
+                count=count,
             )
         except Conflict:
             # Ours: nobody else has this name. The answer to an earlier try was lost.

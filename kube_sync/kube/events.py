@@ -80,6 +80,7 @@ async def create_event(
     name: str,
     occurrence: Occurrence,
     reporter: Reporter,
+    *,
     first: datetime,
     last: datetime,
     count: int,

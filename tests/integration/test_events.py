@@ -156,12 +156,10 @@ async def test_a_namespace_on_its_way_out_is_told_apart(stack: RunningStack) -> 
     stack.api.create(kept | {"metadata": {"name": "keeps-it", "namespace": name}})
     stack.api.delete("namespaces", name)
     about = Occurrence(Reference("apps/v1", "ReplicaSet", name, "web"), None, "Test", "Test", "x")
-    now = datetime.now(UTC)
+    name, reporter, now = event_name(about, 1), Reporter(CONTROLLER, "test"), datetime.now(UTC)
     async with kube_client(Kubernetes(str(stack.kubeconfigs["admission"]))) as client:
         with pytest.raises(Refused, match="being terminated"):
-            await create_event(
-                client, event_name(about, 1), about, Reporter(CONTROLLER, "test"), now, now, 1
-            )
+            await create_event(client, name, about, reporter, first=now, last=now, count=1)
 
 
 async def test_a_dry_run_is_not_told(world: World, namespace: str) -> None:

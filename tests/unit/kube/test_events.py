@@ -55,7 +55,7 @@ async def client(api: FakeApiServer, tmp_path: Path) -> AsyncGenerator[KubeClien
 
 
 async def test_an_event_lies_beside_its_object(api: FakeApiServer, client: KubeClient) -> None:
-    await create_event(client, "web.1", ON_OBJECT, REPORTER, FIRST, FIRST, 1)
+    await create_event(client, "web.1", ON_OBJECT, REPORTER, first=FIRST, last=FIRST, count=1)
     found = dict(api.get(EVENTS, key("web.1", "shop")))
     del found["metadata"]
     assert found == {
@@ -81,19 +81,21 @@ async def test_an_event_lies_beside_its_object(api: FakeApiServer, client: KubeC
 async def test_an_event_about_a_namespace_lies_in_default(
     api: FakeApiServer, client: KubeClient
 ) -> None:
-    await create_event(client, "shop.1", ON_NAMESPACE, REPORTER, FIRST, LAST, 2)
+    await create_event(client, "shop.1", ON_NAMESPACE, REPORTER, first=FIRST, last=LAST, count=2)
     found = api.get(EVENTS, key("shop.1", "default"))
     assert found["regarding"] == {"apiVersion": "v1", "kind": "Namespace", "name": "shop"}
     assert found["related"]["name"] == "web"
     assert found["series"] == {"count": 2, "lastObservedTime": "2026-11-21T12:00:01.000000Z"}
     with pytest.raises(Conflict):
-        await create_event(client, "shop.1", ON_NAMESPACE, REPORTER, FIRST, LAST, 2)
+        await create_event(
+            client, "shop.1", ON_NAMESPACE, REPORTER, first=FIRST, last=LAST, count=2
+        )
 
 
 async def test_the_same_again_changes_the_series_alone(
     api: FakeApiServer, client: KubeClient
 ) -> None:
-    await create_event(client, "web.1", ON_OBJECT, REPORTER, FIRST, FIRST, 1)
+    await create_event(client, "web.1", ON_OBJECT, REPORTER, first=FIRST, last=FIRST, count=1)
     before = dict(api.get(EVENTS, key("web.1", "shop")))
     await count_event(client, "web.1", ON_OBJECT, LAST, 7)
     after = dict(api.get(EVENTS, key("web.1", "shop")))
