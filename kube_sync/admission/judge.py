@@ -144,6 +144,7 @@ class Judge:
         engine: Engine,
         gate: Gate,
         view: Callable[[Review], msgspec.Raw] = _as_sent,
+        *,
         backoff: Callable[[], Backoff] | None = None,
         attempts: int = _ATTEMPTS,
         read: Read = placement,
