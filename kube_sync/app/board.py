@@ -45,17 +45,17 @@ async def serve_board(
         history,
         opa,
         Explaining(opa, path),
-        held,
-        lambda: replicator.targets,
-        root,
+        held=held,
+        targets=lambda: replicator.targets,
+        root=root,
     )
     api = BoardApi(
-        FleetReader(opa, root).read,
-        partial(health, replicator, hub, context.readiness),
-        held,
-        history,
-        stories,
-        path,
-        Placements(settings.remediate.guard.placements).forms,
+        fleet=FleetReader(opa, root).read,
+        health=partial(health, replicator, hub, context.readiness),
+        held=held,
+        history=history,
+        stories=stories,
+        path=path,
+        placements=Placements(settings.remediate.guard.placements).forms,
     )
     return Served(api.routes(), page_routes(), partial(history.follow, hub))

@@ -51,6 +51,7 @@ class BoardApi:
 
     def __init__(
         self,
+        *,
         fleet: Callable[[], Awaitable[Fleet]],
         health: Callable[[], Health],
         held: Callable[[], Awaitable[Held]],

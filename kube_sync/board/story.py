@@ -73,6 +73,7 @@ class Stories:
         history: History,
         opa: Data,
         explaining: Explaining,
+        *,
         held: Callable[[], Any],
         targets: Callable[[], Sequence[Resource]],
         root: str,

@@ -152,18 +152,18 @@ class Board:
             self.history,
             self,
             explaining,
-            self.read_held,
-            lambda: self.targets,
-            "kubernetes",
+            held=self.read_held,
+            targets=lambda: self.targets,
+            root="kubernetes",
         )
         api = BoardApi(
-            FleetReader(self, "kubernetes").read,
-            lambda: health(self, self.hub, self.readiness),
-            self.read_held,
-            self.history,
-            stories,
-            DECISION,
-            Placements().forms,
+            fleet=FleetReader(self, "kubernetes").read,
+            health=lambda: health(self, self.hub, self.readiness),
+            held=self.read_held,
+            history=self.history,
+            stories=stories,
+            path=DECISION,
+            placements=Placements().forms,
         )
         return stream_app(self.hub, self.token, api.routes(), DECISION, page_routes())
 
