@@ -124,10 +124,10 @@ def _witness() -> Witness:
     found = Witness(
         "kubernetes",
         _PATH,
-        lambda: {"replicasets": GroupVersionResource("apps", "v1", "replicasets")},
-        lambda _name, _reads: None,
-        lambda _name: 1,
-        lambda: (),
+        targets=lambda: {"replicasets": GroupVersionResource("apps", "v1", "replicasets")},
+        kept=lambda _name, _reads: None,
+        held=lambda _name: 1,
+        secrets=lambda: (),
     )
     read = {"clusters": Document((), used=True), "replicasets": Document()}
     found.policies_changed(Reads(Document((), used=True), read, (), {}))

@@ -90,6 +90,7 @@ class Witness:
         self,
         root: str,
         path: str,
+        *,
         targets: Callable[[], Mapping[str, GroupVersionResource]],
         kept: Callable[[str, Reads], Kept],
         held: Callable[[str], int],

@@ -60,4 +60,12 @@ def witnessing(settings: Callable[[], Settings], held: Sequence[Held]) -> Witnes
 
     lacks = {"policies": "OPA has some from elsewhere"} if begun.policies.static else {}
     replicate, path = begun.replicate, begun.placement.path
-    return Witness(replicate.root, path, targets, kept, count, secrets, lacks)
+    return Witness(
+        replicate.root,
+        path,
+        targets=targets,
+        kept=kept,
+        held=count,
+        secrets=secrets,
+        lacks=lacks,
+    )

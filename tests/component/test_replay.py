@@ -75,10 +75,10 @@ class World:
         self.witness = Witness(
             "kubernetes",
             PATH,
-            lambda: {"replicasets": REPLICASETS},
-            lambda _name, _reads: None,
-            lambda name: len(self.held[name]),
-            tuple,
+            targets=lambda: {"replicasets": REPLICASETS},
+            kept=lambda _name, _reads: None,
+            held=lambda name: len(self.held[name]),
+            secrets=tuple,
         )
         self.evaluator = Evaluator(self.opa, "e", witness=self.witness)
         self.evaluator.policies_changed(self.reads)

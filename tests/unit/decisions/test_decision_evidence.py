@@ -64,10 +64,10 @@ class World:
         self.witness = Witness(
             "kubernetes",
             "p/q",
-            lambda: {"replicasets": REPLICASETS},
-            lambda _name, _reads: None,
-            lambda _name: held,
-            lambda: ("secrets",),
+            targets=lambda: {"replicasets": REPLICASETS},
+            kept=lambda _name, _reads: None,
+            held=lambda _name: held,
+            secrets=lambda: ("secrets",),
         )
         self.evaluator = Evaluator(self.opa, "e", clock=lambda: 0.0, witness=self.witness)
         self.evaluator.policies_changed(reads)
