@@ -16,7 +16,7 @@ from kube_sync.admission.policygate import PolicyGate
 from kube_sync.admission.probe import probing
 from kube_sync.admission.registration import policy_exists
 from kube_sync.admission.target import system_target
-from kube_sync.admission.way import Told, Way, nobody, ruling, system_ways
+from kube_sync.admission.way import Way, nobody, ruling, system_ways
 from kube_sync.app.context import Context
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -24,7 +24,7 @@ from kube_sync.kube.policyobjects import PolicyObjects
 from kube_sync.kube.reflector import Reflector
 from kube_sync.observability import metrics
 from kube_sync.runtime.services import Service
-from kube_sync.settings import Settings, System, chosen
+from kube_sync.settings import System, chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,15 @@ async def _serve(
         checking = await _judge(context, system, gate, system.check, judge.breaker)
     told = Denials(recorder, system.name.capitalize()).denied
     denied = told if settings.admission.events else nobody
+    if system.by_namespace:
+        places, anyway = Places(gate, policies), is_pod if settings.metadata.qos else nothing
+        changer = ByNamespace(judge, places, anyway)
+        ways = system_ways(system, changer, denied, ByNamespace(checking, places))
+    else:
+        ways = system_ways(system, judge, denied)
     probe = partial(probing, judge, context.readiness.reporter(f"opa for {system.name}"))
     return Served(
-        _ways(settings, system, gate, policies, judge, checking, denied),
+        ways,
         kept_for(system, settings),
         partial(policy_exists, gate, [policies]),
         (_watch(context, system, gate, policies), probe),
@@ -83,23 +89,6 @@ async def _judge(
         down=metrics.admission_system_down.labels(system.name),
         breaker=breaker,
     )
-
-
-def _ways(
-    settings: Settings,
-    system: System,
-    gate: PolicyGate,
-    policies: PolicyObjects,
-    judge: Judge,
-    checking: Judge,
-    denied: Told,
-) -> tuple[Way, ...]:
-    if not system.by_namespace:
-        return system_ways(system, judge, denied)
-    places = Places(gate, policies)
-    anyway = is_pod if settings.metadata.qos else nothing
-    changer = ByNamespace(judge, places, anyway)
-    return system_ways(system, changer, denied, ByNamespace(checking, places))
 
 
 def _watch(context: Context, system: System, gate: PolicyGate, policies: PolicyObjects) -> Service:
