@@ -51,8 +51,9 @@ class Effects:
         maps = (tuple(view.annotations.items()), tuple(view.labels.items()))
         alike = (id(pair), *maps, view.ours, view.our_labels)
         if alike not in self._known:
-            how = self._placements, self._inventory
-            self._known[alike] = effect("", _NOBODY, view, now, then, *how)
+            self._known[alike] = effect(
+                "", _NOBODY, view, now, then, self._placements, inventory=self._inventory
+            )
         if (found := self._known[alike]) is None:
             return None
         change = found.change and replace(found.change, namespace=key.namespace)

@@ -29,7 +29,7 @@ from kube_sync.planning.canaries import counted, in_effect
 from kube_sync.planning.causes import causes
 from kube_sync.planning.deciding import Decided, World, deciding
 from kube_sync.planning.effects import Effect, unknown_clusters
-from kube_sync.planning.forecast import Forecast, forecast, tightening, workload
+from kube_sync.planning.forecast import Forecast, Workload, forecast, tightening, workload
 from kube_sync.planning.outcome import Plan, identity
 from kube_sync.planning.report import as_json, as_markdown, as_table
 from kube_sync.planning.sharing import Sharing
@@ -188,31 +188,52 @@ async def _forecast(
     except Undecided as error:
         notes.append(f"what policies limit cannot be used, so nothing would move: {error}")
         return Forecast({}, {}), notes
+    found = await asyncio.to_thread(
+        forecast,
+        _wanted(moving, has, now),
+        _workloads(has, now),
+        _numbers(has, modes),
+        fleet,
+        limits_of(settings.remediate.guard),
+        by=by,
+        not_before={
+            identity(e): by.not_before[str(e.key)] for e in moving if str(e.key) in by.not_before
+        },
+        now=now,
+    )
+    return found, notes
+
+
+def _wanted(
+    moving: Sequence[Effect], has: _Currents, now: float
+) -> dict[str, tuple[Change, History]]:
+    """Return the changes of what moves, each with the history its object has."""
     wanted = dict[str, tuple[Change, History]]()
     for one in moving:
         if one.change is not None:
             current = has[one.resource][one.key]
             change = replace(one.change, idle=current.idle)
             wanted[identity(one)] = change, read_history(current.annotations, now)
-    known = {
+    return wanted
+
+
+def _workloads(has: _Currents, now: float) -> dict[str, Workload]:
+    return {
         f"{name}/{key}/{current.uid}": found
         for name, objects in has.items()
         for key, current in objects.items()
         if (found := workload(key.namespace, current.annotations, now)) is not None
     }
-    not_before = {
-        identity(e): by.not_before[str(e.key)] for e in moving if str(e.key) in by.not_before
-    }
-    limits = limits_of(settings.remediate.guard)
-    numbers = Counter(
+
+
+def _numbers(has: _Currents, modes: Modes) -> Counter[str]:
+    """Return how many workloads the remediator may write, but for idle ones, by namespace."""
+    return Counter(
         key.namespace
         for objects in has.values()
         for key, current in objects.items()
         if not current.idle and modes.of(key.namespace) in _WRITTEN
     )
-    return await asyncio.to_thread(
-        forecast, wanted, known, numbers, fleet, limits, by, not_before, now
-    ), notes
 
 
 async def _stand(client: KubeClient, settings: Settings, effects: Sequence[Effect]) -> None:

@@ -69,6 +69,7 @@ def effect(
     now: Outcome,
     then: Outcome,
     placements: Placements,
+    *,
     inventory: Inventory | None = None,
 ) -> Effect | None:
     """Return what becomes of a workload, None where it stays as it is.
@@ -78,32 +79,24 @@ def effect(
     step = _step(then, current)
     has = clusters(placements, current.annotations)
     if not isinstance(step, Apply | Amend):
-        kind = _silence(now, then, step)
-        if kind is None:
+        if (kind := _silence(now, then, step)) is None:
             return None
         reason = step.reason if isinstance(step, Held) else "nothing is decided any more"
         return Effect(resource, key, current.uid, kind, has, has, reason)
-    annotations = after(step, current)
-    evict = _evicts(then)
+    annotations, evict = after(step, current), _evicts(then)
     change = compare(placements, key.namespace, current.annotations, annotations, evict=evict)
-    same = (now.decision, now.failure) == (then.decision, then.failure)
     lost = None if change is None else reason_of(inventory, change)
     empties = change is not None and (change.empties or lost is not None)
-    # What empties a workload waits for ever, unless the policy says that it is to go.
-    goes_alike = evict == _evicts(now) or not empties
-    pending = same or (step == _step(now, current) and goes_alike)
-    then_has = clusters(placements, annotations)
     written = ", ".join(sorted({*step.annotations, *step.labels}))
-    reason = written if change is None else lost or ""
     return Effect(
         resource,
         key,
         current.uid,
         "nowhere" if empties else _kind(change),
         has,
-        then_has,
-        reason,
-        pending,
+        clusters(placements, annotations),
+        written if change is None else lost or "",
+        _is_pending(current, now, then, empties=empties),
         evict,
         change,
     )
@@ -142,6 +135,15 @@ def clusters(placements: Placements, annotations: Mapping[str, str]) -> tuple[st
 
 def _step(outcome: Outcome, current: Current) -> Step:
     return plan(Wanted(current.uid, outcome.decision, outcome.failure), current)
+
+
+def _is_pending(current: Current, now: Outcome, then: Outcome, *, empties: bool) -> bool:
+    """Tell whether the same is written without the edit."""
+    if (now.decision, now.failure) == (then.decision, then.failure):
+        return True
+    # What empties a workload waits for ever, unless the policy says that it is to go.
+    goes_alike = _evicts(now) == _evicts(then) or not empties
+    return goes_alike and _step(now, current) == _step(then, current)
 
 
 def _evicts(outcome: Outcome) -> bool:

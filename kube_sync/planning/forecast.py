@@ -74,6 +74,7 @@ def forecast(
     numbers: Mapping[str, int],
     fleet: Fleet,
     limits: Limits,
+    *,
     by: Tightening,
     not_before: Mapping[str, float],
     now: float,

@@ -11,6 +11,8 @@ from typing import Final
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.analysis.reads import Reads, withheld
+from kube_sync.kube.placementpolicies import PlacementPolicy
+from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.planning.arguments import Request
@@ -22,8 +24,10 @@ from kube_sync.planning.candidates import Candidates, Staged, Wanted, put
 from kube_sync.planning.deciding import World, generated
 from kube_sync.planning.facts import Facts, applied
 from kube_sync.planning.policies import Chooser, Policies
+from kube_sync.planning.sharing import Bodies
 from kube_sync.planning.snapshot import Objects, Snapshot, policies_of, projected
 from kube_sync.replicator.policies.builtin import built_in, packages
+from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.settings import TOPOLOGY, Settings
@@ -33,6 +37,9 @@ CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
 
 _EDITED: Final = "this is told by what would be in force"
 _UNKNOWN: Final = "its set cannot be made now, so this is told by what is in force"
+
+
+_Known = Mapping[ObjectKey, PolicyMap | PlacementPolicy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +87,18 @@ async def worlds(
     """
     facts = _facts(request, snapshot)
     data = await beside(snapshot.configmaps, settings)
-    chosen = await _policies(request, settings, snapshot, data, scratch, progress, on)
+    known = await policies_of(snapshot.configmaps, settings.policies)
+    candidates = await _candidates(request, settings, snapshot)
+    chooser = _chooser(settings, scratch, data, known)
+    good = last_good(snapshot.configmaps, settings)
+    with progress.during("compiling the policies"):
+        chosen = await _chosen(chooser, known, good, candidates, on)
     bodies = projected(settings, snapshot)
-    moved = snapshot
-    if facts:
-        moved = snapshot.with_objects(CLUSTERS, applied(facts, snapshot.objects[CLUSTERS]))
-    # The other collections are the very same, so that their classes are too.
-    then_bodies = {**bodies, **projected(settings, moved, only=CLUSTERS)} if facts else bodies
+    moved, then_bodies = _moved(facts, settings, snapshot, bodies)
     always = {**generated(settings), **built_in(settings)}
     now = World("now", {**chosen.before.modules, **always}, bodies, data.documents)
     names = chosen.wanted.names if chosen.wanted else {}
-    modules = {**chosen.after.modules, **always}
-    then = World("then", modules, then_bodies, data.documents, names)
+    then = World("then", {**chosen.after.modules, **always}, then_bodies, data.documents, names)
 
     async def places() -> Mapping[str, Collection]:
         return snapshot.places
@@ -101,13 +108,15 @@ async def worlds(
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
     staged = chosen.wanted.staged if chosen.wanted else ()
-    kept_out = [
-        f"{module}: {text}"
-        for module, texts in withheld(reads[then.name], settings).items()
-        for text in texts
-    ]
+    kept_out = _kept_out(reads[then.name], settings)
     notes = (*snapshot.notes, *chosen.before.notes, *data.notes, *chosen.notes, *kept_out)
     return Worlds(now, then, reads, names, moved, notes, staged, chosen.canary)
+
+
+def _kept_out(reads: Reads, settings: Settings) -> list[str]:
+    return [
+        f"{module}: {text}" for module, texts in withheld(reads, settings).items() for text in texts
+    ]
 
 
 def _facts(request: Request, snapshot: Snapshot) -> Facts:
@@ -121,24 +130,28 @@ def _facts(request: Request, snapshot: Snapshot) -> Facts:
     return replace(facts, brought=clusters_of(request.clusters, namespaced=namespaced))
 
 
-async def _policies(
-    request: Request,
-    settings: Settings,
-    snapshot: Snapshot,
-    data: Beside,
-    scratch: ScratchOpa,
-    progress: Progress,
-    on: InEffect | None,
-) -> _Chosen:
-    known = await policies_of(snapshot.configmaps, settings.policies)
-    modules: dict[ObjectKey, Modules] = {key: policy.modules for key, policy in known.items()}
+def _moved(
+    facts: Facts, settings: Settings, snapshot: Snapshot, bodies: Bodies
+) -> tuple[Snapshot, Bodies]:
+    """Return a snapshot and its bodies with the candidate facts."""
+    if not facts:
+        return snapshot, bodies
+    moved = snapshot.with_objects(CLUSTERS, applied(facts, snapshot.objects[CLUSTERS]))
+    # The other collections are the very same, so that their classes are too.
+    return moved, {**bodies, **projected(settings, moved, only=CLUSTERS)}
+
+
+async def _candidates(request: Request, settings: Settings, snapshot: Snapshot) -> Candidates:
     candidates = Candidates()
     if request.files or request.staged:
         staged = only(snapshot.configmaps, request.candidates) if request.staged else ()
         candidates = await read_candidates(
             request.files, staged, settings.policies, instead=request.instead
         )
-    candidates = replace(candidates, removed=request.unloaded)
+    return replace(candidates, removed=request.unloaded)
+
+
+def _chooser(settings: Settings, scratch: ScratchOpa, data: Beside, known: _Known) -> Chooser:
     replicate = settings.replicate
     names = [resource.name for resource in replicate.resources] + [TOPOLOGY] * replicate.topology
     builtin = built_in(settings)
@@ -150,20 +163,29 @@ async def _policies(
         builtin=packages(builtin),
     )
     born = {key: policy.born for key, policy in known.items()}
-    chooser = Chooser(scratch, guard, {**generated(settings), **builtin}, born)
-    with progress.during("compiling the policies"):
-        before, choice = await chooser.as_is(modules, last_good(snapshot.configmaps, settings))
-        if candidates:
-            wanted = put(candidates, modules)
-            after = await chooser.tried(wanted, choice)
-            notes = () if on is None else (f"{on}, decides on it now, and {_EDITED}",)
-            return _Chosen(before, after, wanted, notes=notes)
-        if on is None:
-            return _Chosen(before, before)
-        try:
-            # By the names that its author knows.
-            as_canary = replace(put(on.candidates, modules), names={})
-            after = await chooser.tried(as_canary, choice)
-        except Broken as error:  # the replicator may hold a set of it from before an edit
-            return _Chosen(before, before, notes=(f"{on}, decides on it, but {_UNKNOWN}: {error}",))
-        return _Chosen(before, after, canary=on)
+    return Chooser(scratch, guard, {**generated(settings), **builtin}, born)
+
+
+async def _chosen(
+    chooser: Chooser,
+    known: _Known,
+    good: Versions,
+    candidates: Candidates,
+    on: InEffect | None,
+) -> _Chosen:
+    modules: dict[ObjectKey, Modules] = {key: policy.modules for key, policy in known.items()}
+    before, choice = await chooser.as_is(modules, good)
+    if candidates:
+        wanted = put(candidates, modules)
+        after = await chooser.tried(wanted, choice)
+        notes = () if on is None else (f"{on}, decides on it now, and {_EDITED}",)
+        return _Chosen(before, after, wanted, notes=notes)
+    if on is None:
+        return _Chosen(before, before)
+    try:
+        # By the names that its author knows.
+        as_canary = replace(put(on.candidates, modules), names={})
+        after = await chooser.tried(as_canary, choice)
+    except Broken as error:  # the replicator may hold a set of it from before an edit
+        return _Chosen(before, before, notes=(f"{on}, decides on it, but {_UNKNOWN}: {error}",))
+    return _Chosen(before, after, canary=on)

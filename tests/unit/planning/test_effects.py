@@ -111,7 +111,7 @@ FLEET = Inventory(frozenset(["c1", "c2", "c3"]), ({}, {}, {}))
 
 def compared(now: Outcome, then: Outcome) -> Effect:
     current = Current("u", HAS)
-    found = effect("replicasets", KEY, current, now, then, Placements(), FLEET)
+    found = effect("replicasets", KEY, current, now, then, Placements(), inventory=FLEET)
     assert found is not None
     return found
 

@@ -35,7 +35,9 @@ def foreseen(
     fleet = Fleet(0.0, clusters, 3, epoch_matches=True)
     by = by or Tightening()
     known = numbers or {"shop": 1000}
-    return forecast(wanted, workloads or {}, known, fleet, limits, by, not_before or {}, NOW)
+    return forecast(
+        wanted, workloads or {}, known, fleet, limits, by=by, not_before=not_before or {}, now=NOW
+    )
 
 
 def moves(number: int) -> dict[str, tuple[Change, History]]:
