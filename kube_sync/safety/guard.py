@@ -162,15 +162,7 @@ class Guard(Generic[K]):
         sets = (*([every] if len(every) < len(asked) else []), *parts.values())
         waiting = self._approvals.weigh(asked, self._approved, fleet.clusters, sets)
         number = sum(workloads.values())
-        few = allowed(number, self._limits)
-        shrunk = has_shrunk(fleet, self._limits)
-        accepted = shrunk and self._approvals.accepts(asked, few)
-        if accepted:  # as `fleet` will say from the next time on
-            fleet, shrunk = replace(fleet, best=fleet.clusters), False
-        fewer = ""
-        if asked and shrunk:
-            fewer = on_fewer(self._approvals.offer(asked, asked, few, _FLEET), fleet.clusters)
-        self._fleet = judge_fleet(fleet, self._limits, fewer)
+        accepted = self._judge_fleet(fleet, asked, allowed(number, self._limits))
         still = _by_namespace({key: asked[key] for key in waiting}, spaces)
         self._masses = self._judged(still, asked, workloads)
         holds = (*([self._fleet] if self._fleet else []), *self._masses.values())
@@ -291,6 +283,18 @@ class Guard(Generic[K]):
         if approved or change.idle:
             return None
         return self._masses.get(None) or self._masses.get(change.namespace)
+
+    def _judge_fleet(self, fleet: Fleet, asked: Mapping[K, Step], few: float) -> bool:
+        """Find what holds all for the fleet; return whether it is accepted that it has shrunk."""
+        shrunk = has_shrunk(fleet, self._limits)
+        accepted = shrunk and self._approvals.accepts(asked, few)
+        if accepted:  # as `fleet` will say from the next time on
+            fleet, shrunk = replace(fleet, best=fleet.clusters), False
+        fewer = ""
+        if asked and shrunk:
+            fewer = on_fewer(self._approvals.offer(asked, asked, few, _FLEET), fleet.clusters)
+        self._fleet = judge_fleet(fleet, self._limits, fewer)
+        return accepted
 
     def _judged(
         self, waiting: Mapping[str, Mapping[K, Step]], asked: Mapping[K, Step], workloads: Numbers
