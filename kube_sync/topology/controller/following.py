@@ -112,10 +112,7 @@ class FollowedKinds:
         self._following = Following(
             lambda gvr: KubeCollection(client, gvr), " for topology", backoff=backoff
         )
-        for id_ in sorted(chooser.looked_for):
-            # Waited for until it is known whether it is there.
-            world.store(chooser.kinds.get(id_) or chooser.named[id_].node_kind)
-            self._tell(id_, "looked for")
+        self._await()
 
     @property
     def policies(self) -> tuple[PolicyKind, ...]:
@@ -146,6 +143,13 @@ class FollowedKinds:
         """Return what is defined of a resource, None where that is not known."""
         definition = self._definitions.of(gvr.group, gvr.resource)
         return None if definition is None else definition.version(gvr.version)
+
+    def _await(self) -> None:
+        """Wait for each kind that is looked for until it is known whether it is there."""
+        chooser = self._chooser
+        for id_ in sorted(chooser.looked_for):
+            self._world.store(chooser.kinds.get(id_) or chooser.named[id_].node_kind)
+            self._tell(id_, "looked for")
 
     async def run(self) -> None:
         """Follow what there is until cancelled."""
