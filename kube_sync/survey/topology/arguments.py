@@ -80,22 +80,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--live", action="store_true", help="run as the controller of a cluster until stopped"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=["table", "json", "dot", "svg"],
-        default="table",
-        help="default: %(default)s",
-    )
-    parser.add_argument(
-        "--effective", metavar="KIND", help="the effective policies of that kind, by path"
-    )
-    parser.add_argument(
-        "--from", dest="start", metavar="LOCATOR", help="paths from there (default: every root)"
-    )
-    parser.add_argument(
-        "--to", dest="end", metavar="LOCATOR", help="paths to there (default: every leaf)"
-    )
+    _declare_printed(parser)
     parser.add_argument(
         "--plain",
         action="store_true",
@@ -113,6 +98,25 @@ def declare(parser: argparse.ArgumentParser) -> None:
         default="default",
         metavar="NAMESPACE",
         help="of objects that do not say theirs (default: %(default)s)",
+    )
+
+
+def _declare_printed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["table", "json", "dot", "svg"],
+        default="table",
+        help="default: %(default)s",
+    )
+    parser.add_argument(
+        "--effective", metavar="KIND", help="the effective policies of that kind, by path"
+    )
+    parser.add_argument(
+        "--from", dest="start", metavar="LOCATOR", help="paths from there (default: every root)"
+    )
+    parser.add_argument(
+        "--to", dest="end", metavar="LOCATOR", help="paths to there (default: every leaf)"
     )
 
 
