@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kube_sync import __version__
 from kube_sync.decisions import arguments as stream
@@ -146,94 +147,39 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kube-sync {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, what in (
-        ("replicate", "mirror Kubernetes into OPA and serve the decision stream"),
-        ("remediate", "patch the resources whose decision changed"),
-        ("admit", "serve the admission webhook"),
-        ("run", "all of these in one process"),
-    ):
-        command = _command(commands, name, what, _service)
-        command.set_defaults(service=name)
-        _declare_service(command)
-        if name == "remediate":
-            remediation.declare(command, _remediation)
-    declare(_command(commands, "analyze", WHAT, _analyze))
-    planning.declare(_command(commands, "plan", planning.WHAT, _plan))
-    reasoning.declare_why(_command(commands, "why", reasoning.WHY, _why))
-    reasoning.declare_why_not(_command(commands, "why-not", reasoning.WHY_NOT, _why))
-    reasoning.declare_what_if(_command(commands, "what-if", reasoning.WHAT_IF, _plan))
-    staging.declare(_command(commands, "stage", staging.WHAT, _stage))
-    planning.declare_export(_command(commands, "export", planning.EXPORT, _export))
-    scenarios.declare(_command(commands, "test", scenarios.WHAT, _test))
-    stream.declare(_command(commands, "decisions", stream.WHAT, _decisions))
-    ledger.declare(_command(commands, "history", ledger.HISTORY, _history))
-    ledger.declare_verify(_command(commands, "verify", ledger.VERIFY, _verify))
-    replaying.declare(_command(commands, "replay", replaying.WHAT, _replay))
-    asked = _command(commands, "scheduling", scheduling.WHAT, _scheduling)
-    scheduling.declare(asked, _scheduling)
-    asked = _command(commands, "metadata", metadata.WHAT, _metadata)
-    metadata.declare(asked, _metadata)
-    asked = _command(commands, "topology", charting.WHAT, _topology)
-    asked.set_defaults(service="topology")
-    _declare_service(asked)
-    charting.declare(asked)
-    what = "bring the policies of a hub to its spokes"
-    synced = _command(commands, "policy-sync", what, _service)
-    synced.set_defaults(service="policy-sync")
-    _declare_service(synced)
-    asks = synced.add_subparsers(title="of one that runs", metavar="ASK")
-    what = "let through removals that wait, by the name that the readiness page gives"
-    approve = asks.add_parser("approve", help=what, description=what[:1].upper() + what[1:] + ".")
-    approve.add_argument(
-        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
-    )
-    approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
-    approve.set_defaults(command=_approve_removals)
-    what = "print the effective configuration, secrets masked"
-    config = _command(commands, "config", what, _config)
-    config.add_argument(
-        "--variables", action="store_true", help="list the environment variable of each field"
-    )
-    config.add_argument(
-        "--explain",
-        nargs="?",
-        const="",
-        metavar="KEY",
-        help="say what a key is for, as in admission.engine, or what each of them is for",
-    )
-    provisioning.declare(_command(commands, "provision", provisioning.WHAT, _provision))
-    what = "make a certificate authority and a server certificate"
-    certs = _command(commands, "certs", what, _certs)
-    certs.add_argument("--out", required=True, metavar="DIR", help="where the files go")
-    certs.add_argument(
-        "--host",
-        required=True,
-        action="append",
-        metavar="NAME",
-        help="a DNS name or IP address that the certificate is for (repeatable)",
-    )
-    health = _command(commands, "healthcheck", "exit 0 if a readiness page says ready", _health)
-    health.add_argument(
-        "--url",
-        help="the page (default: at observe.listen, or whichever command's port answers here)",
-    )
+    for name, command in _COMMANDS.items():
+        _add(commands, name, command)
     return parser
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    what: str,
-    function: Callable[[argparse.Namespace], int],
-) -> argparse.ArgumentParser:
-    command = commands.add_parser(
-        name, help=what, description=what[:1].upper() + what[1:] + ".", epilog=_EPILOG
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command: what it is for, what carries it out, and its arguments."""
+
+    what: str
+    function: Handler
+    declare: Callable[[argparse.ArgumentParser], None] = lambda _command: None
+    service: bool = False  # runs until it is stopped
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: _Command
+) -> None:
+    parser = commands.add_parser(
+        name, help=command.what, description=_sentence(command.what), epilog=_EPILOG
     )
-    command.add_argument(
+    parser.add_argument(
         "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
     )
-    command.set_defaults(command=function)
-    return command
+    parser.set_defaults(command=command.function)
+    if command.service:
+        parser.set_defaults(service=name)
+        _declare_service(parser)
+    command.declare(parser)
+
+
+def _sentence(what: str) -> str:
+    return what[:1].upper() + what[1:] + "."
 
 
 def _declare_service(command: argparse.ArgumentParser) -> None:
@@ -248,6 +194,48 @@ def _declare_service(command: argparse.ArgumentParser) -> None:
         choices=["debug", "info", "warning", "error"],
         default="info",
         help="how much a service logs to standard error (default: %(default)s)",
+    )
+
+
+def _declare_policy_sync(command: argparse.ArgumentParser) -> None:
+    asks = command.add_subparsers(title="of one that runs", metavar="ASK")
+    what = "let through removals that wait, by the name that the readiness page gives"
+    approve = asks.add_parser("approve", help=what, description=_sentence(what))
+    approve.add_argument(
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
+    )
+    approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
+    approve.set_defaults(command=_approve_removals)
+
+
+def _declare_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--variables", action="store_true", help="list the environment variable of each field"
+    )
+    command.add_argument(
+        "--explain",
+        nargs="?",
+        const="",
+        metavar="KEY",
+        help="say what a key is for, as in admission.engine, or what each of them is for",
+    )
+
+
+def _declare_certs(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", required=True, metavar="DIR", help="where the files go")
+    command.add_argument(
+        "--host",
+        required=True,
+        action="append",
+        metavar="NAME",
+        help="a DNS name or IP address that the certificate is for (repeatable)",
+    )
+
+
+def _declare_health(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--url",
+        help="the page (default: at observe.listen, or whichever command's port answers here)",
     )
 
 
@@ -549,3 +537,46 @@ def _stop_printing() -> None:
 
 def _complain(line: str) -> None:
     print(f"kube-sync: {harmless(line)}", file=sys.stderr)  # noqa: T201 - for the person who typed
+
+
+_COMMANDS: Final = {  # in the order in which they are listed
+    "replicate": _Command(
+        "mirror Kubernetes into OPA and serve the decision stream", _service, service=True
+    ),
+    "remediate": _Command(
+        "patch the resources whose decision changed",
+        _service,
+        partial(remediation.declare, function=_remediation),
+        service=True,
+    ),
+    "admit": _Command("serve the admission webhook", _service, service=True),
+    "run": _Command("all of these in one process", _service, service=True),
+    "analyze": _Command(WHAT, _analyze, declare),
+    "plan": _Command(planning.WHAT, _plan, planning.declare),
+    "why": _Command(reasoning.WHY, _why, reasoning.declare_why),
+    "why-not": _Command(reasoning.WHY_NOT, _why, reasoning.declare_why_not),
+    "what-if": _Command(reasoning.WHAT_IF, _plan, reasoning.declare_what_if),
+    "stage": _Command(staging.WHAT, _stage, staging.declare),
+    "export": _Command(planning.EXPORT, _export, planning.declare_export),
+    "test": _Command(scenarios.WHAT, _test, scenarios.declare),
+    "decisions": _Command(stream.WHAT, _decisions, stream.declare),
+    "history": _Command(ledger.HISTORY, _history, ledger.declare),
+    "verify": _Command(ledger.VERIFY, _verify, ledger.declare_verify),
+    "replay": _Command(replaying.WHAT, _replay, replaying.declare),
+    "scheduling": _Command(
+        scheduling.WHAT, _scheduling, partial(scheduling.declare, function=_scheduling)
+    ),
+    "metadata": _Command(metadata.WHAT, _metadata, partial(metadata.declare, function=_metadata)),
+    "topology": _Command(charting.WHAT, _topology, charting.declare, service=True),
+    "policy-sync": _Command(
+        "bring the policies of a hub to its spokes", _service, _declare_policy_sync, service=True
+    ),
+    "config": _Command(
+        "print the effective configuration, secrets masked", _config, _declare_config
+    ),
+    "provision": _Command(provisioning.WHAT, _provision, provisioning.declare),
+    "certs": _Command(
+        "make a certificate authority and a server certificate", _certs, _declare_certs
+    ),
+    "healthcheck": _Command("exit 0 if a readiness page says ready", _health, _declare_health),
+}
