@@ -9,7 +9,6 @@ all, when OPA was loaded, is no change. It ends with its process: nothing is kep
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -29,6 +28,7 @@ from kube_sync.decisions.records import (
 )
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.errors import Expired
+from kube_sync.runtime.clock import unix_clock
 
 KEPT = 5_000  # changes
 SECONDS = 3600.0
@@ -90,7 +90,7 @@ class History:
         """
         self._changes: deque[Change] = deque(maxlen=kept)
         self._seconds = seconds
-        self._clock = clock = clock or _steady()
+        self._clock = clock = clock or unix_clock()
         self._began = clock()
         self._dropped_at: float | None = None  # the time of the last that was pushed out by others
         self._number = 0
@@ -191,8 +191,3 @@ class History:
         oldest = self._clock() - self._seconds
         while self._changes and self._changes[0].time < oldest:
             self._changes.popleft()
-
-
-def _steady() -> Callable[[], float]:
-    start = time.time() - time.monotonic()
-    return lambda: start + time.monotonic()
