@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -23,13 +21,11 @@ from kube_sync.admission.way import PLACEMENT, nobody, placement_check
 from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.door import watch_door
 from kube_sync.app.fleet import watch_fleet
-from kube_sync.app.systems import serve_systems
+from kube_sync.app.systems import Served, serve_systems
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.eventrecorder import EventRecorder
-from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.maybeserved import MaybeServed
 from kube_sync.kube.placementpolicies import (
@@ -45,86 +41,124 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service
 from kube_sync.safety import Placements
-from kube_sync.settings import parse_listen
+from kube_sync.settings import Admission, parse_listen
 
-_Keeping = tuple[Kept, Callable[[], bool | None]]  # and whether any policy exists
 _WEBHOOK_GRACE = 1.0  # what is in progress has ended by then: see Drain
 
 
 async def admit(context: Context) -> list[Service]:
     """Serve the webhook; return what runs beside it. Raises Misconfigured without certificates."""
-    settings, readiness, drain = context.settings, context.readiness, context.drain
-    cert_file, key_file = settings.admission.cert_file, settings.admission.key_file
-    if cert_file is None or key_file is None:
-        msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
-        raise Misconfigured(msg)
-    news = News()
-    maps = policy_maps(settings.policies, news.tell)
-    objects = placement_policies(settings.policies, news.tell)
-    policies: list[PolicyMaps | PlacementPolicies] = [*maps, *objects]
-    gate = PolicyGate(policies, static=settings.policies.static)
-    engine = await context.stack.enter_async_context(
-        engine_client(target_of(settings), partial(canary_may_exist, policies))
-    )
-    asking, seals = settings.admission.engine, Seals(settings.placement.key_file)
-    seen = partial(view, remediator=settings.admission.remediator)
-    placements = Placements(settings.remediate.guard.placements)
-    read = partial(placement, read=DecisionReader(placements.unreadable, gate.modules))
-    judge = Judge(
-        engine,
-        gate,
-        seen,
-        backoff=waits(asking.backoff_seconds),
-        attempts=asking.attempts,
-        read=read,
-    )
-    checking = Judge(  # the same engine: what one knows of it, both do
-        engine,
-        gate,
-        lambda review: seen(as_remediated(review)),
-        backoff=waits(asking.backoff_seconds),
-        attempts=asking.attempts,
-        read=read,
-        breaker=judge.breaker,
-    )
+    settings, readiness, news = context.settings, context.readiness, News()
+    files = _tls_files(settings.admission)
+    policies, placements = _Policies(context, news), Placements(settings.remediate.guard.placements)
+    judge, checking = await _judges(context, policies, placements)
+    seals = Seals(settings.placement.key_file)
     address = parse_listen("admission.listen", settings.admission.listen)
-    tls = ServerTls(
-        "admission", TlsFiles(cert_file, key_file, settings.admission.client_ca_file), readiness
-    )
-    reporter = Reporter(CONTROLLER, socket.gethostname())
-    recorder = EventRecorder(context.kube, reporter, metrics.admission_events)
+    tls = ServerTls("admission", files, readiness)
+    recorder = context.recorder(CONTROLLER, metrics.admission_events)
     denied = Denials(recorder).denied if settings.admission.events else nobody
     systems = await serve_systems(context, recorder, news.tell)
-    ways = [way for system in systems for way in system.ways]
     fleet, watching = watch_fleet(context)
     compares = FleetJudge(checking, placements, fleet)
-    ways.append(
-        placement_check(compares, lambda: gate.policy_may_exist, settings.admission, denied, seals)
-    )
+    ways = [
+        *(way for system in systems for way in system.ways),
+        placement_check(compares, policies.may_exist, settings.admission, denied, seals),
+    ]
     decides = FleetJudge(judge, placements, fleet)
-    app = webhook_app(decides, settings.admission, drain, denied, ways, seals)
-    exists = partial(policy_exists, gate, policies, static=settings.policies.static)
-    kept: list[_Keeping] = [(found, exists) for found in kept_for_placement(settings)]
-    kept += [(found, system.exists) for system in systems for found in system.kept]
-    services = _registrations(context, kept, news)
-    services += [service for system in systems for service in system.services]
+    app = webhook_app(decides, settings.admission, context.drain, denied, ways, seals)
+    registrations = _registrations(context, policies, systems, news)
     await context.stack.enter_async_context(
-        serving(app, address, tls.context, _WEBHOOK_GRACE, drain)
+        serving(app, address, tls.context, _WEBHOOK_GRACE, context.drain)
     )
     readiness.met("start")
-    probe = partial(probing, judge, readiness.reporter("opa"))
-    services += [tls.follow, probe, recorder.run, *await _door(context), *watching]
-    for found in maps:
-        source = KubeCollection(
-            context.kube, CONFIGMAPS, namespace=found.scope, label_selector=found.selector
-        )
-        name = f"{CONFIGMAPS} in {found.where} for admission"
-        services.append(_watch(context, gate, name, source, found))
-    for held in objects:
-        served = MaybeServed(context.kube, PLACEMENT_POLICIES, held.namespace)
-        name = f"{PLACEMENT_POLICIES} in {held.namespace} for admission"
-        services.append(_watch(context, gate, name, served, held))
-    return services
+    return [
+        *registrations,
+        *(service for system in systems for service in system.services),
+        tls.follow,
+        partial(probing, judge, readiness.reporter("opa")),
+        recorder.run,
+        *await _door(context),
+        *watching,
+        *policies.followed(),
+    ]
+
+
+def _tls_files(admission: Admission) -> TlsFiles:
+    if admission.cert_file is None or admission.key_file is None:
+        msg = "admission.cert_file: needed, since the API server only calls webhooks over TLS"
+        raise Misconfigured(msg)
+    return TlsFiles(admission.cert_file, admission.key_file, admission.client_ca_file)
+
+
+class _Policies:
+    """The policies on placement, and whether there may be any."""
+
+    def __init__(self, context: Context, news: News) -> None:
+        settings = context.settings.policies
+        self._context = context
+        self._static = settings.static
+        self._maps = policy_maps(settings, news.tell)
+        self._objects = placement_policies(settings, news.tell)
+        self.all: list[PolicyMaps | PlacementPolicies] = [*self._maps, *self._objects]
+        self.gate = PolicyGate(self.all, static=settings.static)
+
+    def may_exist(self) -> bool:
+        """Tell whether there may be a policy."""
+        return self.gate.policy_may_exist
+
+    def exists(self) -> bool | None:
+        """Tell whether there is a policy, None: nobody knows."""
+        return policy_exists(self.gate, self.all, static=self._static)
+
+    def followed(self) -> list[Service]:
+        """Return what keeps them current."""
+        kube, services = self._context.kube, list[Service]()
+        for maps in self._maps:
+            source = KubeCollection(
+                kube, CONFIGMAPS, namespace=maps.scope, label_selector=maps.selector
+            )
+            services.append(self._followed(f"{CONFIGMAPS} in {maps.where}", source, maps))
+        for objects in self._objects:
+            where = f"{PLACEMENT_POLICIES} in {objects.namespace}"
+            served = MaybeServed(kube, PLACEMENT_POLICIES, objects.namespace)
+            services.append(self._followed(where, served, objects))
+        return services
+
+    def _followed(
+        self, what: str, source: ListerWatcher, policies: PolicyMaps | PlacementPolicies
+    ) -> Service:
+        name = f"{what} for admission"
+        self._context.readiness.waiting(name, "not listed yet")
+        then = self._context.readiness.reporter(name)
+
+        def report(reason: str | None) -> None:
+            self.gate.found(policies) if reason is None else self.gate.lost(policies)
+            then(reason)
+
+        return Reflector(name, source, policies, report).run
+
+
+async def _judges(
+    context: Context, policies: _Policies, placements: Placements
+) -> tuple[Judge, Judge]:
+    """Return who decides on a review, and who checks what the remediator writes."""
+    settings, gate = context.settings, policies.gate
+    asking = settings.admission.engine
+    engine = await context.stack.enter_async_context(
+        engine_client(target_of(settings), partial(canary_may_exist, policies.all))
+    )
+    seen = partial(view, remediator=settings.admission.remediator)
+    made = partial(
+        Judge,
+        engine,
+        gate,
+        backoff=waits(asking.backoff_seconds),
+        attempts=asking.attempts,
+        read=partial(placement, read=DecisionReader(placements.unreadable, gate.modules)),
+    )
+    judge = made(seen)
+    # The same engine: what one knows of it, both do.
+    return judge, made(lambda review: seen(as_remediated(review)), breaker=judge.breaker)
 
 
 async def _door(context: Context) -> list[Service]:
@@ -149,16 +183,19 @@ class News:
             listener.set()
 
 
-def _registrations(context: Context, kept: Sequence[_Keeping], news: News) -> list[Service]:
+def _registrations(
+    context: Context, policies: _Policies, systems: Sequence[Served], news: News
+) -> list[Service]:
     """Return what keeps the webhook's registrations right, where one is named."""
     settings = context.settings
     if settings.admission.registration.name is None:
         return []
     metrics.admission_registration_kept.set(1)
-    identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    lease = Lease(context.kube, settings.coordination.namespace, LEASE, identity, news=news.tell)
+    lease = context.lease(LEASE, news.tell, needed=False)
     # Every replica keeps the registrations then: what is not ready would be called by nobody.
     telling = partial(tell_lease, lease, LEASE, context.readiness, f"Lease {LEASE}", needed=False)
+    kept = [(found, policies.exists) for found in kept_for_placement(settings)]
+    kept += [(found, system.exists) for system in systems for found in system.kept]
     services: list[Service] = [lease.run, telling]
     for found, exists in kept:
         services += _registration(context, found, exists, lease, news)
@@ -178,20 +215,3 @@ def _registration(
     name = str(kept.kind) if kept.path == PLACEMENT else f"{kept.kind} {kept.name}"
     reflector = Reflector(name, source, registration.store, registration.seen)
     return [reflector.run, registration.run]
-
-
-def _watch(
-    context: Context,
-    gate: PolicyGate,
-    name: str,
-    source: ListerWatcher,
-    policies: PolicyMaps | PlacementPolicies,
-) -> Service:
-    context.readiness.waiting(name, "not listed yet")
-    then = context.readiness.reporter(name)
-
-    def report(reason: str | None) -> None:
-        gate.found(policies) if reason is None else gate.lost(policies)
-        then(reason)
-
-    return Reflector(name, source, policies, report).run

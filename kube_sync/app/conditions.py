@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import socket
 from functools import partial
 from typing import Final
 
@@ -34,8 +32,7 @@ def keep_conditions(context: Context, opa: OpaClient) -> list[Service]:
         for keeper in keepers:
             keeper.wake()
 
-    identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    lease = Lease(context.kube, context.settings.coordination.namespace, LEASE, identity, news=held)
+    lease = context.lease(LEASE, held, needed=False)
     services: list[Service] = [lease.run] if kinds else []
     for kind in kinds:
         keeper = _keeper(context, opa, kind, lease)

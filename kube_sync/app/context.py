@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import secrets
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn, TypeVar
 
 import structlog
+from prometheus_client import Counter
 
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.kube.eventrecorder import EventRecorder
+from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
@@ -46,6 +51,23 @@ class Context:
     stack: AsyncExitStack
     kube: KubeClient
     drain: Drain  # of the webhook
+
+    def lease(
+        self,
+        name: str,
+        news: Callable[[], None],
+        notes: Callable[[], Mapping[str, str]] = dict,
+        *,
+        needed: bool = True,
+    ) -> Lease:
+        """Return a Lease that this process is a candidate for."""
+        identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+        namespace = self.settings.coordination.namespace
+        return Lease(self.kube, namespace, name, identity, needed=needed, news=news, notes=notes)
+
+    def recorder(self, controller: str, counter: Counter) -> EventRecorder:
+        """Return what records Events in the name of a controller."""
+        return EventRecorder(self.kube, Reporter(controller, socket.gethostname()), counter)
 
 
 @asynccontextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import socket
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -21,10 +19,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
 from kube_sync.kube.discovery import kind_of
-from kube_sync.kube.eventrecorder import EventRecorder
-from kube_sync.kube.events import Reporter
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.kube.lease import Lease
 from kube_sync.kube.patch import amend_metadata, apply_metadata
 from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.ledger.reporting import Reporting, reporting
@@ -43,6 +38,7 @@ from kube_sync.remediator.statuspage import status_app
 from kube_sync.remediator.stores import Both, Proven
 from kube_sync.remediator.telling import CONTROLLER, Telling
 from kube_sync.remediator.writer import Writer
+from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness, Stale, oldest
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.services import Service
@@ -56,7 +52,7 @@ _WORKERS = 4  # PATCHes in flight at most
 
 async def remediate(context: Context) -> list[Service]:
     """Return what follows the decision stream and patches what it concerns."""
-    settings, readiness, kube = context.settings, context.readiness, context.kube
+    settings, readiness = context.settings, context.readiness
     report = readiness.reporter("decisions")
     report(f"decision stream {settings.decisions.url}: not connected yet")
     stream: Records = await context.stack.enter_async_context(
@@ -67,7 +63,7 @@ async def remediate(context: Context) -> list[Service]:
     reports = await context.stack.enter_async_context(
         reporting(settings.decisions, secrets.token_hex(8))
     )
-    parts = _Parts(settings, kube, reports)
+    parts = _Parts(context, reports)
     readiness.waiting(f"Lease {LEASE}", "not asked for yet")
     reconciler = parts.reconciler
     address = parse_listen("remediate.listen", settings.remediate.listen)
@@ -86,99 +82,36 @@ async def remediate(context: Context) -> list[Service]:
         stream = Overheard(stream, parts.sink.take)
         services += beside
     services.append(partial(reconciler.follow, Overheard(stream, parts.telling.take)))
-    for resource in settings.targets():
-        source = KubeCollection(kube, resource.gvr)
-        store: Store = reconciler.targets(resource.gvr)
-        if parts.sink is not None:
-            store = Both(store, parts.sink.subjects(resource.gvr))
-        store = Proven(store, partial(parts.seals.proven, resource.gvr))
-        services.append(_reflected(context, f"{resource.gvr} to remediate", source, store))
-    if parts.clusters is not None and parts.fleet is not None:
-        found = parts.fleet
-        source = fleet_collection(kube, found)
-        current = parts.freshness.reporter(f"{found.gvr} to count")
-        services.append(
-            _reflected(context, f"{found.gvr} to count", source, parts.clusters, current)
-        )
-    for maps in parts.approvals:
-        source = KubeCollection(kube, CONFIGMAPS, namespace=maps.scope, metadata_only=True)
-        services.append(_reflected(context, f"approvals in {maps.where}", source, maps))
+    services += parts.followed()
     readiness.met("start")
     return services
-
-
-def _reflected(
-    context: Context,
-    name: str,
-    source: KubeCollection,
-    store: Store,
-    current: Callable[[str | None], None] = lambda _reason: None,
-) -> Service:
-    """Return what keeps `store` current, and tells `current` why it is not, or None."""
-    context.readiness.waiting(name, "not listed yet")
-    ready = context.readiness.reporter(name)
-
-    def report(reason: str | None) -> None:
-        ready(reason)
-        current(reason)
-
-    return Reflector(name, source, store, report, behind=current).run
 
 
 class _Parts:
     """What a remediator is made of, each part with the others that it needs."""
 
-    def __init__(self, settings: Settings, kube: KubeClient, reports: Reporting) -> None:
-        # Unix seconds that never go back, as the guard wants them.
-        start = time.time() - time.monotonic()
-        self._clock: Callable[[], float] = lambda: start + time.monotonic()
-        self.freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
-        self._kube = kube
-        self._kinds: dict[GroupVersionResource, str] = {}
-        host, guard = socket.gethostname(), settings.remediate.guard
-        self.fleet = clusters_of(settings)
+    def __init__(self, context: Context, reports: Reporting) -> None:
+        settings, self._context = context.settings, context
+        self._clock = unix_clock()
+        self._freshness = Freshness[None](self._clock, settle_seconds=SETTLE_SECONDS)
         self.sink: PlacementSink | None = None
-        self.clusters: Clusters | None = None
-        if self.fleet is not None:
-            self.clusters = Clusters(counted(settings, self.fleet), self._weigh, self._clock)
-        self.approvals: list[ConfigMaps[Approval]] = approvals(
-            settings.policies.namespaces, self._weigh
-        )
-        self._placements, limits = Placements(guard.placements), limits_of(guard)
-        facts = FleetFacts(
-            self.clusters,
-            self._named,
-            self._seen_at,
-            self._stale,
-            compares=guard.known_clusters,
-        )
-        brakes, rehearsal = (
-            Brakes(
-                Guard(limits),
-                self._placements,
-                facts,
-                self._approved,
-                self._clock,
-                rehearsed=rehearsed,
-            )
-            for rehearsed in (False, True)
-        )
-        self.lease = Lease(
-            kube,
-            settings.coordination.namespace,
-            LEASE,
-            f"{host}_{secrets.token_hex(8)}",
-            needed=True,
-            news=self._lead,
-        )
+        self._fleet = clusters_of(settings)
+        self._clusters: Clusters | None = None
+        if self._fleet is not None:
+            self._clusters = Clusters(counted(settings, self._fleet), self._weigh, self._clock)
+        self._approvals = _Approvals(settings, self._weigh, self._clock)
+        self._placements = Placements(settings.remediate.guard.placements)
+        self.lease = context.lease(LEASE, self._lead)
         self.fenced = FencedWriter(lambda: self.lease.remaining)
-        self.recorder = EventRecorder(kube, Reporter(CONTROLLER, host), metrics.remediation_events)
+        self.recorder = context.recorder(CONTROLLER, metrics.remediation_events)
         self.modes = Modes(settings.remediate)
-        self.seals = Seals(settings.placement.key_file)
-        self.telling = Telling(self.recorder, self._kind_of, lambda: self.fenced.may_write)
-        memory = Memory(reports, self._where)
+        self._seals = Seals(settings.placement.key_file)
+        patches = _Patches(context.kube)
+        self.telling = Telling(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
+        memory = Memory(reports, self._approvals.where)
+        brakes, rehearsal = self._brakes()
         self.reconciler = Reconciler(
-            Writer(self._patch, self.fenced, self._standby, memory),
+            Writer(patches.send, self.fenced, self._standby, memory),
             self.modes,
             brakes,
             rehearsal,
@@ -186,21 +119,66 @@ class _Parts:
             told=self.telling.tell,
             held=memory.held,
             warned=self.telling.warn,
-            seals=self.seals,
+            seals=self._seals,
             unreadable=self._placements.unreadable,
         )
 
-    async def _patch(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
-        if isinstance(step, Amend):
-            await amend_metadata(self._kube, gvr, key, step, FIELD_MANAGER)
-        else:
-            kind = await self._kind_of(gvr)
-            await apply_metadata(self._kube, gvr, kind, key, step, FIELD_MANAGER)
+    def _brakes(self) -> tuple[Brakes, Brakes]:
+        """Return the brakes, and those of a rehearsal."""
+        guard = self._context.settings.remediate.guard
+        facts = FleetFacts(
+            self._clusters, self._named, self._seen_at, self._stale, compares=guard.known_clusters
+        )
+        brakes, rehearsal = (
+            Brakes(
+                Guard(limits_of(guard)),
+                self._placements,
+                facts,
+                self._approvals.names,
+                self._clock,
+                rehearsed=rehearsed,
+            )
+            for rehearsed in (False, True)
+        )
+        return brakes, rehearsal
 
-    async def _kind_of(self, gvr: GroupVersionResource) -> str:
-        if gvr not in self._kinds:
-            self._kinds[gvr] = await kind_of(self._kube, gvr)
-        return self._kinds[gvr]
+    def followed(self) -> list[Service]:
+        """Return what keeps current what is known of the cluster."""
+        kube, services = self._context.kube, list[Service]()
+        for resource in self._context.settings.targets():
+            gvr, store = resource.gvr, self._store(resource.gvr)
+            services.append(self._followed(f"{gvr} to remediate", KubeCollection(kube, gvr), store))
+        if self._clusters is not None and self._fleet is not None:
+            name, source = f"{self._fleet.gvr} to count", fleet_collection(kube, self._fleet)
+            current = self._freshness.reporter(name)
+            services.append(self._followed(name, source, self._clusters, current))
+        for maps in self._approvals.maps:
+            source = KubeCollection(kube, CONFIGMAPS, namespace=maps.scope, metadata_only=True)
+            services.append(self._followed(f"approvals in {maps.where}", source, maps))
+        return services
+
+    def _store(self, gvr: GroupVersionResource) -> Store:
+        store: Store = self.reconciler.targets(gvr)
+        if self.sink is not None:
+            store = Both(store, self.sink.subjects(gvr))
+        return Proven(store, partial(self._seals.proven, gvr))
+
+    def _followed(
+        self,
+        name: str,
+        source: KubeCollection,
+        store: Store,
+        current: Callable[[str | None], None] = lambda _reason: None,
+    ) -> Service:
+        """Return what keeps `store` current, and tells `current` why it is not, or None."""
+        self._context.readiness.waiting(name, "not listed yet")
+        ready = self._context.readiness.reporter(name)
+
+        def report(reason: str | None) -> None:
+            ready(reason)
+            current(reason)
+
+        return Reflector(name, source, store, report, behind=current).run
 
     def _standby(self) -> str:
         if self.lease.lacking is not None:
@@ -218,16 +196,6 @@ class _Parts:
     def _weigh(self) -> None:
         self.reconciler.weigh()
 
-    def _approved(self) -> frozenset[str]:
-        texts = [one.text for maps in self.approvals for one in maps]
-        return frozenset(name for text in texts for name in approved(text, self._clock()))
-
-    def _where(self, name: str) -> str:
-        """Say where an approval was given."""
-        found = [one for maps in self.approvals for one in maps]
-        where = [str(one.key) for one in found if name in approved(one.text, self._clock())]
-        return f"on ConfigMap {', '.join(sorted(where))}" if where else ""
-
     def _named(self) -> int:
         objects = self.reconciler.objects()
         return len(self._placements.named(self._placed(*found) for found in objects))
@@ -237,7 +205,7 @@ class _Parts:
         wanted = self.reconciler.decided.get(key)
         decision = None if wanted is None else wanted.decision
         keys = set[str]() if decision is None else set(decision.annotations)
-        if self.seals.sealing and REQUESTED in current.annotations:  # sealed, or it would be gone
+        if self._seals.sealing and REQUESTED in current.annotations:  # sealed, or it would be gone
             keys |= {PLACEMENT, *requests(current.annotations)}
         return {key: text for key, text in current.annotations.items() if key in keys}
 
@@ -245,4 +213,47 @@ class _Parts:
         return self.reconciler.decided.seen_at
 
     def _stale(self) -> Stale | None:
-        return oldest(self.reconciler.decided.freshness, self.freshness)
+        return oldest(self.reconciler.decided.freshness, self._freshness)
+
+
+class _Approvals:
+    """What operators approved, on ConfigMaps."""
+
+    def __init__(
+        self, settings: Settings, changed: Callable[[], None], clock: Callable[[], float]
+    ) -> None:
+        self.maps: list[ConfigMaps[Approval]] = approvals(settings.policies.namespaces, changed)
+        self._clock = clock
+
+    def names(self) -> frozenset[str]:
+        """Return the names that are approved now."""
+        texts = [one.text for maps in self.maps for one in maps]
+        return frozenset(name for text in texts for name in approved(text, self._clock()))
+
+    def where(self, name: str) -> str:
+        """Say where an approval was given."""
+        found = [one for maps in self.maps for one in maps]
+        where = [str(one.key) for one in found if name in approved(one.text, self._clock())]
+        return f"on ConfigMap {', '.join(sorted(where))}" if where else ""
+
+
+class _Patches:
+    """Writes to objects, by the names of their kinds."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+        self._kinds: dict[GroupVersionResource, str] = {}
+
+    async def send(self, gvr: GroupVersionResource, key: ObjectKey, step: Write) -> None:
+        """Write what a step says. Raises SyncError."""
+        if isinstance(step, Amend):
+            await amend_metadata(self._kube, gvr, key, step, FIELD_MANAGER)
+        else:
+            kind = await self.kind_of(gvr)
+            await apply_metadata(self._kube, gvr, kind, key, step, FIELD_MANAGER)
+
+    async def kind_of(self, gvr: GroupVersionResource) -> str:
+        """Return the kind of a resource, asked for once. Raises SyncError."""
+        if gvr not in self._kinds:
+            self._kinds[gvr] = await kind_of(self._kube, gvr)
+        return self._kinds[gvr]

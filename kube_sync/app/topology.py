@@ -7,9 +7,7 @@ of the same objects.
 from __future__ import annotations
 
 import asyncio
-import secrets
-import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
@@ -36,31 +34,17 @@ LEASE: Final = "kube-sync-topology"
 def topology(context: Context) -> list[Service]:
     """Return what keeps the topology and writes what it says, while the Lease is held."""
     readiness, news = context.readiness, asyncio.Event()
-    settings = context.settings.topology
-    world, shape = World(news.set), shaped(gateway_api(), settings)
+    world, shape = World(news.set), shaped(gateway_api(), context.settings.topology)
     chooser = Chooser(shape.kinds)
     followed = FollowedKinds(context.kube, world, readiness, news.set, chooser)
-    namespace = context.settings.coordination.namespace
     readiness.noted("statuses", "not looked at yet")
 
     # The controller, which it wakes, is made of it.
-    lease = _lease(context, namespace, lambda: controller.wake())  # noqa: PLW0108
+    lease = context.lease(LEASE, lambda: controller.wake())  # noqa: PLW0108
     looks = Looks()
-    machinery = Machinery(
-        context.kube,
-        world.get,
-        _addresses(followed, frozenset(settings.statuses)),
-        lambda: lease.remaining,
-        namespace,
-        lambda detail: readiness.noted("statuses", detail),
-        unseen=lambda: tuple(followed.unseen),
-        looks=looks,
-        ours=settings.statuses,
-        paths=settings.paths,
-    )
-    live = LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots)
+    machinery = _machinery(context, world, followed, lease, looks)
     controller = Controller(
-        live,
+        LiveTopology(world, followed, shape.kinds, shape.links, roots=shape.roots),
         news,
         machinery.workflow,
         lease,
@@ -79,6 +63,25 @@ def topology(context: Context) -> list[Service]:
     ]
 
 
+def _machinery(
+    context: Context, world: World, followed: FollowedKinds, lease: Lease, looks: Looks
+) -> Machinery:
+    """Return what writes statuses and the picture."""
+    settings = context.settings.topology
+    return Machinery(
+        context.kube,
+        world.get,
+        _addresses(followed, frozenset(settings.statuses)),
+        lambda: lease.remaining,
+        context.settings.coordination.namespace,
+        partial(context.readiness.noted, "statuses"),
+        unseen=lambda: tuple(followed.unseen),
+        looks=looks,
+        ours=settings.statuses,
+        paths=settings.paths,
+    )
+
+
 def withheld(unseen: Mapping[GroupKind, str], kinds: Collection[GroupKind]) -> list[str]:
     """Name, of the `kinds` that policies target, those that are there and were never listed.
 
@@ -86,11 +89,6 @@ def withheld(unseen: Mapping[GroupKind, str], kinds: Collection[GroupKind]) -> l
     alone one by one: who installs one need not know of this process.
     """
     return [f"{kind} ({unseen[kind]})" for kind in sorted(unseen) if kind in kinds]
-
-
-def _lease(context: Context, namespace: str, news: Callable[[], None]) -> Lease:
-    identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    return Lease(context.kube, namespace, LEASE, identity, needed=True, news=news)
 
 
 def _addresses(followed: FollowedKinds, ours: Collection[str]) -> Addresses:
