@@ -28,6 +28,7 @@ from kube_sync.errors import (
 )
 from kube_sync.kube.credentials import Credentials
 from kube_sync.observability import metrics
+from kube_sync.runtime.clienttls import in_the_clear
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.settings import Kubernetes
 
@@ -83,7 +84,7 @@ class KubeClient:
     """A connection pool to one API server."""
 
     def __init__(
-        self, credentials: Identity, session: aiohttp.ClientSession, tls: ssl.SSLContext
+        self, credentials: Identity, session: aiohttp.ClientSession, tls: ssl.SSLContext | None
     ) -> None:
         self._credentials = credentials
         self._session = session
@@ -147,7 +148,7 @@ class KubeClient:
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         # Uncompressed: the API server takes longer to compress a page than to send it.
         headers |= {"Accept-Encoding": "identity"} | await self._credentials.headers()
-        self._tls = self._credentials.tls(self._tls)
+        self._tls = _tls(self._credentials, self._tls)
         with retriable(f"API server {self.server}"), _counted(method) as answered:
             async with self._session.request(
                 method,
@@ -156,7 +157,7 @@ class KubeClient:
                 headers=headers,
                 data=body,
                 timeout=timeout,
-                ssl=self._tls,
+                ssl=self._tls or in_the_clear(),
                 server_hostname=self._credentials.server_name,
                 allow_redirects=False,
             ) as response:
@@ -231,7 +232,7 @@ async def kube_client(settings: Kubernetes) -> AsyncGenerator[KubeClient]:
 @asynccontextmanager
 async def connected(identity: Identity) -> AsyncGenerator[KubeClient]:
     """Yield a client for one API server. Raises Misconfigured."""
-    tls = identity.tls(None)  # wrong now: say so
+    tls = _tls(identity)  # wrong now: say so
     try:
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
@@ -243,3 +244,8 @@ async def connected(identity: Identity) -> AsyncGenerator[KubeClient]:
         # A handshake that was cancelled leaves its socket to the next turn of the loop, and who
         # ends with this client has none.
         await asyncio.sleep(0)
+
+
+def _tls(identity: Identity, last: ssl.SSLContext | None = None) -> ssl.SSLContext | None:
+    """Return what to verify an API server by, None where it speaks without TLS."""
+    return identity.tls(last) if identity.server.startswith("https:") else None

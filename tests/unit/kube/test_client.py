@@ -307,3 +307,13 @@ async def test_client_certificate_is_presented(
     async with kube_client(Kubernetes(kubeconfig=str(tmp_path / "kubeconfig"))) as client:
         await client.request("GET", PATH)
     assert "Authorization" not in https.http.requests[-1].headers
+
+
+async def test_without_tls_no_certificate_is_read(
+    api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    api.put(REPLICASETS, key("web"))
+    write_kubeconfig(tmp_path / "kubeconfig", api.http.url, {"token": "t"})
+    async with kube_client(Kubernetes(kubeconfig=str(tmp_path / "kubeconfig"))) as client:
+        assert b'"web"' in await client.request("GET", PATH)
