@@ -127,15 +127,10 @@ class _Policies:
     def _followed(
         self, what: str, source: ListerWatcher, policies: PolicyMaps | PlacementPolicies
     ) -> Service:
-        name = f"{what} for admission"
-        self._context.readiness.waiting(name, "not listed yet")
-        then = self._context.readiness.reporter(name)
-
         def report(reason: str | None) -> None:
             self.gate.found(policies) if reason is None else self.gate.lost(policies)
-            then(reason)
 
-        return Reflector(name, source, policies, report).run
+        return self._context.followed(f"{what} for admission", source, policies, report)
 
 
 async def _judges(

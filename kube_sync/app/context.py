@@ -18,11 +18,13 @@ from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Reporter
 from kube_sync.kube.lease import Lease
+from kube_sync.kube.reflector import ListerWatcher, Reflector, Store
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.observability.server import observability_app
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
+from kube_sync.runtime.services import Service
 from kube_sync.settings import Settings, parse_listen
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -40,6 +42,10 @@ Patience = Callable[[], bool]
 def impatient() -> bool:
     """Try nothing again."""
     return False
+
+
+def _nobody(_reason: str | None) -> None:
+    return
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,27 @@ class Context:
         identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         namespace = self.settings.coordination.namespace
         return Lease(self.kube, namespace, name, identity, needed=needed, news=news, notes=notes)
+
+    def followed(
+        self,
+        name: str,
+        source: ListerWatcher,
+        store: Store,
+        hears: Callable[[str | None], None] = _nobody,
+        behind: Callable[[str], None] = _nobody,
+    ) -> Service:
+        """Return what keeps `store` current; until it is listed the process is not ready.
+
+        `hears` is told why it is not current, or None; `behind` as a Reflector tells it.
+        """
+        self.readiness.waiting(name, "not listed yet")
+        ready = self.readiness.reporter(name)
+
+        def report(reason: str | None) -> None:
+            hears(reason)
+            ready(reason)
+
+        return Reflector(name, source, store, report, behind=behind).run
 
     def recorder(self, controller: str, counter: Counter) -> EventRecorder:
         """Return what records Events in the name of a controller."""

@@ -14,7 +14,6 @@ from kube_sync.kube.placementdecisions import (
     SELECTOR,
     PlacementDecisionApi,
 )
-from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.remediator.placementdecisions import PlacementSink
 from kube_sync.runtime.services import Service
 
@@ -33,13 +32,8 @@ def placement_sink(
     sink = PlacementSink(api, mode, fenced, namespace)
     services: list[Service] = [sink.run] * _WORKERS
     own = KubeCollection(context.kube, PLACEMENT_DECISIONS, label_selector=SELECTOR)
-    services.append(_watch(context, f"{PLACEMENT_DECISIONS} of ours", own, sink.published))
+    services.append(context.followed(f"{PLACEMENT_DECISIONS} of ours", own, sink.published))
     if (profiles := sink.profiles) is not None:
         source = KubeCollection(context.kube, CLUSTER_PROFILES, metadata_only=True)
-        services.append(_watch(context, f"{CLUSTER_PROFILES} to refer to", source, profiles))
+        services.append(context.followed(f"{CLUSTER_PROFILES} to refer to", source, profiles))
     return sink, services
-
-
-def _watch(context: Context, name: str, source: KubeCollection, store: Store) -> Service:
-    context.readiness.waiting(name, "not listed yet")
-    return Reflector(name, source, store, context.readiness.reporter(name)).run

@@ -21,7 +21,7 @@ from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
 from kube_sync.kube.discovery import kind_of
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.patch import amend_metadata, apply_metadata
-from kube_sync.kube.reflector import Reflector, Store
+from kube_sync.kube.reflector import Store
 from kube_sync.ledger.reporting import Reporting, reporting
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -144,17 +144,17 @@ class _Parts:
 
     def followed(self) -> list[Service]:
         """Return what keeps current what is known of the cluster."""
-        kube, services = self._context.kube, list[Service]()
+        kube, follow, services = self._context.kube, self._context.followed, list[Service]()
         for resource in self._context.settings.targets():
             gvr, store = resource.gvr, self._store(resource.gvr)
-            services.append(self._followed(f"{gvr} to remediate", KubeCollection(kube, gvr), store))
+            services.append(follow(f"{gvr} to remediate", KubeCollection(kube, gvr), store))
         if self._clusters is not None and self._fleet is not None:
             name, source = f"{self._fleet.gvr} to count", fleet_collection(kube, self._fleet)
             current = self._freshness.reporter(name)
-            services.append(self._followed(name, source, self._clusters, current))
+            services.append(follow(name, source, self._clusters, current, current))
         for maps in self._approvals.maps:
             source = KubeCollection(kube, CONFIGMAPS, namespace=maps.scope, metadata_only=True)
-            services.append(self._followed(f"approvals in {maps.where}", source, maps))
+            services.append(follow(f"approvals in {maps.where}", source, maps))
         return services
 
     def _store(self, gvr: GroupVersionResource) -> Store:
@@ -162,23 +162,6 @@ class _Parts:
         if self.sink is not None:
             store = Both(store, self.sink.subjects(gvr))
         return Proven(store, partial(self._seals.proven, gvr))
-
-    def _followed(
-        self,
-        name: str,
-        source: KubeCollection,
-        store: Store,
-        current: Callable[[str | None], None] = lambda _reason: None,
-    ) -> Service:
-        """Return what keeps `store` current, and tells `current` why it is not, or None."""
-        self._context.readiness.waiting(name, "not listed yet")
-        ready = self._context.readiness.reporter(name)
-
-        def report(reason: str | None) -> None:
-            ready(reason)
-            current(reason)
-
-        return Reflector(name, source, store, report, behind=current).run
 
     def _standby(self) -> str:
         if self.lease.lacking is not None:

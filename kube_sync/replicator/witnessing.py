@@ -61,11 +61,5 @@ def witnessing(settings: Callable[[], Settings], held: Sequence[Held]) -> Witnes
     lacks = {"policies": "OPA has some from elsewhere"} if begun.policies.static else {}
     replicate, path = begun.replicate, begun.placement.path
     return Witness(
-        replicate.root,
-        path,
-        targets=targets,
-        kept=kept,
-        held=count,
-        secrets=secrets,
-        lacks=lacks,
+        replicate.root, path, targets=targets, kept=kept, held=count, secrets=secrets, lacks=lacks
     )
