@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 SCHEMA: Final = 2
 BUSY_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 0.01
+_AT_ONCE: Final = (64, 16, 4, 1)  # rows in one statement
 
 _OWNER: Final = 0o600
 _WRITABLE_BY_ALL = 0o002
@@ -127,6 +129,42 @@ def keep_private(path: Path) -> None:
     mode = folder.stat().st_mode
     if mode & _WRITABLE_BY_ALL and not mode & _STICKY:
         log.warning("ledger_folder_writable_by_all", path=str(folder))
+
+
+class Transaction:
+    """One that holds the file from its beginning, so that the head stays where it was read."""
+
+    def __init__(self, db: sqlite3.Connection, undone: Callable[[], None]) -> None:
+        self._db, self._undone = db, undone
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._db.execute("COMMIT")
+            return
+        self._undone()
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+
+def insert(
+    db: sqlite3.Connection, into: str, rows: Sequence[Sequence[object]], end: str = ""
+) -> None:
+    """Add rows by few statements, each of which is one step.
+
+    Around each step Python's lock is given up, and whoever decides meanwhile may keep it for
+    milliseconds.
+    """
+    done = 0
+    for many in _AT_ONCE:
+        while len(rows) - done >= many:
+            part = rows[done : done + many]
+            one = f"({', '.join('?' * len(part[0]))})"
+            asked = f"{into} VALUES {', '.join([one] * many)}{end}"
+            db.execute(asked, [*chain.from_iterable(part)])
+            done += many
 
 
 def strange(db: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:

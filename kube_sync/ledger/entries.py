@@ -7,6 +7,7 @@ no column of any row can differ unnoticed; equal texts have one digest and are s
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -97,6 +98,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 COLUMNS: Final = Entry.__struct_fields__
+ROW: Final = ", ".join(("seq", "time", *COLUMNS, "hash"))  # in the order of `row_of`
 STANDING: Final = "standing since "  # and Unix seconds: the cause of what is said again
 
 
@@ -132,3 +134,12 @@ def text(body: bytes) -> Text:
 def text_of(value: Any) -> Text:  # noqa: ANN401 - any JSON
     """Return a value as JSON text with sorted keys."""
     return text(_sorted.encode(value))
+
+
+def row_of(values: Sequence[object]) -> Row:
+    """Return a row as the file has it. Raises msgspec.ValidationError."""
+    seq, time, *columns, found = values
+    entry = msgspec.convert(dict(zip(COLUMNS, columns, strict=True)), Entry)
+    return Row(
+        msgspec.convert(seq, int), msgspec.convert(time, int), entry, msgspec.convert(found, bytes)
+    )

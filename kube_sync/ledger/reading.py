@@ -18,8 +18,7 @@ import msgspec
 
 from kube_sync.errors import NotFound, Terminal
 from kube_sync.ledger.database import BUSY_SECONDS, SCHEMA
-from kube_sync.ledger.entries import Row, standing_since
-from kube_sync.ledger.store import ROW, row_of
+from kube_sync.ledger.entries import ROW, Row, row_of, standing_since
 
 _OF = "namespace = ? AND name = ? AND collection = ?"
 _DECIDED = "kind IN ('decision', 'gone')"

@@ -10,7 +10,8 @@ import msgspec
 from kube_sync.ledger.entries import Entry, Text, text_of
 from kube_sync.ledger.heads import Head
 from kube_sync.ledger.reading import Object, reading
-from kube_sync.ledger.store import WINDOW, Store
+from kube_sync.ledger.store import Store
+from kube_sync.ledger.texts import WINDOW
 from kube_sync.ledger.verifying import Verified, verify
 
 WEB = Object("replicasets.v1.apps", "shop", "web")

@@ -1,0 +1,136 @@
+"""Rows that are added to the ledger at once, and what stands when they are.
+
+Keeps true: within a group as after it, what stands of an object is what the last row about it says.
+It reads the file where it must, and writes to it in few statements.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import msgspec
+
+from kube_sync.ledger.database import insert
+from kube_sync.ledger.entries import ROW, Entry, link, standing_since
+
+_INSERT = f"INSERT INTO records ({ROW})"
+
+Where = tuple[str, str, str]  # collection, namespace, name
+Stands = tuple[str, str, str, str]  # uid, digest of the decision, status, note
+Known = dict[Where, Stands | None]  # None: nothing stands
+
+
+class Group:
+    """Rows that are added at once, and what stands when they are."""
+
+    def __init__(
+        self, db: sqlite3.Connection, seq: int, time: int, before: bytes, known: Known
+    ) -> None:
+        """Begin after row `seq`, whose hash is `before`; `known` is of the file, and added to."""
+        self.seq, self.before = seq, before
+        self._db, self._time, self._known = db, time, known
+        self._rows: list[tuple[object, ...]] = []
+        self._standing: dict[Where, tuple[Stands, int] | None] = {}  # and which row says so
+        self._refs: set[tuple[str, str]] = set()
+        self._policy: tuple[str, str] | None = None
+
+    @property
+    def head(self) -> tuple[int, str] | None:
+        """Number and hash of the last row, None where there is none."""
+        return (self.seq, self.before.hex()) if self.seq else None
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry after all others."""
+        self.seq += 1
+        self.before = link(self.before, self.seq, self._time, entry)
+        columns = msgspec.structs.astuple(entry)
+        self._rows.append((self.seq, self._time, *columns, self.before))
+        if entry.ref:
+            self._refs.add((entry.ref, entry.kind))
+        if entry.kind == "policy":
+            if standing_since(entry) is None:
+                self._policy = (entry.policy, entry.new)
+        elif entry.kind == "gone" or (entry.kind == "decision" and entry.status == "undefined"):
+            self._standing[_where(entry)] = None
+        elif entry.kind == "decision":
+            said = (entry.uid, entry.new, entry.status, entry.note)
+            self._standing[_where(entry)] = said, self.seq
+
+    def news(self, entry: Entry) -> Entry | None:
+        """Return an entry as it is to be recorded, None where the ledger says so already."""
+        if entry.ref:
+            return None if self._has(entry.ref, entry.kind) else entry
+        if entry.kind == "policy":
+            before = self._in_force()
+            same = before == (entry.policy, entry.new)
+            return None if same else msgspec.structs.replace(entry, old=before[1])
+        if entry.kind not in ("decision", "gone"):
+            return entry
+        if (known := self._stands(_where(entry))) is None:
+            return None if entry.kind == "gone" or entry.status == "undefined" else entry
+        # A failure may not know of which object it is.
+        uid, decided = entry.uid or known[0], known[1]
+        if entry.kind == "decision" and known == (uid, entry.new, entry.status, entry.note):
+            return None
+        return msgspec.structs.replace(entry, uid=uid, old=decided)
+
+    def _has(self, ref: str, kind: str) -> bool:
+        """Tell whether something was recorded already."""
+        asked = "SELECT 1 FROM records WHERE ref = ? AND kind = ? AND ref != ''"
+        known = (ref, kind) in self._refs
+        return known or self._db.execute(asked, (ref, kind)).fetchone() is not None
+
+    def _in_force(self) -> tuple[str, str]:
+        """Return the digest of the policies in force, and that of their list, "" of none."""
+        return self._policy or policy_in_force(self._db)
+
+    def _stands(self, where: Where) -> Stands | None:
+        """Return what stands of an object, None where nothing does."""
+        if where in self._standing:
+            found = self._standing[where]
+            return None if found is None else found[0]
+        if where not in self._known:
+            asked = (
+                "SELECT uid, decided, status, note FROM objects"
+                " WHERE collection = ? AND namespace = ? AND name = ?"
+            )
+            self._known[where] = self._db.execute(asked, where).fetchone()
+        return self._known[where]
+
+    def stood(self) -> Iterator[tuple[Where, Stands | None]]:
+        """Yield what stands once it is written, of objects that it is about."""
+        for where, found in self._standing.items():
+            yield where, None if found is None else found[0]
+
+    def flush(self) -> None:
+        """Write all of it."""
+        insert(self._db, _INSERT, self._rows)
+        gone = [where for where, found in self._standing.items() if found is None]
+        asked = "DELETE FROM objects WHERE collection = ? AND namespace = ? AND name = ?"
+        self._db.executemany(asked, gone)
+        stand = [(*where, *f[0], f[1]) for where, f in self._standing.items() if f is not None]
+        insert(self._db, "INSERT OR REPLACE INTO objects", stand)
+
+
+def policy_in_force(db: sqlite3.Connection) -> tuple[str, str]:
+    """Return the digest of the policies in force, and that of their list, "" of none.
+
+    Those that are only said again are older than any that is not, and tell since when they are.
+    """
+    asked = (
+        "SELECT policy, new, cause FROM records INDEXED BY policies"
+        " WHERE kind = 'policy' ORDER BY seq DESC"
+    )
+    newest, found = -1.0, ("", "")
+    for policy, new, cause in db.execute(asked):
+        since = standing_since(Entry(kind="policy", cause=cause))
+        if since is None:
+            return policy, new
+        if since > newest:
+            newest, found = since, (policy, new)
+    return found
+
+
+def _where(entry: Entry) -> Where:
+    return entry.collection, entry.namespace, entry.name
