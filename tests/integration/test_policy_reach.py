@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Misconfigured, Retriable, SyncError
-from kube_sync.opa import builtins, inspection, scratch
+from kube_sync.opa import builtins, inspection, parsing
 from kube_sync.opa.builtins import ALLOWED, REFUSED
 from kube_sync.opa.inspection import is_suspicious
 from kube_sync.opa.scratch import Modules, ScratchOpa
@@ -185,7 +185,7 @@ async def test_author_reads_which_builtin_is_refused_where_and_who_may_allow_it(
 async def test_capabilities_alone_refuse_what_no_inspection_saw(
     opa: ScratchOpa, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "is_suspicious", lambda _: False)
+    monkeypatch.setattr(parsing, "is_suspicious", lambda _: False)
     async with listening() as listener:
         for name in CALLED:
             for rule in references(name, listener.url):

@@ -240,7 +240,7 @@ async def test_scratch_opa_runs_limited_first_to_go_and_without_environment(
 async def test_answer_without_end_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.opa.scratch._OUTPUT_BYTES", 2**20)
+    monkeypatch.setattr("kube_sync.opa.process._OUTPUT_BYTES", 2**20)
     with pytest.raises(TooExpensive, match="more than 1 MiB of output"):
         await stand_in(tmp_path, "exec yes").evaluated({}, {}, {}, "1")
 

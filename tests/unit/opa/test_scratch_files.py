@@ -14,7 +14,7 @@ import pytest
 
 from kube_sync.errors import Retriable, Terminal
 from kube_sync.opa.inspection import Inspected
-from kube_sync.opa.scratch import ScratchOpa, file_of
+from kube_sync.opa.scratch import ScratchOpa
 from tests.unit.async_tools import until
 
 MANY = {f"policies/p-{number}/a.rego": "package a\n" * 1000 for number in range(2000)}
@@ -47,13 +47,6 @@ async def test_folder_that_cannot_be_had_is_tried_again_later(
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     with pytest.raises(Retriable, match=f"no files can be written to {temporary}: File name too"):
         await ScratchOpa("true").compiled({"a" * 300 + "/a": "package a"})
-
-
-def test_long_names_are_files_of_their_own() -> None:
-    names = [f"kube_sync_stage/shadow/ns__{'c' * 253}__{'a' * 240}{n}.rego" for n in range(2)]
-    files = {file_of(name).rpartition("/")[2] for name in names}
-    assert len(files) == 2
-    assert all(len(file) <= 255 and file.endswith(".rego") for file in files)
 
 
 @pytest.mark.parametrize("pair", [("ns/p/a", "ns/p/a.rego"), ("ns/p/a b", "ns/p/a_b")])
