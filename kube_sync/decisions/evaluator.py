@@ -47,6 +47,42 @@ _shown(document) := {name: value | some name, value in document; not startswith(
 } else := document
 """
 
+_DECISIONS = """
+# No answer at all unless everything is loaded. Undefined is an answer: what is present without a
+# decision keeps its uid alone.
+decisions := object.union(_present, _decided) if data.kube_sync.epoch[input.epoch] == "loaded"
+
+_present[index] := {"uid": object.metadata.uid} if some index, object in _objects
+"""
+
+_ASKED = f"""
+# Each object as it was asked for; most have nothing to put back, and cost one look-up.
+_asked(found) := found if not found.metadata.annotations["{REQUESTED}"]
+
+_asked(found) := object.union(object.remove(found, ["metadata"]), {{"metadata": metadata}}) if {{
+	annotations := found.metadata.annotations
+	requests := _requests(annotations["{REQUESTED}"])
+	others := object.remove(annotations, object.union(requests, {{"{REQUESTED}": null}}))
+	values := {{key: value | some key, value in requests; value != null}}
+	metadata := object.union(
+		object.remove(found.metadata, ["annotations"]),
+		{{"annotations": object.union(others, values)}},
+	)
+}}
+
+_requests(text) := object.remove(requests, ["{REQUESTED}"]) if {{
+	requests := json.unmarshal(text)
+	_are_requests(requests)
+}} else := {{}}
+
+_are_requests(requests) if {{
+	is_object(requests)
+	every value in requests {{
+		type_name(value) in {{"null", "string"}}
+	}}
+}}
+"""
+
 
 class DecisionApi(Protocol):
     """The part of OPA that decides."""
@@ -221,13 +257,7 @@ def batch_module(root: str, path: str, lane: Lane | None = None) -> str:
     )
     data = f"data[{msgspec.json.encode(root).decode()}]"
     return f"""package {".".join(_package(lane))}
-
-# No answer at all unless everything is loaded. Undefined is an answer: what is present without a
-# decision keeps its uid alone.
-decisions := object.union(_present, _decided) if data.kube_sync.epoch[input.epoch] == "loaded"
-
-_present[index] := {{"uid": object.metadata.uid}} if some index, object in _objects
-
+{_DECISIONS}
 # The same with the inputs and collections that are asked for, and which batch came last.
 witnessed := {{
 	"decisions": decisions,
@@ -244,33 +274,7 @@ _decided[index] := {{"uid": object.metadata.uid, "decision": decision}} if {{
 	some index, object in _objects
 	decision := {decision} with input as _asked(object)
 }}
-
-# Each object as it was asked for; most have nothing to put back, and cost one look-up.
-_asked(found) := found if not found.metadata.annotations["{REQUESTED}"]
-
-_asked(found) := object.union(object.remove(found, ["metadata"]), {{"metadata": metadata}}) if {{
-	annotations := found.metadata.annotations
-	requests := _requests(annotations["{REQUESTED}"])
-	others := object.remove(annotations, object.union(requests, {{"{REQUESTED}": null}}))
-	values := {{key: value | some key, value in requests; value != null}}
-	metadata := object.union(
-		object.remove(found.metadata, ["annotations"]),
-		{{"annotations": object.union(others, values)}},
-	)
-}}
-
-_requests(text) := object.remove(requests, ["{REQUESTED}"]) if {{
-	requests := json.unmarshal(text)
-	_are_requests(requests)
-}} else := {{}}
-
-_are_requests(requests) if {{
-	is_object(requests)
-	every value in requests {{
-		type_name(value) in {{"null", "string"}}
-	}}
-}}
-
+{_ASKED}
 _objects[index] := {data}[input.collection][namespace][name] if {{
 	some index, [namespace, name] in input.items
 	namespace != ""
