@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kube_sync.analysis.engine import Engine, Need
-from kube_sync.analysis.frame import Asker
 from kube_sync.analysis.paths import EACH, Path, covers, minimal
+from kube_sync.analysis.reader import Asker
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads, order
 from kube_sync.analysis.syntax import Json, Module, Spot, Unreadable, read_module
 

@@ -14,9 +14,10 @@ from itertools import product
 from kube_sync.analysis import builtins
 from kube_sync.analysis.context import Context
 from kube_sync.analysis.exclusive import exclude
-from kube_sync.analysis.frame import Asker, Frame, need
+from kube_sync.analysis.frame import Frame
 from kube_sync.analysis.handed import Level
 from kube_sync.analysis.paths import EACH, Key, Path
+from kube_sync.analysis.reader import Asker, need
 from kube_sync.analysis.syntax import Clause, Module, Rule, Scalar, Spot, Term, Unreadable
 from kube_sync.analysis.values import OPAQUE, Box, Place, Values, bound, select, union
 
@@ -209,12 +210,12 @@ def _evaluated(frame: Frame, node: _Node, rule: Rule, *, mocked: bool) -> Values
         frame.mention(term)
     found = frame.read()
     if rule.member:
-        frame.need(found, Level.WHOLE, "put into a set")
+        frame.reader.need(found, Level.WHOLE, "put into a set")
         found = frozenset([Box(rest=found)])
     elif node.crowded or _collides(rule, node, mocked=mocked) or not frame.settled(tail):
-        frame.need(found, Level.WHOLE, "compared where a rule has two values")
+        frame.reader.need(found, Level.WHOLE, "compared where a rule has two values")
     for term in reversed(tail):
-        found = frame.member(frame.value(term), found)
+        found = frame.reader.member(frame.value(term), found)
     return found
 
 

@@ -7,16 +7,17 @@ What the rules behind a reference read is the World's to find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from kube_sync.analysis import builtins
 from kube_sync.analysis.bindings import Bindings, Kind, Scope, Source
 from kube_sync.analysis.context import Context, Name
-from kube_sync.analysis.handed import Level, handed_on, weigh
-from kube_sync.analysis.paths import EACH, Key, Path
+from kube_sync.analysis.contexts import Contexts, Withs
+from kube_sync.analysis.handed import Level
+from kube_sync.analysis.paths import EACH, Key
+from kube_sync.analysis.reader import Asker, Reader, World
 from kube_sync.analysis.syntax import (
     Body,
     Call,
@@ -30,7 +31,6 @@ from kube_sync.analysis.syntax import (
     Ref,
     Scalar,
     Term,
-    Unreadable,
     Var,
     With,
 )
@@ -38,7 +38,6 @@ from kube_sync.analysis.values import (
     OPAQUE,
     SCALAR,
     Box,
-    Place,
     Row,
     Text,
     Values,
@@ -51,62 +50,16 @@ from kube_sync.analysis.variables import names_of, pattern_names
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """The rule that reads."""
-
-    module: str
-    rule: str
-    number: int
-
-
-class World(Protocol):
-    """What surrounds a body: the other rules, and the account of what is read."""
-
-    def need(self, place: Place, level: Level, why: str, asker: Asker) -> None:
-        """Note what is read."""
-        ...
-
-    def use(self, builtin: str, asker: Asker) -> None:
-        """Note which builtin is called."""
-        ...
-
-    def document(self, keys: Sequence[tuple[Key, ...]], context: Context) -> Values:
-        """Return what lies below `data` under these keys."""
-        ...
-
-    def arity(self, function: Path) -> int | None:
-        """Return the number of arguments of a function of the policies, None if it is none."""
-        ...
-
-    def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
-        """Return what a function of the policies returns."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class _At:
     scope: Scope = ()
-    withs: tuple[tuple[With, ...], ...] = ()
+    withs: Withs = ()
 
     def under(self, withs: tuple[With, ...]) -> _At:
         return replace(self, withs=(*self.withs, withs)) if withs else self
 
 
-def need(world: World, values: Values, level: Level, why: str, asker: Asker) -> None:
-    """Note that so much of these values is read, and of what they are made of."""
-    for atom in values:
-        match atom:
-            case Place():
-                world.need(atom, level, why, asker)
-            case Row(items) if level is Level.WHOLE:
-                need(world, union(items), level, why, asker)
-            case Box(members, rest) if level is Level.WHOLE:
-                below = union((rest, *(member for _, member in members)))
-                need(world, below, level, why, asker)
-
-
 # A term, by its identity, and what `with` replaces there.
-_Known = tuple[int, tuple[tuple[With, ...], ...]]
+_Known = tuple[int, Withs]
 
 
 class Frame:
@@ -120,15 +73,13 @@ class Frame:
         context: Context,
         arguments: Sequence[Values],
     ) -> None:
-        self._world = world
-        self._asker = asker
-        self._context = context
+        self.reader = Reader(world, asker)
         self._bindings = Bindings()
+        self._contexts = Contexts(context, self.reader, self._bindings, self._there)
         self._lines: list[tuple[Expr, _At]] = []
         self._known: dict[_Known, Values] = {}
         self._open: set[_Known] = set()
         self._cut = False
-        self._contexts: dict[tuple[tuple[With, ...], ...], Context] = {}
         self._scopes = 0
         self._closures: dict[_Known, _At] = {}
         for term, values in zip(clause.arguments, arguments, strict=True):
@@ -142,12 +93,15 @@ class Frame:
         for line, at in self._lines:
             self._line(line, at)
         for compared in self._bindings.compared():
-            self._compare(compared)
+            self.reader.compare(compared)
         return self.value(self._clause.value)
 
     def value(self, term: Term) -> Values:
         """Return what a term of the head can be."""
         return self._value(term, _At())
+
+    def _there(self, term: Term, withs: Withs) -> Values:
+        return self._value(term, _At(withs=withs))
 
     def mention(self, term: Term) -> None:
         """Take a term of the head into account that is not its value."""
@@ -159,10 +113,6 @@ class Frame:
             names_of(self._clause.value), (t.name for t in given if isinstance(t, Var)), ()
         )
 
-    def need(self, values: Values, level: Level, why: str) -> None:
-        """Note that so much of these values is read."""
-        need(self._world, values, level, why, self._asker)
-
     # Which variables there are, and where they get their values from.
 
     def _receive(self, term: Term, values: Values) -> None:
@@ -171,7 +121,7 @@ class Frame:
         else:
             # A pattern: it is compared, and its variables are parts of what is then read whole.
             self._patterns(term, _At())
-            self._compare(
+            self.reader.compare(
                 [self._value(term, _At()) if isinstance(term, Scalar) else OPAQUE, values]
             )
 
@@ -228,14 +178,14 @@ class Frame:
     def _outcome(self, call: Call, at: _At) -> None:
         for term in call.arguments:
             self._occur(term, at)
-        size = self._size(call)
+        size = self.reader.size(call.operator)
         if not call.arguments or (size is not None and size >= len(call.arguments)):
             return
         *given, last = call.arguments
         if isinstance(last, Var):
             values = partial(self._result, call, at) if size is not None else _opaque
             names = frozenset[str]().union(*map(names_of, given))
-            single = call.operator != ("walk",) and not self._may_mock(at)
+            single = call.operator != ("walk",) and not self._contexts.may_mock(at.withs)
             self._add(last.name, values, at=at, names=names, single=single)
         else:
             self._patterns(last, at)
@@ -244,18 +194,15 @@ class Frame:
         self._occur(every.domain, at)
         inside = self._enter(at)
         if every.key is not None:
-            keys = partial(self._keys_of, every.domain, at)
-            self._add(every.key.name, keys, Kind.KEY, inside)
+            keys = partial(self._value, every.domain, at)
+            self._add(every.key.name, lambda: keys_of(keys()), Kind.KEY, inside)
         elements = partial(self._element, every.domain, at)
         self._add(every.value.name, elements, Kind.KEY, inside)
         self._gather(every.body, inside)
 
-    def _keys_of(self, domain: Term, at: _At) -> Values:
-        return keys_of(self._value(domain, at))
-
     def _element(self, domain: Term, at: _At) -> Values:
         found = select(self._value(domain, at), (EACH,))
-        self.need(found, Level.SHAPE, "every")
+        self.reader.need(found, Level.SHAPE, "every")
         return found
 
     def _enter(self, at: _At) -> _At:
@@ -304,50 +251,33 @@ class Frame:
                 self._call(call, at)
             case Every(domain=domain):
                 self._element(domain, at)
-                self.need(self._value(domain, at), Level.SHAPE, "every")
+                self.reader.need(self._value(domain, at), Level.SHAPE, "every")
             case Logic():
                 return  # the lines of its operands are lines of their own
             case term:
-                self.need(self._value(term, at), Level.SHAPE, "tested")
+                self.reader.need(self._value(term, at), Level.SHAPE, "tested")
 
     def _call(self, call: Call, at: _At) -> None:
         values = [self._value(term, at) for term in call.arguments]
         name = ".".join(call.operator)
         if name in builtins.EQUAL and len(values) == 2:  # noqa: PLR2004 - left and right
             if not any(isinstance(term, Var) for term in call.arguments):
-                self._compare(values)
+                self.reader.compare(values)
         else:
             self._result(call, at)
 
-    def _compare(self, compared: Sequence[Values]) -> None:
-        weigh(compared, self.need)
-
-    def _size(self, call: Call) -> int | None:
-        """Return how many arguments there are beside an output, None where that is not known."""
-        match call.operator:
-            case ("data", *path):
-                return self._world.arity(tuple(path))
-            case names:
-                name = ".".join(names)
-                known = {
-                    **builtins.SCALAR,
-                    **builtins.PARTIAL,
-                    **dict.fromkeys(builtins.COMPARE, 2),
-                }
-                return known.get(name)
-
     def _result(self, call: Call, at: _At) -> Values:
         """Note what a call reads; return what its output is."""
-        size, context = self._size(call), self._within(at)
+        size, context = self.reader.size(call.operator), self._contexts.within(at.withs)
         instead = context.mock(call.operator)
         if instead is None:
             values = [self._value(term, at) for term in call.arguments[:size]]
-            return self._applied(call.operator, values, size, context)
+            return self.reader.apply(call.operator, values, size, context)
         found = self._mocked(call, instead, at)
         if size is not None:
             return found
         # Nobody knows which argument is the output, so it is any that is read whole.
-        self.need(found, Level.WHOLE, "with a builtin")
+        self.reader.need(found, Level.WHOLE, "with a builtin")
         return OPAQUE
 
     def _mocked(self, call: Call, instead: Name | Values, at: _At) -> Values:
@@ -355,34 +285,10 @@ class Frame:
             for term in call.arguments:
                 self._value(term, at)
             return instead
-        size = self._size(call)
-        size = self._size(Call(instead, call.arguments)) if size is None else size
+        size = self.reader.size(call.operator)
+        size = self.reader.size(instead) if size is None else size
         values = [self._value(term, at) for term in call.arguments[:size]]
-        if instead[0] == "data" and self._world.arity(instead[1:]) is None:
-            # A rule: it is evaluated where the function would have been.
-            found = self._world.document([(name,) for name in instead[1:]], self._within(at))
-            self.need(found, Level.SHAPE, "with a function")
-            return found
-        # What is called in place of a function calls functions as they are.
-        return self._applied(instead, values, size, self._within(at).unmocked())
-
-    def _applied(
-        self, function: Name, values: Sequence[Values], size: int | None, context: Context
-    ) -> Values:
-        """Note what a function reads of its arguments; return what its output is."""
-        if function[0] == "data":
-            return self._world.call(tuple(function[1:]), values, context)
-        name = ".".join(function)
-        self._world.use(name, self._asker)
-        if name in builtins.PARTIAL and len(values) == size:
-            return handed_on(name, values, self.need)
-        if name in builtins.COMPARE:
-            self._compare(values)
-            return OPAQUE
-        level = Level.SHAPE if name in builtins.SCALAR else Level.WHOLE
-        for value in values:
-            self.need(value, level, name)
-        return OPAQUE
+        return self.reader.apply_instead(instead, values, size, self._contexts.within(at.withs))
 
     # What terms can be.
 
@@ -408,7 +314,7 @@ class Frame:
                 found = self._bindings.values(name)
             case Ref():
                 found = self._reach(term, at)
-                self.need(found, Level.SHAPE, "read")
+                self.reader.need(found, Level.SHAPE, "read")
             case Closure():
                 found = self._closure(term, at)
             case _:
@@ -419,46 +325,31 @@ class Frame:
         if isinstance(term, Scalar):
             return SCALAR if term.text is None else frozenset([Text(term.text)])
         if isinstance(term, Pairs):
-            members = union(self._member(key, value, at) for key, value in term.pairs)
+            pairs = ((self._value(key, at), self._value(value, at)) for key, value in term.pairs)
+            members = union(self.reader.member(key, value) for key, value in pairs)
             return members or frozenset([Box()])
         items = tuple(self._value(item, at) for item in term.items)
-        return frozenset([Row(items)]) if term.kind == "array" else self._set(union(items))
-
-    def _set(self, elements: Values) -> Values:
-        """Elements that are equal are one: a set compares them."""
-        self.need(elements, Level.WHOLE, "put into a set")
-        return frozenset([Box(rest=elements)])
-
-    def _member(self, key: Term, value: Term, at: _At) -> Values:
-        return self.member(self._value(key, at), self._value(value, at))
-
-    def member(self, key: Values, value: Values) -> Values:
-        """Return an object with one member."""
-        self.need(key, Level.WHOLE, "key of an object")
-        names = possible_keys(key)
-        if names == (EACH,):
-            return frozenset([Box(rest=value)])
-        return frozenset([Box(members=tuple((name or "", value) for name in names))])
+        return frozenset([Row(items)]) if term.kind == "array" else self.reader.set_of(union(items))
 
     def _closure(self, closure: Closure, at: _At) -> Values:
         inside = self._closures[id(closure), at.withs]
         value = self._value(closure.value, inside)
         if closure.kind == "set":
-            return self._set(value)
+            return self.reader.set_of(value)
         if closure.key is None:
             return frozenset([Box(rest=value)])
         given = [closure.key.name] if isinstance(closure.key, Var) else []
         if not self._bindings.settled(names_of(closure.value), given, inside.scope):
-            self.need(value, Level.WHOLE, "compared where a key comes twice")
-        return self.member(self._value(closure.key, inside), value)
+            self.reader.need(value, Level.WHOLE, "compared where a key comes twice")
+        return self.reader.member(self._value(closure.key, inside), value)
 
     def _reach(self, ref: Ref, at: _At) -> Values:
         """Return what a reference leads to."""
         keys = [self._keys(part, at) for part in ref.parts]
         if ref.head == Var("data"):
-            return self._world.document(keys, self._within(at))
+            return self.reader.world.document(keys, self._contexts.within(at.withs))
         whole = ref.head == Var("input")
-        found = self._within(at).input if whole else self._value(ref.head, at)
+        found = self._contexts.within(at.withs).input if whole else self._value(ref.head, at)
         for key in keys:
             found = select(found, key)
         return found
@@ -466,77 +357,9 @@ class Frame:
     def _keys(self, part: Term, at: _At) -> tuple[Key, ...]:
         values = self._value(part, at)
         if not isinstance(part, Var):
-            self.need(values, Level.WHOLE, "key")
+            self.reader.need(values, Level.WHOLE, "key")
         return possible_keys(values)
-
-    # What `with` changes.
-
-    def _within(self, at: _At) -> Context:
-        if not at.withs:
-            return self._context
-        if at.withs not in self._contexts:
-            outer = replace(at, withs=at.withs[:-1])
-            context = self._within(outer)
-            for modifier in at.withs[-1]:
-                value = partial(self._value, modifier.value, outer)
-                context = self._replace(context, modifier, value)
-            self._contexts[at.withs] = context
-        return self._contexts[at.withs]
-
-    def _replace(self, context: Context, modifier: With, value: Callable[[], Values]) -> Context:
-        path = tuple(_spelt(modifier.target.parts))
-        match modifier.target.head:
-            case Var("input"):
-                return replace(context, input=self._overlaid(context.input, path, value()))
-            case Var("data") if self._world.arity(path) is None:
-                self.need(value(), Level.WHOLE, "with data")
-                return replace(context, replaced=context.replaced | {path})
-            case Var(head):
-                return context.mocking((head, *path), self._named(modifier.value) or value())
-            case _:
-                msg = "a with whose target is no name"
-                raise Unreadable(msg)
-
-    def _named(self, term: Term) -> Name | None:
-        """Return the function or rule that a term names, None where it is a value.
-
-        OPA puts any other reference that stands for a function into a variable beforehand.
-        """
-        match term:
-            case Ref(Var(head), parts) if head != "input" and not self._bindings.is_bound(head):
-                return (head, *_spelt(parts))
-            case Ref():
-                msg = "a with that replaces a function by a reference"
-                raise Unreadable(msg)
-            case _:
-                return None
-
-    def _may_mock(self, at: _At) -> bool:
-        """Tell whether another function may be called there than a line says."""
-        targets = (modifier.target for withs in at.withs for modifier in withs)
-        return bool(self._context.mocks) or any(map(self._is_function, targets))
-
-    def _is_function(self, target: Ref) -> bool:
-        if target.head == Var("data"):
-            return self._world.arity(tuple(_spelt(target.parts))) is not None
-        return target.head != Var("input")
-
-    def _overlaid(self, old: Values, path: Path, value: Values) -> Values:
-        if not path:
-            return value
-        self.need(old, Level.SHAPE, "with input")
-        for key in reversed(path):
-            value = self.member(frozenset([Text(key or "")]), value)
-        return old | value
 
 
 def _opaque() -> Values:
     return OPAQUE
-
-
-def _spelt(parts: Sequence[Term]) -> Iterator[str]:
-    for part in parts:
-        if not isinstance(part, Scalar) or part.text is None:
-            msg = "a with whose target is computed"
-            raise Unreadable(msg)
-        yield part.text

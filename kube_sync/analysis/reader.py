@@ -1,0 +1,139 @@
+"""What one rule reads, and what it makes of what it reads.
+
+Keeps true: what is compared, or handed to a builtin that is not known, is read whole; so is what
+becomes an element of a set or a key of an object, which are compared with all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kube_sync.analysis import builtins
+from kube_sync.analysis.context import Context, Name
+from kube_sync.analysis.handed import Level, handed_on, weigh
+from kube_sync.analysis.paths import EACH, Key, Path
+from kube_sync.analysis.values import OPAQUE, Box, Place, Row, Text, Values, possible_keys, union
+
+_SIZES = {**builtins.SCALAR, **builtins.PARTIAL, **dict.fromkeys(builtins.COMPARE, 2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The rule that reads."""
+
+    module: str
+    rule: str
+    number: int
+
+
+class World(Protocol):
+    """What surrounds a body: the other rules, and the account of what is read."""
+
+    def need(self, place: Place, level: Level, why: str, asker: Asker) -> None:
+        """Note what is read."""
+        ...
+
+    def use(self, builtin: str, asker: Asker) -> None:
+        """Note which builtin is called."""
+        ...
+
+    def document(self, keys: Sequence[tuple[Key, ...]], context: Context) -> Values:
+        """Return what lies below `data` under these keys."""
+        ...
+
+    def arity(self, function: Path) -> int | None:
+        """Return the number of arguments of a function of the policies, None if it is none."""
+        ...
+
+    def call(self, function: Path, arguments: Sequence[Values], context: Context) -> Values:
+        """Return what a function of the policies returns."""
+        ...
+
+
+def need(world: World, values: Values, level: Level, why: str, asker: Asker) -> None:
+    """Note that so much of these values is read, and of what they are made of."""
+    for atom in values:
+        match atom:
+            case Place():
+                world.need(atom, level, why, asker)
+            case Row(items) if level is Level.WHOLE:
+                need(world, union(items), level, why, asker)
+            case Box(members, rest) if level is Level.WHOLE:
+                below = union((rest, *(member for _, member in members)))
+                need(world, below, level, why, asker)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A rule that reads, in its World."""
+
+    world: World
+    asker: Asker
+
+    def need(self, values: Values, level: Level, why: str) -> None:
+        """Note that so much of these values is read."""
+        need(self.world, values, level, why, self.asker)
+
+    def compare(self, compared: Sequence[Values]) -> None:
+        """Note that these values are compared."""
+        weigh(compared, self.need)
+
+    def set_of(self, elements: Values) -> Values:
+        """Return a set. Elements that are equal are one: it compares them."""
+        self.need(elements, Level.WHOLE, "put into a set")
+        return frozenset([Box(rest=elements)])
+
+    def member(self, key: Values, value: Values) -> Values:
+        """Return an object with one member."""
+        self.need(key, Level.WHOLE, "key of an object")
+        names = possible_keys(key)
+        if names == (EACH,):
+            return frozenset([Box(rest=value)])
+        return frozenset([Box(members=tuple((name or "", value) for name in names))])
+
+    def overlaid(self, old: Values, path: Path, value: Values) -> Values:
+        """Return a document with this value at a path."""
+        if not path:
+            return value
+        self.need(old, Level.SHAPE, "with input")
+        for key in reversed(path):
+            value = self.member(frozenset([Text(key or "")]), value)
+        return old | value
+
+    def size(self, function: Name) -> int | None:
+        """Return how many arguments a function has beside an output, None: that is not known."""
+        if function[:1] == ("data",):
+            return self.world.arity(function[1:])
+        return _SIZES.get(".".join(function))
+
+    def apply(
+        self, function: Name, values: Sequence[Values], size: int | None, context: Context
+    ) -> Values:
+        """Note what a function reads of its arguments; return what its output is."""
+        if function[0] == "data":
+            return self.world.call(tuple(function[1:]), values, context)
+        name = ".".join(function)
+        self.world.use(name, self.asker)
+        if name in builtins.PARTIAL and len(values) == size:
+            return handed_on(name, values, self.need)
+        if name in builtins.COMPARE:
+            self.compare(values)
+            return OPAQUE
+        level = Level.SHAPE if name in builtins.SCALAR else Level.WHOLE
+        for value in values:
+            self.need(value, level, name)
+        return OPAQUE
+
+    def apply_instead(
+        self, instead: Name, values: Sequence[Values], size: int | None, context: Context
+    ) -> Values:
+        """Note what is read where `with` puts a function or a rule in place of a function."""
+        if instead[0] == "data" and self.world.arity(instead[1:]) is None:
+            # A rule: it is evaluated where the function would have been.
+            found = self.world.document([(name,) for name in instead[1:]], context)
+            self.need(found, Level.SHAPE, "with a function")
+            return found
+        # What is called in place of a function calls functions as they are.
+        return self.apply(instead, values, size, context.unmocked())
