@@ -30,7 +30,7 @@ from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.direct import DirectPlacer
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.followedpolicies import FollowedPolicies
-from kube_sync.policysync.hub import WORKERS, Facts, Hub, unix_clock
+from kube_sync.policysync.hub import WORKERS, Facts, Hub
 from kube_sync.policysync.hubstate import (
     CONFIGMAPS,
     DEFINITIONS,
@@ -58,6 +58,7 @@ from kube_sync.policysync.statuses import CONTROLLER
 from kube_sync.policysync.telling import Telling
 from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
+from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
 from kube_sync.runtime.services import Service
 

@@ -10,7 +10,6 @@ and may at any point: the next one finds in the works what it needs.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -406,9 +405,3 @@ def _takes_all(steps: Braked, found: Look) -> bool:
 
 def _words(troubles: Mapping[str, SyncError]) -> dict[str, str]:
     return {cluster: f"it could not be placed: {error}" for cluster, error in troubles.items()}
-
-
-def unix_clock() -> Callable[[], float]:
-    """Return Unix seconds that never go back: the wall clock counts once."""
-    start = time.time() - time.monotonic()
-    return lambda: start + time.monotonic()

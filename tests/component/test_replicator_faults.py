@@ -669,14 +669,13 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "approving.py",
         "arguments.py",  # of history: which time is meant
         "certificates.py",
+        "clock.py",  # once, for what another process reads, or people are told
         "cli.py",  # tells that what now is
         "command.py",  # of a plan: how long ago objects moved
         "conditionkeeper.py",
         "eventrecorder.py",
         "events.py",
         "heads.py",  # when a ledger was found without the head that was noted
-        "history.py",  # what people are told
-        "hub.py",  # marks that copies may go from a time on, which another process reads
         "journal.py",  # when what happened was recorded
         "lease.py",
         "machinery.py",
@@ -687,7 +686,6 @@ def test_time_of_day_is_asked_for_nowhere() -> None:
         "printing.py",  # what people are told
         "provisioning.py",  # certificates
         "quarantine.py",  # when OPA last ended, which another process reads
-        "remediating.py",
         "servertls.py",
         "synced.py",  # the same
         "telling.py",
