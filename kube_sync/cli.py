@@ -94,8 +94,13 @@ _ANSWERING, _NO_ANSWER = frozenset({"plan", "why", "why-not", "what-if", "test",
 _INTERRUPTED = 130  # as of a program that SIGINT ends
 
 
-def _runner(*, failed: int = 1, misconfigured: int = 2) -> Callable[[Handler], Handler]:
-    """Have errors of a handler end as a message and an exit status."""
+def _runner(
+    *, failed: int = 1, misconfigured: int = 2, by_line: bool = False
+) -> Callable[[Handler], Handler]:
+    """Have errors of a handler end as a message and an exit status.
+
+    Of several errors each has a line; `by_line`: each line begins with the name of the program.
+    """
 
     def of(handler: Handler) -> Handler:
         @wraps(handler)
@@ -103,7 +108,7 @@ def _runner(*, failed: int = 1, misconfigured: int = 2) -> Callable[[Handler], H
             try:
                 return handler(arguments)
             except SyncError as error:
-                for line in str(error).splitlines():
+                for line in str(error).splitlines() if by_line else [str(error)]:
                     _complain(line)
                 return misconfigured if isinstance(error, Misconfigured) else failed
             except KeyboardInterrupt:  # of a person who does not want to wait: nothing to explain
@@ -114,7 +119,7 @@ def _runner(*, failed: int = 1, misconfigured: int = 2) -> Callable[[Handler], H
     return of
 
 
-_answering = _runner(failed=_NO_ANSWER, misconfigured=_NO_ANSWER)
+_answering = _runner(failed=_NO_ANSWER, misconfigured=_NO_ANSWER, by_line=True)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
