@@ -24,12 +24,13 @@ help: ## Show what there is
 
 setup: $(INSTALLED) ## Make .venv with the project and everything it needs in it
 
+# Without --no-deps pip looks for `coverage[toml]` of its own accord, and finds a newer one.
 $(INSTALLED): requirements-dev.lock pyproject.toml
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Python 3.11 or newer is needed as python3 (Debian: apt-get install python3 python3-venv)" >&2; exit 1; }
 	python3 -c 'import ensurepip' 2>/dev/null || { echo "make: python3 cannot make virtual environments (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	echo "making $(VENV) (about half a minute)"
 	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
