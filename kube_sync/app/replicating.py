@@ -32,6 +32,7 @@ from kube_sync.runtime.services import Service
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.safety import stricter
 from kube_sync.settings import Source, check_stream, parse_listen
+from kube_sync.topology.controller.feed import gateway_api_feed
 
 # Streams never finish by themselves, so there is nothing to wait for (0 would wait for ever).
 _STREAM_GRACE = 0.1
@@ -64,6 +65,7 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         halted=beside.halted,
         failed=beside.failed,
         trial=Trial(compiler),
+        topology=partial(gateway_api_feed, context.kube),
     )
     decisions = settings.decisions
     check_stream(decisions)

@@ -20,10 +20,10 @@ from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.planning.broken import Broken
-from kube_sync.replicator.liverecords import LiveRecords, News
-from kube_sync.replicator.topology import Notes, Source, follow_gateway_api, withheld
 from kube_sync.settings import TOPOLOGY, PolicyTopology, Replicate, Resource
 from kube_sync.survey.exported import Exported
+from kube_sync.topology.controller.feed import Notes, Source, follow_gateway_api, withheld
+from kube_sync.topology.controller.liverecords import LiveRecords, News
 
 # What stands for a record in an export, where every line is an object.
 _RECORDS: Final = Resource("records.kube-sync.io", "v1", "topologyrecords")

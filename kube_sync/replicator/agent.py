@@ -82,7 +82,7 @@ from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.stages import Stages
 from kube_sync.replicator.policies.trial import Trial
 from kube_sync.replicator.policies.way import Compiler
-from kube_sync.replicator.resources import Reconfigured, Resources
+from kube_sync.replicator.resources import Reconfigured, Resources, TopologyOrigin
 from kube_sync.replicator.selfcheck import SelfCheck
 from kube_sync.replicator.shadow import Shadow
 from kube_sync.replicator.status import StatusWriter
@@ -118,6 +118,7 @@ class Replicator:
         halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
         failed: Failed = lambda _policies, _failures: None,
         trial: Trial | None = None,
+        topology: TopologyOrigin | None = None,
     ) -> None:
         """`in_force` is told the digest and the modules of the policies, whenever they differ.
 
@@ -125,9 +126,10 @@ class Replicator:
         they are in force, and not tried.
         `notes` returns the annotations to keep on the Lease, from those that it has; while
         this process holds it, `halted` is called when a canary is halted, `failed` with why
-        policies fail.
+        policies fail. `topology` is where the topology comes from, if it is replicated.
         """
         settings = with_builtin(settings)
+        self._topology = topology
         self._in_force = in_force
         self._settings = settings
         self._kube = kube
@@ -297,6 +299,7 @@ class Replicator:
             distrusted=self._distrusted,
             currency=self._hub.freshness.report,
             seals=self._seals,
+            topology=self._topology,
         )
         check = SelfCheck(
             self._opa,

@@ -25,7 +25,7 @@ from kube_sync.analysis.reads import Reads, joined, withheld
 from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.tracked import Collection_
-from kube_sync.errors import EpochLost, SyncError, first_of
+from kube_sync.errors import EpochLost, Misconfigured, SyncError, first_of
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import SECRET_VALUES, GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -35,9 +35,8 @@ from kube_sync.replicator.lessons import Lessons
 from kube_sync.replicator.mirror import EVERYWHERE, Mirror
 from kube_sync.replicator.projection import configured, verbatim
 from kube_sync.replicator.selection import Feed
-from kube_sync.replicator.topology import TopologyFeed, follow_gateway_api
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import TOPOLOGY, Replicate, Resource, Settings, supplied
+from kube_sync.settings import TOPOLOGY, PolicyTopology, Replicate, Resource, Settings, supplied
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -88,6 +87,11 @@ class Origin(Protocol):
     def release(self) -> None:
         """Let nobody wait for it to be current."""
         ...
+
+
+Currency = Callable[[str, str | None], None]  # told why something is not current; None: it is
+# Where the topology comes from: who builds the replicator knows how it is made.
+TopologyOrigin = Callable[[PolicyTopology, Readiness, Currency], Origin]
 
 
 class Decider(Protocol):
@@ -156,14 +160,15 @@ class Resources:
         grown: Callable[[], None] = lambda: None,
         shrink: float = _SHRINK_SECONDS,
         distrusted: set[str] | None = None,
-        currency: Callable[[str, str | None], None] = lambda _source, _reason: None,
+        currency: Currency = lambda _source, _reason: None,
         seals: Seals | None = None,
+        topology: TopologyOrigin | None = None,
     ) -> None:
         """`wake` is called when a Mirror has something to write, `grown` when OPA holds more.
 
         `shrink` is how long what nobody reads any more stays, in seconds. Of what is `distrusted`
         whole objects are held. `currency` is told why what is replicated is not current, or None.
-        `seals` tell which notes go into OPA.
+        `seals` tell which notes go into OPA. `topology` is where it comes from, if it is wanted.
         """
         self._settings = settings
         self._kube = kube
@@ -172,6 +177,7 @@ class Resources:
         self._backoff = backoff
         self._currency = currency
         self._seals = seals or Seals()
+        self._topology = topology
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not in yet
         self._classes = Lessons()
@@ -457,8 +463,10 @@ class Resources:
 
     def _feed(self, resource: Resource) -> Origin:
         if resource is _TOPOLOGY:
-            follow = partial(follow_gateway_api, self._kube, self._settings.topology)
-            return TopologyFeed(follow, self._readiness, currency=self._currency)
+            if self._topology is None:
+                msg = "replicate.topology: this process does not know where a topology comes from"
+                raise Misconfigured(msg)
+            return self._topology(self._settings.topology, self._readiness, self._currency)
         replicate = self._settings.replicate
         return Feed(self._kube, replicate, resource, self._readiness, currency=self._currency)
 

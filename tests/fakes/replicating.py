@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.way import Compiler
 from kube_sync.settings import Settings
+from kube_sync.topology.controller.feed import gateway_api_feed
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clients import kube_of, opa_of
 from tests.fakes.compiler import FakeCompiler
@@ -46,6 +48,7 @@ async def replicator_between(
             readiness or Readiness(),
             compiler or FakeCompiler(),
             Shelf(),
+            topology=partial(gateway_api_feed, kube),
         )
         task = asyncio.create_task(replicator.run())
         try:

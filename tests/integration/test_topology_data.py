@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Kubernetes, Opa, Placement, Policies, Replicate, Settings
+from kube_sync.topology.controller.feed import gateway_api_feed
 from tests.eventually import eventually
 from tests.fakes.topologies import (
     GROUP,
@@ -124,7 +126,16 @@ async def replicating(
         world = World(cluster, opa, client, namespace)
         compiler = ScratchOpa(str(ensure_binary("opa")))
         hub = DecisionHub("test")
-        replicator = Replicator(settings, kube, client, hub, world.readiness, compiler, Shelf())
+        replicator = Replicator(
+            settings,
+            kube,
+            client,
+            hub,
+            world.readiness,
+            compiler,
+            Shelf(),
+            topology=partial(gateway_api_feed, kube),
+        )
         task = asyncio.create_task(replicator.run())
         try:
             yield world

@@ -11,13 +11,13 @@ import pytest
 from kube_sync.errors import Expired, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.liverecords import LiveRecords, News
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.projection import verbatim
-from kube_sync.replicator.topology import Notes, Source, TopologyFeed
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.controller.events import ResourceEvent
+from kube_sync.topology.controller.feed import Notes, Source, TopologyFeed
 from kube_sync.topology.controller.live import Step
+from kube_sync.topology.controller.liverecords import LiveRecords, News
 from tests.fakes.topologies import (
     GATEWAY,
     GROUP,

@@ -14,16 +14,15 @@ from functools import partial
 from typing import Protocol
 
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.reflector import Reflector
+from kube_sync.kube.reflector import Reflector, Store
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.liverecords import Live, LiveRecords, News
-from kube_sync.replicator.mirror import Mirror
 from kube_sync.settings import TOPOLOGY, PolicyTopology
 from kube_sync.topology import GroupKind
 from kube_sync.topology.configured import shaped
 from kube_sync.topology.controller.choosing import Chooser
 from kube_sync.topology.controller.following import FollowedKinds
 from kube_sync.topology.controller.live import LiveTopology
+from kube_sync.topology.controller.liverecords import Live, LiveRecords, News
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import gateway_api
 
@@ -64,7 +63,7 @@ class Source:
 
 
 class TopologyFeed:
-    """The topology, from the API server into its Mirror."""
+    """The topology, from the API server into a Store."""
 
     def __init__(
         self,
@@ -84,19 +83,19 @@ class TopologyFeed:
         self._source: Source | None = None
         self._reason: str | None = None  # why the records are not those of what is followed
 
-    async def run(self, mirror: Mirror) -> None:
-        """Keep `mirror` current until cancelled."""
+    async def run(self, store: Store) -> None:
+        """Keep a Store current until cancelled."""
         news = News()
         self._source = source = self._follow(self._notes, news.wake)
         records = LiveRecords(source.live, news, partial(withheld, source), self._say)
-        reflector = Reflector(TOPOLOGY, records, mirror, self._say, behind=self._say)
+        reflector = Reflector(TOPOLOGY, records, store, self._say, behind=self._say)
         # What a kind says may be what the first load has waited for.
         self._notes.heard = partial(self._heard, news)
         async with asyncio.TaskGroup() as group:
             group.create_task(source.followed.run())
             group.create_task(reflector.run())
 
-    async def learn(self, mirror: Mirror) -> None:
+    async def learn(self, store: Store) -> None:
         """Do nothing: no decision is about a topology, so there are no classes in it."""
 
     def forget(self) -> None:
@@ -148,6 +147,16 @@ class Notes:
         """Tell nothing any more."""
         for condition in sorted(self._said):
             self.forget(condition)
+
+
+def gateway_api_feed(
+    client: KubeClient,
+    settings: PolicyTopology,
+    readiness: Readiness,
+    currency: Callable[[str, str | None], None],
+) -> TopologyFeed:
+    """Return the feed of what is configured; `currency` is as in TopologyFeed."""
+    return TopologyFeed(partial(follow_gateway_api, client, settings), readiness, currency=currency)
 
 
 def follow_gateway_api(
