@@ -15,58 +15,34 @@ import secrets
 import socket
 from collections.abc import (
     Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import suppress
 from functools import partial
-from typing import Any, NoReturn, ParamSpec
+from typing import NoReturn, ParamSpec
 
 import structlog
 
 from kube_sync.analysis import analyzer
-from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.canary import Canary, SidedEvaluator
-from kube_sync.decisions.evaluator import BATCH_MODULE, Evaluator, batch_module
+from kube_sync.decisions.evaluator import BATCH_MODULE, batch_module
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.limiting import Limiting
-from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
-from kube_sync.decisions.tracker import Tracker
 from kube_sync.errors import EpochLost, NotFound, first_of
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import KubeCollection
-from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps
 from kube_sync.kube.discovery import is_namespaced
 from kube_sync.kube.lease import Lease
-from kube_sync.kube.maybeserved import MaybeServed
-from kube_sync.kube.placementpolicies import (
-    PLACEMENT_POLICIES,
-    PlacementPolicies,
-    placement_policies,
-)
-from kube_sync.kube.policymaps import PolicyMaps, data_maps, policy_maps
-from kube_sync.kube.reflector import ListerWatcher, Reflector, Store
-from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator import datamaps
-from kube_sync.replicator.audit import AUDIT_MODULE, Audit, audit_module
-from kube_sync.replicator.datamaps import DataMaps
-from kube_sync.replicator.fleetnames import fleet_names
-from kube_sync.replicator.holdings import Holdings
+from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
+from kube_sync.replicator.load import InForce, Lasting, Load
 from kube_sync.replicator.mirror import Mirror
-from kube_sync.replicator.placementcheck import PlacementCheck
 from kube_sync.replicator.policies.builtin import built_in, packages
-from kube_sync.replicator.policies.canaries import Canaries, Counting
+from kube_sync.replicator.policies.canaries import Canaries
 from kube_sync.replicator.policies.canary import Halt
-from kube_sync.replicator.policies.epoch import Epoch
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Lanes
@@ -77,20 +53,14 @@ from kube_sync.replicator.policies.outcomes import Outcomes, Policy
 from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.reporter import Failed, Reporter
-from kube_sync.replicator.policies.sample import Sampler
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.stages import Stages
 from kube_sync.replicator.policies.trial import Trial
 from kube_sync.replicator.policies.way import Compiler
-from kube_sync.replicator.resources import Reconfigured, Resources, TopologyOrigin
-from kube_sync.replicator.selfcheck import SelfCheck
-from kube_sync.replicator.shadow import Shadow
+from kube_sync.replicator.resources import Reconfigured, TopologyOrigin
 from kube_sync.replicator.status import StatusWriter
-from kube_sync.replicator.witnessing import witnessing
-from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.memory import give_back
-from kube_sync.safety import Inventory, Placements, parse_tightening
 from kube_sync.settings import TOPOLOGY, Resource, Settings, with_builtin
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -111,9 +81,9 @@ class Replicator:
         hub: DecisionHub,
         readiness: Readiness,
         compiler: Compiler,
-        shelf: Shelf,
-        in_force: Callable[[str, Mapping[str, str]], None] = lambda _digest, _modules: None,
         *,
+        shelf: Shelf,
+        in_force: InForce = lambda _digest, _modules: None,
         notes: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _seen: {},
         halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
         failed: Failed = lambda _policies, _failures: None,
@@ -128,73 +98,37 @@ class Replicator:
         this process holds it, `halted` is called when a canary is halted, `failed` with why
         policies fail. `topology` is where the topology comes from, if it is replicated.
         """
-        settings = with_builtin(settings)
-        self._topology = topology
-        self._in_force = in_force
-        self._settings = settings
+        settings = self._settings = with_builtin(settings)
         self._kube = kube
-        self._opa = opa
         self._hub = hub
         self._readiness = readiness
         self._roots = _roots(settings)  # changed in place: the loader looks at it each time
-        namespace, allow = settings.coordination.namespace, settings.policies.allow
-        builtin = built_in(settings)
-        generated = {**_generated(settings), **builtin}
         self._lease = Lease(
             kube,
-            namespace,
+            settings.coordination.namespace,
             LEASE,
             _identity(),
             news=self._held,
             notes=lambda: notes(self._lease.annotations),
         )
         self._statuses = StatusWriter(kube, self._lease)
-        self._good = datamaps.LastGood()
-        quarantine = Quarantine(Marker(kube, namespace, socket.gethostname()))
-        batch = partial(batch_module, settings.replicate.root, settings.placement.path)
-        maker = partial(LaneMaker, compiler, generated, batch, quarantine=quarantine, trial=trial)
-        canaries = Canaries(
-            Lanes(maker(), "canary"),
-            settings.placement.path,
-            everywhere=settings.asks_opa(),
-            halted=self._while_held(halted),
-        )
-        guard = Guard(
-            self._roots,
-            frozenset(allow.packages),
-            frozenset(allow.builtins),
-            builtin=packages(builtin),
-        )
-        self._policies = policy_loader(
-            opa,
-            compiler,
-            shelf,
-            guard,
-            Reading(compiler, settings.placement.path, self._collections),
-            generated,
-            record=LastGood(kube, namespace, self._lease),
-            reporter=Reporter(
-                self._statuses.annotate,
-                quarantine,
-                at_fault=partial(hub.note, "policies"),
-                tell=Outcomes(self._statuses.want_status).tell,
-                failed=self._while_held(failed),
-            ),
-            readiness=readiness,
-            quarantine=quarantine,
-            trial=trial,
-            stages=partial(
-                Stages,
-                lanes=Lanes(maker(), "shadow"),
-                canaries=canaries,
-                candidates=Lanes(maker(), "candidate"),
-            ),
-        )
+        self._policies = self._loader(opa, compiler, shelf, trial, halted, failed)
         shelf.wake = self._policies.wake
-        self._wakers: tuple[Callable[[], None], ...] = ()
-        self._resources: Resources | None = None
-        self._seals = Seals(settings.placement.key_file)
-        self._distrusted: set[str] = set()  # resources, until the next start
+        self._load: Load | None = None
+        self._lasting = Lasting(
+            settings=self._in_use,
+            kube=kube,
+            opa=opa,
+            hub=hub,
+            readiness=readiness,
+            policies=self._policies,
+            statuses=self._statuses,
+            good=datamaps.LastGood(),
+            seals=Seals(settings.placement.key_file),
+            in_force=in_force,
+            distrusted=set(),
+            topology=topology,
+        )
 
     @property
     def policies(self) -> PolicyLoader:
@@ -204,7 +138,7 @@ class Replicator:
     @property
     def collections(self) -> Sequence[Mirror]:
         """What is replicated, as far as it is of OPA's present load."""
-        return () if self._resources is None else self._resources.mirrors
+        return () if self._load is None else self._load.resources.mirrors
 
     @property
     def targets(self) -> tuple[Resource, ...]:
@@ -216,8 +150,8 @@ class Replicator:
         settings = self._settings = with_builtin(settings)
         self._roots[:] = _roots(settings)
         self._policies.wake()  # one of them may lie where a new collection goes
-        if self._resources is not None:
-            self._resources.configure(settings)
+        if self._load is not None:
+            self._load.resources.configure(settings)
 
     async def run(self) -> None:
         """Run epochs until cancelled."""
@@ -226,11 +160,61 @@ class Replicator:
             group.create_task(self._statuses.run())
             group.create_task(self._epochs())
 
+    def _loader(
+        self,
+        opa: OpaClient,
+        compiler: Compiler,
+        shelf: Shelf,
+        trial: Trial | None,
+        halted: Callable[[Policy, Halt], None],
+        failed: Failed,
+    ) -> PolicyLoader:
+        settings, namespace = self._settings, self._settings.coordination.namespace
+        generated = {**_generated(settings), **built_in(settings)}
+        quarantine = Quarantine(Marker(self._kube, namespace, socket.gethostname()))
+        batch = partial(batch_module, settings.replicate.root, settings.placement.path)
+        make = partial(LaneMaker, compiler, generated, batch, quarantine=quarantine, trial=trial)
+        return policy_loader(
+            opa,
+            compiler,
+            shelf,
+            self._guard(),
+            Reading(compiler, settings.placement.path, self._collections),
+            generated,
+            record=LastGood(self._kube, namespace, self._lease),
+            reporter=Reporter(
+                self._statuses.annotate,
+                quarantine,
+                at_fault=partial(self._hub.note, "policies"),
+                tell=Outcomes(self._statuses.want_status).tell,
+                failed=self._while_held(failed),
+            ),
+            readiness=self._readiness,
+            quarantine=quarantine,
+            trial=trial,
+            stages=self._stages(make, halted),
+        )
+
+    def _guard(self) -> Guard:
+        allow = self._settings.policies.allow
+        builtin = packages(built_in(self._settings))
+        names = frozenset(allow.packages), frozenset(allow.builtins)
+        return Guard(self._roots, *names, builtin=builtin)
+
+    def _stages(
+        self, make: Callable[[], LaneMaker], halted: Callable[[Policy, Halt], None]
+    ) -> Callable[[Reading, asyncio.Event], Stages]:
+        canaries = Canaries(
+            Lanes(make(), "canary"),
+            self._settings.placement.path,
+            everywhere=self._settings.asks_opa(),
+            halted=self._while_held(halted),
+        )
+        lanes, candidates = Lanes(make(), "shadow"), Lanes(make(), "candidate")
+        return partial(Stages, lanes=lanes, canaries=canaries, candidates=candidates)
+
     def _in_use(self) -> Settings:
         return self._settings
-
-    def _targets(self) -> dict[str, GroupVersionResource]:
-        return {resource.name: resource.gvr for resource in self._settings.targets()}
 
     async def _collections(self) -> Mapping[str, analyzer.Collection]:
         """Return where the replicated resources lie, but for those that nobody knows."""
@@ -250,10 +234,6 @@ class Replicator:
         """Write what is due, now that this is the replica that writes it."""
         self._statuses.wake()
         self._policies.wake()
-
-    def _canary_modules(self) -> Mapping[str, str]:
-        canary = self._policies.canary
-        return {} if canary is None else canary.modules
 
     def _while_held(self, tell: Callable[P, None]) -> Callable[P, None]:
         def told(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -286,230 +266,23 @@ class Replicator:
                 log.info("load_begun_again", reason=str(first_of(changed)))
                 reason = "configuration"
 
-    async def _epoch(self, backoff: Backoff) -> None:  # noqa: PLR0915 - each part knows others
+    async def _epoch(self, backoff: Backoff) -> None:
         self._let_go()
-        settings, instance = self._settings, secrets.token_hex(8)
-        root = settings.replicate.root
-        self._resources = resources = Resources(
-            settings,
-            self._kube,
-            self._readiness,
-            self._wake,
-            grown=self._policies.wake,
-            distrusted=self._distrusted,
-            currency=self._hub.freshness.report,
-            seals=self._seals,
-            topology=self._topology,
-        )
-        check = SelfCheck(
-            self._opa,
-            self._kube,
-            settings.placement.path,
-            self._targets,
-            resources,
-            settings.replicate.verify,
-        )
-        mirrors = resources.mirrors
-        witness = witnessing(self._in_use, mirrors)
-        placements = Placements(settings.remediate.guard.placements)
-        read = DecisionReader(placements.unreadable, lambda: self._policies.in_force)
-        read_canary = DecisionReader(placements.unreadable, self._canary_modules)
-        in_force = Evaluator(self._opa, instance, witness=witness, read=read)
+        self._load = load = Load(self._lasting)
 
-        def inventory() -> Inventory | None:
-            compares = self._settings.remediate.guard.known_clusters
-            return fleet_names(resources.mirrors) if compares else None
-
-        placed = PlacementCheck(
-            self._hub,
-            placements,
-            inventory,
-            lambda: self._policies.in_force,
-            self._policies.warn,
-            read.blamed,
-        )
-        canary = Evaluator(self._opa, instance, lane="canary", read=read_canary)
-        evaluator = SidedEvaluator(in_force, canary)
-        targets = {resource.name: resource.gvr for resource in settings.targets()}
-        holdings = Holdings(self._opa, root, (mirror.name for mirror in mirrors))
-        policies = policy_maps(settings.policies, self._policies.wake)
-        objects = placement_policies(settings.policies, self._policies.wake)
-
-        def data_changed() -> None:
-            documents.wake()
-            writer.wake()
-
-        def written(name: str, keys: Collection[ObjectKey]) -> None:
-            tracker.written(name, keys)
-            shadow.written(name, keys)
-            counter.written(name, keys)
-            check.written(name, keys)
-            placed.written(name)
-
-        def policies_changed(digest: str, modules: int, reads: Reads) -> None:
-            self._in_force(digest, self._policies.in_force)
-            documents.policies_stand()
-            writer.wake()
-            # Before any decision: from here on the classes by what the old ones read are unknown.
-            resources.policies_changed(reads if modules or settings.policies.static else None)
-            tracker.policies_changed(digest, modules, reads)
-            check.policies_changed(digest, pure=not reads.impure)
-
-        def policies_renamed(digest: str, modules: int, reads: Reads) -> None:
-            self._in_force(digest, self._policies.in_force)
-            tracker.policies_renamed(digest, modules)
-            check.policies_changed(digest, pure=not reads.impure)
-
-        def data_written(name: str, keys: Collection[ObjectKey]) -> None:
-            tracker.written(name, keys)
-            shadow.written(name, keys)
-            counter.written(name, keys)
-            self._policies.wake()  # one of them may have waited for the place
-
-        data = data_maps(settings.policies, data_changed)
-        documents = DataMaps(
-            self._opa,
-            data,
-            datamaps.RESERVED | {root},
-            self._statuses.want,
-            data_written,
-            self._good,
-            self._policies.claimed,
-        )
-        limiting = Limiting(
-            self._opa, instance, self._hub, parse_tightening, beside=[documents.unsettled]
-        )
-        tracker = Tracker(
-            evaluator,
-            self._hub,
-            targets,
-            mirrors,
-            static=settings.policies.static,
-            limiting=limiting,
-        )
-        shadow = Shadow(
-            Evaluator(
-                self._opa, instance, lane="shadow", read=DecisionReader(placements.unreadable)
-            ),
-            self._hub,
-            self._targets,
-            lambda: resources.mirrors,
-            placements,
-            self._policies.count,
-            inventory=inventory,
-        )
-        counter = Shadow(
-            Evaluator(self._opa, instance, lane="canary", read=read_canary),
-            self._hub,
-            self._targets,
-            lambda: resources.mirrors,
-            placements,
-            self._policies.count_canary,
-            in_force=Evaluator(self._opa, instance, read=read),
-            gauge=metrics.canary_differences,
-            inventory=inventory,
-        )
-        writer = Writer(
-            self._opa,
-            instance,
-            mirrors,
-            self._readiness,
-            written,
-            holdings,
-            documents=documents,
-            audit=Audit(self._opa, root).check,
-            away=self._away,
-            witness=witness,
-        )
-        sampler = Sampler(
-            self._opa, root, lambda: resources.mirrors, self._targets, documents.places
-        )
-        applied = asyncio.Event()
-        self._wakers = (writer.wake, tracker.wake)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(writer.run())
-            group.create_task(resources.run(writer, tracker))
-            for following in self._following(policies, objects, data):
-                group.create_task(following)
-            group.create_task(check.run())
-            group.create_task(placed.run())
-            group.create_task(
-                self._policies.run(
-                    Epoch(
-                        maps=policies,
-                        objects=objects,
-                        loaded=writer.loaded,
-                        applied=applied,
-                        changing=tracker.policies_changing,
-                        changed=policies_changed,
-                        renamed=policies_renamed,
-                        stands=writer.stands,
-                        places=documents.places,
-                        data=resources,
-                        staging=partial(_stage, resources, shadow),
-                        counting=partial(_count, resources, counter),
-                        canary_changing=tracker.canary_changing,
-                        canary=partial(
-                            _decide, self._in_force, evaluator, resources, tracker, check
-                        ),
-                        sample=sampler.sample,
-                    )
-                )
-            )
-            group.create_task(tracker.run(applied))
-            group.create_task(shadow.run())
-            group.create_task(counter.run())
-            await writer.loaded.wait()
+        def loaded() -> None:
             backoff.progressed()
             _leave_to_rest()
 
+        await load.run(loaded)
+
     def _let_go(self) -> None:
         """Free what an earlier epoch left before another one is loaded, or memory holds both."""
-        self._wakers = ()
-        if self._resources is not None:
-            self._resources = None
+        if self._load is not None:
+            self._load = None
             gc.unfreeze()
             gc.collect()
             give_back()
-
-    def _wake(self) -> None:
-        for waker in self._wakers:
-            waker()
-
-    def _away(self, reason: str | None) -> None:
-        """Tell readers why OPA is not as it should be, None: it is."""
-        self._hub.note("opa", reason)
-        self._hub.freshness.report("OPA", reason)
-
-    def _following(
-        self,
-        policies: Iterable[PolicyMaps],
-        objects: Iterable[PlacementPolicies],
-        data: Iterable[ConfigMaps[ConfigMap]],
-    ) -> Iterator[Coroutine[Any, Any, NoReturn]]:
-        """Yield what follows policies and data, where they may be."""
-        yield from (self._reflect_maps("policies", found) for found in policies)
-        yield from (self._reflect_maps("data ConfigMaps", found) for found in data)
-        yield from map(self._reflect_objects, objects)
-
-    async def _reflect_maps(self, what: str, maps: ConfigMaps[Any]) -> NoReturn:
-        source = KubeCollection(
-            self._kube, CONFIGMAPS, namespace=maps.scope, label_selector=maps.selector
-        )
-        await self._reflect(f"{what} in {maps.where}", source, maps)
-
-    async def _reflect_objects(self, objects: PlacementPolicies) -> NoReturn:
-        source = MaybeServed(self._kube, PLACEMENT_POLICIES, objects.namespace)
-        await self._reflect(f"PlacementPolicies in {objects.namespace}", source, objects)
-
-    async def _reflect(self, name: str, source: ListerWatcher, store: Store) -> NoReturn:
-        ready, current = self._readiness.reporter(name), partial(self._hub.freshness.report, name)
-
-        def report(reason: str | None) -> None:
-            ready(reason)
-            current(reason)
-
-        await Reflector(name, source, store, report, behind=current).run()
 
 
 def _generated(settings: Settings) -> dict[str, str]:
@@ -518,38 +291,6 @@ def _generated(settings: Settings) -> dict[str, str]:
         BATCH_MODULE: batch_module(root, settings.placement.path),
         AUDIT_MODULE: audit_module(root),
     }
-
-
-def _stage(resources: Resources, shadow: Shadow, reads: Reads | None) -> None:
-    # First: until then classes say nothing of the lane.
-    resources.staged_changed("shadow", reads)
-    shadow.staged(reads)
-
-
-def _decide(
-    in_force: Callable[[str, Mapping[str, str]], None],
-    evaluator: SidedEvaluator,
-    resources: Resources,
-    tracker: Tracker,
-    check: SelfCheck,
-    canary: Canary | None,
-) -> None:
-    if canary is not None:
-        in_force(canary.policy, canary.modules)
-    # In one step: from here on each object is decided by the set of its side, and by no other.
-    evaluator.side = None if canary is None else canary.side
-    resources.canary_changed(None if canary is None else canary.reads)
-    tracker.canary_changed(canary)
-    check.canary_changed(canary)
-
-
-def _count(resources: Resources, counter: Shadow, counting: Counting | None) -> None:
-    if counting is None:
-        resources.staged_changed("counted", None)
-        counter.staged(None)
-    else:
-        resources.staged_changed("counted", counting.reads)
-        counter.staged(counting.reads, counting.side, counting.of)
 
 
 def _found_empty(error: BaseException) -> bool:

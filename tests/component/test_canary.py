@@ -30,7 +30,7 @@ from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
 from kube_sync.planning.canaries import in_effect
-from kube_sync.replicator import agent
+from kube_sync.replicator import agent, load
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.shadow import Shadow
 from tests.component.test_shadow_counts import EDITS, SETTINGS, settled
@@ -78,9 +78,10 @@ class World:
         """Run a new replicator, with whatever OPA and the API server hold by now."""
         self.hub = DecisionHub("test")
         scratch = ScratchOpa(BINARY)
-        parts = SETTINGS, self._kube, self.opa, self.hub, Readiness(), scratch, Shelf()
+        parts = SETTINGS, self._kube, self.opa, self.hub, Readiness(), scratch
         self.replicator = replicator = agent.Replicator(
             *parts,
+            shelf=Shelf(),
             in_force=self.sets.__setitem__,
             halted=lambda _policy, halt: self.halts.append(halt.why),
         )
@@ -185,7 +186,7 @@ async def explains(world: World, side: Side) -> None:
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
-    monkeypatch.setattr(agent, "Shadow", partial(Shadow, rest=0.05))
+    monkeypatch.setattr(load, "Shadow", partial(Shadow, rest=0.05))
     clusters, workloads = settled()
     kinds = {"ReplicaSet": REPLICASETS, "ClusterProfile": CLUSTERS, "ConfigMap": CONFIGMAPS}
     async with (

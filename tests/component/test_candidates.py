@@ -97,7 +97,7 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
         file = str(tmp_path / "kubeconfig")
         settings = Settings(kubernetes=Kubernetes(kubeconfig=file), opa=Opa(binary=BINARY))
         hub = DecisionHub("test")
-        replicator = Replicator(settings, kube, opa, hub, Readiness(), scratch, Shelf())
+        replicator = Replicator(settings, kube, opa, hub, Readiness(), scratch, shelf=Shelf())
         task = asyncio.create_task(replicator.run())
         await until(lambda: len(hub.records) == len(WORKLOADS) and not hub.held)
         yield World(api, opa, settings)

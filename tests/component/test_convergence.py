@@ -199,7 +199,13 @@ async def _tell(story: list[Step], last: Step, folder: Path, *, loaded: bool) ->
         kube = await stack.enter_async_context(kube_of(api, folder))
         client = await stack.enter_async_context(opa_of(opa))
         replicator = Replicator(
-            Settings(), kube, client, DecisionHub("test"), Readiness(), FakeCompiler(), Shelf()
+            Settings(),
+            kube,
+            client,
+            DecisionHub("test"),
+            Readiness(),
+            FakeCompiler(),
+            shelf=Shelf(),
         )
         task = asyncio.create_task(replicator.run())
         try:

@@ -75,7 +75,9 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
         world = World(api, fake, hub)
         async with kube_of(api, tmp_path) as kube, opa_of(fake) as opa:
             readiness = Readiness()
-            replicator = Replicator(Settings(), kube, opa, hub, readiness, FakeCompiler(), Shelf())
+            replicator = Replicator(
+                Settings(), kube, opa, hub, readiness, FakeCompiler(), shelf=Shelf()
+            )
             task = asyncio.create_task(replicator.run())
             await api.watched(REPLICASETS, CLUSTERS, CONFIGMAPS)
             yield world

@@ -87,7 +87,7 @@ async def world(read: Read, tmp_path: Path) -> AsyncGenerator[World]:
             api.put(REPLICASETS, key(name))
         async with kube_of(api, tmp_path) as kube, opa_of(fake) as opa:
             replicator = Replicator(
-                settings, kube, opa, DecisionHub("test"), Readiness(), FakeCompiler(), Shelf()
+                settings, kube, opa, DecisionHub("test"), Readiness(), FakeCompiler(), shelf=Shelf()
             )
             task = asyncio.create_task(replicator.run())
             world = World(api, fake, read)

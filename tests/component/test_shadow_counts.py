@@ -24,7 +24,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Request
-from kube_sync.replicator import agent
+from kube_sync.replicator import agent, load
 from kube_sync.replicator.differences import KINDS
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.shadow import Shadow
@@ -119,7 +119,7 @@ def settled() -> tuple[list[Any], list[Any]]:
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
-    monkeypatch.setattr(agent, "Shadow", partial(Shadow, rest=0.05))
+    monkeypatch.setattr(load, "Shadow", partial(Shadow, rest=0.05))
     clusters, workloads = settled()
     kinds = {"ReplicaSet": REPLICASETS, "ClusterProfile": CLUSTERS, "ConfigMap": CONFIGMAPS}
     hub, scratch = DecisionHub("test"), ScratchOpa(BINARY)
@@ -136,7 +136,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
             key = ObjectKey(metadata["namespace"], metadata["name"])
             content = {name: part for name, part in found.items() if name in ("metadata", "data")}
             api.put(kinds[found["kind"]], key, **content)
-        replicator = agent.Replicator(SETTINGS, kube, opa, hub, Readiness(), scratch, Shelf())
+        replicator = agent.Replicator(SETTINGS, kube, opa, hub, Readiness(), scratch, shelf=Shelf())
         task = asyncio.create_task(replicator.run())
         await until(lambda: len(hub.records) == 40 and not hub.held)
         export = write(tmp_path / "fleet", policy(), *clusters, *workloads)

@@ -49,7 +49,7 @@ async def replicating(api: FakeApiServer, folder: Path) -> AsyncGenerator[FakeOp
         kube = await stack.enter_async_context(kube_of(api, folder))
         opa = await stack.enter_async_context(opa_of(fake))
         replicator = Replicator(
-            settings, kube, opa, DecisionHub("test"), Readiness(), FakeCompiler(), Shelf()
+            settings, kube, opa, DecisionHub("test"), Readiness(), FakeCompiler(), shelf=Shelf()
         )
         task = asyncio.create_task(replicator.run())
         try:

@@ -47,7 +47,7 @@ async def replicator_between(
             hub or DecisionHub("test"),
             readiness or Readiness(),
             compiler or FakeCompiler(),
-            Shelf(),
+            shelf=Shelf(),
             topology=partial(gateway_api_feed, kube),
         )
         task = asyncio.create_task(replicator.run())

@@ -107,7 +107,7 @@ class World:
             serving(app, ("127.0.0.1", where.port), tls, 0.1),
         ):
             compiler = ScratchOpa(str(ensure_binary("opa")))
-            replicator = Replicator(settings, kube, client, hub, readiness, compiler, shelf)
+            replicator = Replicator(settings, kube, client, hub, readiness, compiler, shelf=shelf)
             task = asyncio.create_task(replicator.run())
             try:
                 await eventually(lambda: readiness.reasons, {})

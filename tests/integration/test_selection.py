@@ -46,7 +46,7 @@ async def replicating(
     async with kube_client(settings.kubernetes) as kube, opa_client(settings.opa) as client:
         compiler = ScratchOpa(str(ensure_binary("opa")))
         hub, readiness = DecisionHub("test"), Readiness()
-        replicator = Replicator(settings, kube, client, hub, readiness, compiler, Shelf())
+        replicator = Replicator(settings, kube, client, hub, readiness, compiler, shelf=Shelf())
         task = asyncio.create_task(replicator.run())
         try:
             yield

@@ -133,7 +133,7 @@ async def replicating(
             hub,
             world.readiness,
             compiler,
-            Shelf(),
+            shelf=Shelf(),
             topology=partial(gateway_api_feed, kube),
         )
         task = asyncio.create_task(replicator.run())

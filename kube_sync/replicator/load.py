@@ -1,0 +1,347 @@
+"""One load of OPA: everything that stands on it, from the first LIST until OPA is lost.
+
+Keeps true: nothing of one load is used by the next one. Whoever is told that something was written,
+or that policies changed, is told in the order in which that is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.canary import Canary, SidedEvaluator
+from kube_sync.decisions.evaluator import Evaluator
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.limiting import Limiting
+from kube_sync.decisions.reading import DecisionReader
+from kube_sync.decisions.sealing import Seals
+from kube_sync.decisions.tracker import Tracker
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.collection import KubeCollection
+from kube_sync.kube.configmaps import CONFIGMAPS, ConfigMaps
+from kube_sync.kube.maybeserved import MaybeServed
+from kube_sync.kube.placementpolicies import (
+    PLACEMENT_POLICIES,
+    PlacementPolicies,
+    placement_policies,
+)
+from kube_sync.kube.policymaps import data_maps, policy_maps
+from kube_sync.kube.reflector import ListerWatcher, Reflector, Store
+from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.observability import metrics
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import OpaClient
+from kube_sync.replicator import datamaps
+from kube_sync.replicator.audit import Audit
+from kube_sync.replicator.datamaps import DataMaps
+from kube_sync.replicator.fleetnames import fleet_names
+from kube_sync.replicator.holdings import Holdings
+from kube_sync.replicator.placementcheck import PlacementCheck
+from kube_sync.replicator.policies.canaries import Counting
+from kube_sync.replicator.policies.epoch import Epoch
+from kube_sync.replicator.policies.loader import PolicyLoader
+from kube_sync.replicator.policies.sample import Sampler
+from kube_sync.replicator.resources import Resources, TopologyOrigin
+from kube_sync.replicator.selfcheck import SelfCheck
+from kube_sync.replicator.shadow import Shadow
+from kube_sync.replicator.status import StatusWriter
+from kube_sync.replicator.witnessing import witnessing
+from kube_sync.replicator.writer import Writer
+from kube_sync.safety import Inventory, Placements, parse_tightening
+from kube_sync.settings import Settings
+
+InForce = Callable[[str, Mapping[str, str]], None]  # told the digest of policies, and the modules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lasting:
+    """What outlives a load."""
+
+    settings: Callable[[], Settings]  # as they are now
+    kube: KubeClient
+    opa: OpaClient
+    hub: DecisionHub
+    readiness: Readiness
+    policies: PolicyLoader
+    statuses: StatusWriter
+    good: datamaps.LastGood
+    seals: Seals
+    in_force: InForce
+    distrusted: set[str]  # resources of which whole objects are held, until the next start
+    topology: TopologyOrigin | None
+
+    def targets(self) -> dict[str, GroupVersionResource]:
+        """Return what decisions are about, by collection."""
+        return {resource.name: resource.gvr for resource in self.settings().targets()}
+
+    def canary_modules(self) -> Mapping[str, str]:
+        """Return the modules of the canary that decides."""
+        canary = self.policies.canary
+        return {} if canary is None else canary.modules
+
+
+class Load:
+    """The parts of one load, each with the others that it needs."""
+
+    def __init__(self, lasting: Lasting) -> None:
+        self._lasting, self._instance = lasting, secrets.token_hex(8)
+        self._settings = settings = lasting.settings()
+        self._policies, self._opa, self._hub = lasting.policies, lasting.opa, lasting.hub
+        self._placements = Placements(settings.remediate.guard.placements)
+        self._maps = policy_maps(settings.policies, self._policies.wake)
+        self._objects = placement_policies(settings.policies, self._policies.wake)
+        self._data = data_maps(settings.policies, self._data_changed)
+        self.resources = Resources(
+            settings,
+            lasting.kube,
+            lasting.readiness,
+            self._wake,
+            grown=self._policies.wake,
+            distrusted=lasting.distrusted,
+            currency=self._hub.freshness.report,
+            seals=lasting.seals,
+            topology=lasting.topology,
+        )
+        self._witness = witnessing(lasting.settings, self.resources.mirrors)
+        self._documents = DataMaps(
+            self._opa,
+            self._data,
+            datamaps.RESERVED | {settings.replicate.root},
+            lasting.statuses.want,
+            self._data_written,
+            lasting.good,
+            self._policies.claimed,
+        )
+        self._read = DecisionReader(self._placements.unreadable, lambda: self._policies.in_force)
+        self._read_canary = DecisionReader(self._placements.unreadable, lasting.canary_modules)
+        self._evaluator = SidedEvaluator(
+            Evaluator(self._opa, self._instance, witness=self._witness, read=self._read),
+            Evaluator(self._opa, self._instance, lane="canary", read=self._read_canary),
+        )
+        self._tracker = self._decide_by(settings)
+        self._shadow, self._counter = self._count_lane(), self._count_canary()
+        self._check, self._placed = self._compare_whole(), self._compare_fleet()
+        self._writer = self._write(settings.replicate.root)
+
+    async def run(self, loaded: Callable[[], None]) -> None:
+        """Replicate until OPA is lost; `loaded` is called when the data is there.
+
+        Raises EpochLost, Reconfigured; both in groups.
+        """
+        applied = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._writer.run())
+            group.create_task(self.resources.run(self._writer, self._tracker))
+            for following in self._following():
+                group.create_task(following)
+            group.create_task(self._check.run())
+            group.create_task(self._placed.run())
+            group.create_task(self._policies.run(self._epoch(applied)))
+            group.create_task(self._tracker.run(applied))
+            group.create_task(self._shadow.run())
+            group.create_task(self._counter.run())
+            await self._writer.loaded.wait()
+            loaded()
+
+    # What it is made of
+
+    def _decide_by(self, settings: Settings) -> Tracker:
+        beside = [self._documents.unsettled]
+        return Tracker(
+            self._evaluator,
+            self._hub,
+            {resource.name: resource.gvr for resource in settings.targets()},
+            self.resources.mirrors,
+            static=settings.policies.static,
+            limiting=Limiting(
+                self._opa, self._instance, self._hub, parse_tightening, beside=beside
+            ),
+        )
+
+    def _count_lane(self) -> Shadow:
+        read = DecisionReader(self._placements.unreadable)
+        return Shadow(
+            Evaluator(self._opa, self._instance, lane="shadow", read=read),
+            self._hub,
+            self._lasting.targets,
+            lambda: self.resources.mirrors,
+            self._placements,
+            self._policies.count,
+            inventory=self._inventory,
+        )
+
+    def _count_canary(self) -> Shadow:
+        return Shadow(
+            Evaluator(self._opa, self._instance, lane="canary", read=self._read_canary),
+            self._hub,
+            self._lasting.targets,
+            lambda: self.resources.mirrors,
+            self._placements,
+            self._policies.count_canary,
+            in_force=Evaluator(self._opa, self._instance, read=self._read),
+            gauge=metrics.canary_differences,
+            inventory=self._inventory,
+        )
+
+    def _compare_whole(self) -> SelfCheck:
+        return SelfCheck(
+            self._opa,
+            self._lasting.kube,
+            self._settings.placement.path,
+            self._lasting.targets,
+            self.resources,
+            self._settings.replicate.verify,
+        )
+
+    def _compare_fleet(self) -> PlacementCheck:
+        return PlacementCheck(
+            self._hub,
+            self._placements,
+            self._inventory,
+            lambda: self._policies.in_force,
+            self._policies.warn,
+            self._read.blamed,
+        )
+
+    def _write(self, root: str) -> Writer:
+        mirrors = self.resources.mirrors
+        return Writer(
+            self._opa,
+            self._instance,
+            mirrors,
+            self._lasting.readiness,
+            self._written,
+            Holdings(self._opa, root, (mirror.name for mirror in mirrors)),
+            documents=self._documents,
+            audit=Audit(self._opa, root).check,
+            away=self._away,
+            witness=self._witness,
+        )
+
+    def _epoch(self, applied: asyncio.Event) -> Epoch:
+        root = self._settings.replicate.root
+        sampler = Sampler(
+            self._opa,
+            root,
+            lambda: self.resources.mirrors,
+            self._lasting.targets,
+            self._documents.places,
+        )
+        return Epoch(
+            maps=self._maps,
+            objects=self._objects,
+            loaded=self._writer.loaded,
+            applied=applied,
+            changing=self._tracker.policies_changing,
+            changed=self._policies_changed,
+            renamed=self._policies_renamed,
+            stands=self._writer.stands,
+            places=self._documents.places,
+            data=self.resources,
+            staging=self._stage,
+            counting=self._count,
+            canary_changing=self._tracker.canary_changing,
+            canary=self._canary_changed,
+            sample=sampler.sample,
+        )
+
+    def _inventory(self) -> Inventory | None:
+        compares = self._lasting.settings().remediate.guard.known_clusters
+        return fleet_names(self.resources.mirrors) if compares else None
+
+    # Who is told what
+
+    def _wake(self) -> None:
+        self._writer.wake()
+        self._tracker.wake()
+
+    def _away(self, reason: str | None) -> None:
+        """Tell readers why OPA is not as it should be, None: it is."""
+        self._hub.note("opa", reason)
+        self._hub.freshness.report("OPA", reason)
+
+    def _data_changed(self) -> None:
+        self._documents.wake()
+        self._writer.wake()
+
+    def _written(self, name: str, keys: Collection[ObjectKey]) -> None:
+        self._tracker.written(name, keys)
+        self._shadow.written(name, keys)
+        self._counter.written(name, keys)
+        self._check.written(name, keys)
+        self._placed.written(name)
+
+    def _data_written(self, name: str, keys: Collection[ObjectKey]) -> None:
+        self._tracker.written(name, keys)
+        self._shadow.written(name, keys)
+        self._counter.written(name, keys)
+        self._policies.wake()  # one of them may have waited for the place
+
+    def _policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
+        self._lasting.in_force(digest, self._policies.in_force)
+        self._documents.policies_stand()
+        self._writer.wake()
+        # Before any decision: from here on the classes by what the old ones read are unknown.
+        static = self._settings.policies.static
+        self.resources.policies_changed(reads if modules or static else None)
+        self._tracker.policies_changed(digest, modules, reads)
+        self._check.policies_changed(digest, pure=not reads.impure)
+
+    def _policies_renamed(self, digest: str, modules: int, reads: Reads) -> None:
+        self._lasting.in_force(digest, self._policies.in_force)
+        self._tracker.policies_renamed(digest, modules)
+        self._check.policies_changed(digest, pure=not reads.impure)
+
+    def _stage(self, reads: Reads | None) -> None:
+        # First: until then classes say nothing of the lane.
+        self.resources.staged_changed("shadow", reads)
+        self._shadow.staged(reads)
+
+    def _canary_changed(self, canary: Canary | None) -> None:
+        if canary is not None:
+            self._lasting.in_force(canary.policy, canary.modules)
+        # In one step: from here on each object is decided by the set of its side, and by no other.
+        self._evaluator.side = None if canary is None else canary.side
+        self.resources.canary_changed(None if canary is None else canary.reads)
+        self._tracker.canary_changed(canary)
+        self._check.canary_changed(canary)
+
+    def _count(self, counting: Counting | None) -> None:
+        if counting is None:
+            self.resources.staged_changed("counted", None)
+            self._counter.staged(None)
+        else:
+            self.resources.staged_changed("counted", counting.reads)
+            self._counter.staged(counting.reads, counting.side, counting.of)
+
+    # Who follows policies and data, where they may be
+
+    def _following(self) -> Iterator[Coroutine[Any, Any, NoReturn]]:
+        yield from (self._reflect_maps("policies", found) for found in self._maps)
+        yield from (self._reflect_maps("data ConfigMaps", found) for found in self._data)
+        yield from map(self._reflect_objects, self._objects)
+
+    async def _reflect_maps(self, what: str, maps: ConfigMaps[Any]) -> NoReturn:
+        source = KubeCollection(
+            self._lasting.kube, CONFIGMAPS, namespace=maps.scope, label_selector=maps.selector
+        )
+        await self._reflect(f"{what} in {maps.where}", source, maps)
+
+    async def _reflect_objects(self, objects: PlacementPolicies) -> NoReturn:
+        source = MaybeServed(self._lasting.kube, PLACEMENT_POLICIES, objects.namespace)
+        await self._reflect(f"PlacementPolicies in {objects.namespace}", source, objects)
+
+    async def _reflect(self, name: str, source: ListerWatcher, store: Store) -> NoReturn:
+        ready = self._lasting.readiness.reporter(name)
+        current = partial(self._hub.freshness.report, name)
+
+        def report(reason: str | None) -> None:
+            ready(reason)
+            current(reason)
+
+        await Reflector(name, source, store, report, behind=current).run()
