@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import docker.errors
 from docker.models.containers import Container
@@ -150,6 +151,17 @@ def _hand_over(spec: ServerSpec) -> str:
     return f"{_NOBODY}:{_NOBODY}"
 
 
+def _removed(container: Container) -> bool:
+    """Remove a container; returns whether no other session was faster."""
+    try:
+        container.remove(force=True, v=True)
+    except docker.errors.APIError as error:
+        if error.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+            raise
+        return False
+    return True
+
+
 def remove_leftovers() -> int:
     """Remove the containers of test sessions that ended without doing so; return how many."""
     removed = 0
@@ -159,7 +171,5 @@ def remove_leftovers() -> int:
         ):
             pid, _, started = container.labels.get(OWNER, "").partition(".")
             if not (pid and ProcessId(int(pid), int(started)).alive()):
-                with suppress(docker.errors.NotFound):  # another session was faster
-                    container.remove(force=True, v=True)
-                    removed += 1
+                removed += _removed(container)
     return removed
