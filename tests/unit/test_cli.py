@@ -441,7 +441,10 @@ def test_decisions_that_a_person_ends_says_nothing(
 )
 @pytest.mark.parametrize(
     ("error", "status", "said"),
-    [(KeyboardInterrupt(), 130, ""), (Conflict("changed\nsince"), 1, "changed since")],
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (Conflict("changed\nsince"), 1, "kube-sync: changed\nsince\n"),
+    ],
 )
 def test_what_ends_a_command_is_a_status_and_never_a_traceback(
     capsys: pytest.CaptureFixture[str],
@@ -458,8 +461,7 @@ def test_what_ends_a_command_is_a_status_and_never_a_traceback(
 
     monkeypatch.setattr(module, function, ended)
     run = Run(capsys, *words)
-    assert (run.status, run.out) == (status, "")
-    assert run.err.splitlines() == [f"kube-sync: {line}" for line in said.split()]
+    assert (run.status, run.out, run.err) == (status, "", said)
 
 
 @pytest.mark.parametrize(
