@@ -12,7 +12,9 @@ A class of this module may be derived from to add ways to read it, never to chan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import ne
 from typing import Generic, Literal, TypeVar
 
@@ -24,6 +26,14 @@ T = TypeVar("T")
 Changes = Mapping[ObjectKey, tuple[T | None, T | None]]
 
 _SLICE = 20  # objects that are parsed before other tasks may run: one may have a megabyte
+
+
+@dataclass(eq=False, slots=True)
+class Write:
+    """A write on its way."""
+
+    key: ObjectKey
+    overtaken: bool = False  # the object was deleted, or the collection listed, since it was sent
 
 
 class Cache(Generic[T]):
@@ -58,6 +68,7 @@ class Cache(Generic[T]):
         self._differs = differs
         self._objects: dict[ObjectKey, T] = {}
         self._listing: dict[ObjectKey, T] = {}
+        self._writes: list[Write] = []
 
     def get(self, key: ObjectKey) -> T | None:
         """Return what is held of an object, None if there is no such object."""
@@ -79,6 +90,19 @@ class Cache(Generic[T]):
         if notify and self._differs(before, value):
             self._on_change({key: (before, value)})
 
+    @contextmanager
+    def writing(self, key: ObjectKey) -> Iterator[Write]:
+        """Yield a write to be sent now: the watch may be further than the answer is.
+
+        Whoever would hold the answer to one that was overtaken holds what is gone, for ever.
+        """
+        write = Write(key)
+        self._writes.append(write)
+        try:
+            yield write
+        finally:
+            self._writes.remove(write)
+
     # The Store of a Reflector
 
     async def page(self, items: Sequence[Item]) -> None:
@@ -95,6 +119,7 @@ class Cache(Generic[T]):
         self.served = known
         if known or self._empties:
             self.listed = True
+            self._overtake(self._writes)
             self._replace({key: self._merged(key, found) for key, found in listing.items()})
         self._on_list()
 
@@ -107,7 +132,14 @@ class Cache(Generic[T]):
         if event.item is None:
             return
         found = None if event.type == "DELETED" else self._parse(event.item)
+        if found is None:
+            self._overtake(write for write in self._writes if write.key == event.item.key)
         self.put(event.item.key, None if found is None else self._merged(event.item.key, found))
+
+    @staticmethod
+    def _overtake(writes: Iterable[Write]) -> None:
+        for write in writes:
+            write.overtaken = True
 
     def _merged(self, key: ObjectKey, found: T) -> T:
         return self._merge(self._objects.get(key), found)

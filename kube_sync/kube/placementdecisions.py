@@ -91,6 +91,10 @@ class Published:
         )
         return same and wanted.owner in self.owners
 
+    def is_later(self, other: Published) -> bool:
+        """Tell whether it is a later state of the same object; resourceVersions are numbers."""
+        return self.uid == other.uid and int(self.version) > int(other.version)
+
 
 class _Reference(msgspec.Struct):
     name: str

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from kube_sync.errors import NO_JSON
-from kube_sync.kube.cache import Cache, Changes
+from kube_sync.kube.cache import Cache, Changes, Write
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.placer import News
@@ -98,6 +98,16 @@ class HeldCopies(Cache[Found]):
         self.put(where, None if found is None else _slim(found), notify=False)
         self._index(where, before, found)
 
+    def answered(self, write: Write, body: bytes) -> Found | None:
+        """Hold what a write was answered with, unless the watch is further; return the answer."""
+        found, held = self.read(body), self.get(write.key)
+        later = held is not None and found is not None and _is_later(held, found)
+        if not write.overtaken and not later:
+            self.wrote(write.key, found)
+        elif found is not None:
+            self._news(found.placed.key.policy)  # it may not be as it was written any more
+        return found
+
     def leaves(self, found: Found) -> None:
         """Hold that an object is on its way out, until the watch tells that it is gone."""
         held = self.get(found.where)
@@ -107,7 +117,7 @@ class HeldCopies(Cache[Found]):
     def _judged(self, before: Found | None, found: Found) -> Found:
         """Return what is to be held of what was found."""
         if before is not None and before.uid == found.uid:
-            if 0 < found.version < before.version:
+            if _is_later(before, found):
                 return before  # the answer to a write was here first
             drifted = self._manager is not None and _drifted(before, found)
             # What was on its way out before is so still.
@@ -131,6 +141,10 @@ class HeldCopies(Cache[Found]):
                 del self._places[policy]
         if found is not None:
             self._places.setdefault(found.placed.key.policy, set()).add(where)
+
+
+def _is_later(one: Found, other: Found) -> bool:
+    return one.uid == other.uid and 0 < other.version < one.version
 
 
 def _slim(found: Found) -> Found:

@@ -95,24 +95,24 @@ class OcmPlacer:
     ) -> Found | None:
         uid = None if found is None else found.uid
         try:
-            answer = await apply_object(self._client, WORKS, where, body, self._manager, uid)
+            with self._held.writing(where) as write:
+                answer = await apply_object(self._client, WORKS, where, body, self._manager, uid)
         except NotFound as error:
             # Of the namespace too: a cluster that is gone, or is not yet there.
             msg = f"ManifestWork {where}: {error}"
             raise Retriable(msg) from error
-        written = self._held.read(answer)
-        self._held.wrote(where, written)
-        return written
+        return self._held.answered(write, answer)
 
     async def _mark(self, found: Found, said: str | None) -> None:
         marks = {LEAVING: said}
         try:
-            answer = await mark_object(
-                self._client, WORKS, found.where, found.uid, marks, self._manager
-            )
+            with self._held.writing(found.where) as write:
+                answer = await mark_object(
+                    self._client, WORKS, found.where, found.uid, marks, self._manager
+                )
         except NotFound:
             return  # gone, which the watch will tell
-        self._held.wrote(found.where, self._held.read(answer))
+        self._held.answered(write, answer)
         log.info("work_leaves" if said else "work_stays", work=str(found.where))
 
     async def _remove(self, works: Iterable[Found]) -> None:

@@ -93,12 +93,13 @@ class There:
         """Say of a copy from which time on it may go; None: it stays. Raises SyncError."""
         marks = {LEAVING: said}
         try:
-            answer = await mark_object(
-                self.client, self.gvr, found.where, found.uid, marks, self.manager
-            )
+            with self.held.writing(found.where) as write:
+                answer = await mark_object(
+                    self.client, self.gvr, found.where, found.uid, marks, self.manager
+                )
         except NotFound:
             return  # gone, which the watch will tell
-        self.held.wrote(found.where, self.held.read(answer))
+        self.held.answered(write, answer)
         self._log("copy_leaves" if said else "copy_stays", found.where)
 
     async def delete(self, found: Found) -> None:
@@ -144,13 +145,13 @@ class There:
 
     async def _write(self, copy: Copy, where: ObjectKey, found: Found | None) -> Found | None:
         try:
-            answer = await self._applied(copy, where, None if found is None else found.uid)
+            with self.held.writing(where) as write:
+                answer = await self._applied(copy, where, None if found is None else found.uid)
         except NotFound as error:
             # Its kind is not there, or it was made anew; the watch will tell.
             msg = f"cluster {self.cluster}: {error}"
             raise Retriable(msg) from error
-        written = self.held.read(answer)
-        self.held.wrote(where, written)
+        written = self.held.answered(write, answer)
         self._log("copy_applied", where)
         return written
 

@@ -17,7 +17,7 @@ import structlog
 
 from kube_sync.decisions.records import Record
 from kube_sync.errors import SyncError, Terminal
-from kube_sync.kube.cache import Cache, Changes
+from kube_sync.kube.cache import Cache, Changes, Write
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.kube.placementdecisions import Published, Slice, published_item
 from kube_sync.kube.reflector import Store
@@ -172,8 +172,9 @@ class PlacementSink:
     async def _write(self, key: Key, publication: Publication) -> None:
         for wanted in publication.write:
             found = self._published.get(wanted.key)
-            written = await self._fenced.send("apply", partial(self._api.apply, wanted, found))
-            self._published.put(wanted.key, written)
+            with self._published.writing(wanted.key) as write:
+                written = await self._fenced.send("apply", partial(self._api.apply, wanted, found))
+            self._answered(key, write, written)
             metrics.placement_decision_writes.labels("applied").inc()
             log.info("placement_decision_applied", **_names(key), clusters=len(wanted.choices))
         for found in publication.remove:
@@ -181,6 +182,14 @@ class PlacementSink:
             self._published.put(found.key, None)
             metrics.placement_decision_writes.labels("deleted").inc()
             log.info("placement_decision_deleted", **_names(key))
+
+    def _answered(self, key: Key, write: Write, written: Published) -> None:
+        """Hold an answer, unless the watch is further: then the key has to be looked at again."""
+        held = self._published.get(write.key)
+        if write.overtaken or (held is not None and held.is_later(written)):
+            self._queue.add(key)
+        else:
+            self._published.put(write.key, written)
 
     def _tell(self, key: Key, held: Held | None) -> None:
         before = self._held.get(key)

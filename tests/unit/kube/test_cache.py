@@ -118,6 +118,28 @@ def test_what_a_write_was_answered_with_is_held_before_the_watch_brings_it() -> 
     assert world.cache.objects == {_key("b"): "z"}
 
 
+def test_a_write_is_overtaken_by_the_end_of_its_object_and_by_a_list() -> None:
+    world = World()
+    world.list(_item("a"))
+    with world.cache.writing(_key("a")) as a, world.cache.writing(_key("b")) as b:
+        world.cache.apply(Event("MODIFIED", VERSION, _item("a", "y")))
+        world.cache.apply(Event("DELETED", VERSION, _item("other")))
+        assert not a.overtaken
+        world.cache.apply(Event("DELETED", VERSION, _item("a")))
+        assert (a.overtaken, b.overtaken) == (True, False)
+        world.list(known=False)
+        assert not b.overtaken
+        world.cache.apply(Event("MODIFIED", VERSION, _item("b", "none")))
+        assert b.overtaken
+    with world.cache.writing(_key("a")) as a:
+        world.list(_item("a"))
+        assert a.overtaken
+    with world.cache.writing(_key("a")) as later:
+        pass
+    world.cache.apply(Event("DELETED", VERSION, _item("a")))
+    assert not later.overtaken
+
+
 def test_callbacks_find_the_new_state() -> None:
     found: list[str | None] = []
     cache = Cache[str](

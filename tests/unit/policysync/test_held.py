@@ -65,6 +65,38 @@ def test_a_spec_that_changed_under_our_digest_is_drift_until_it_is_written(
     assert copies.of(policy())[0].told.digest == copy().digest
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "left"),
+    [
+        (event({}, "DELETED"), []),
+        (event(body("9", 3, uid="another")), [8]),  # whoever made it anew is told of by the watch
+        (event(body("9", 3)), [9]),
+        (event(body("8", 2)), [8]),
+    ],
+)
+def test_the_answer_to_a_write_counts_unless_the_watch_is_further(
+    copies: HeldCopies, news: list[PolicyId], meanwhile: Event, left: list[int]
+) -> None:
+    with copies.writing(PLACE) as write:
+        copies.apply(meanwhile)
+        news.clear()
+    answer = copies.answered(write, json.dumps(body("8", 2)).encode())
+    assert answer is not None
+    assert answer.version == 8
+    assert [one.version for one in copies.of(policy())] == left
+    assert news == ([policy()] if left != [8] else []), "told that it is to be looked at again"
+
+
+def test_an_answer_that_is_no_copy_is_held_as_none(copies: HeldCopies) -> None:
+    with copies.writing(PLACE) as write:
+        pass
+    assert copies.answered(write, b"{}") is None
+    assert copies.of(policy()) == []
+    with copies.writing(PLACE) as write:
+        copies.apply(event({}, "DELETED"))
+    assert copies.answered(write, b"{}") is None
+
+
 def test_what_was_on_its_way_out_stays_so(copies: HeldCopies, news: list[PolicyId]) -> None:
     """An event from before the deletion may come after its answer."""
     copies.leaves(copies.of(policy())[0])

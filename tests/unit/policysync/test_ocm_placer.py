@@ -228,9 +228,10 @@ async def test_a_work_that_somebody_edited_has_another_digest(
     world: World, placer: OcmPlacer
 ) -> None:
     await placer.apply(copy())
-    found = world.api.get(WORKS, WHERE)
+    metadata = dict(world.api.get(WORKS, WHERE)["metadata"])
+    del metadata["resourceVersion"]
     spec = work_of(copy(rules=["of somebody"]))["spec"]
-    world.api.put(WORKS, WHERE, metadata=dict(found["metadata"], resourceVersion="999"), spec=spec)
+    world.api.put(WORKS, WHERE, metadata=metadata, spec=spec)
     await until(lambda: world.news)
     assert placer.placed(policy())["east"].digest != copy().digest
     await placer.apply(copy())

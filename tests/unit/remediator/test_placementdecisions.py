@@ -21,6 +21,7 @@ from kube_sync.decisions.records import (
     Target,
 )
 from kube_sync.errors import Conflict, Refused, Retriable, SyncError, Terminal
+from kube_sync.kube.cache import Cache
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY, Published, Slice
@@ -67,7 +68,8 @@ class Api:
         self.writes: list[str] = []
         self.failures: list[SyncError] = []
         self.before: Callable[[], None] = lambda: None
-        self._version = 1
+        self.answer: Callable[[Published], None] = lambda _written: None
+        self.version = 1
 
     async def kind(self, gvr: GroupVersionResource) -> str:
         assert gvr == REPLICASETS
@@ -76,17 +78,18 @@ class Api:
     async def apply(self, wanted: Slice, found: Published | None) -> Published:
         await self._write("apply")
         assert self.slices.get(wanted.key) == found
-        self._version += 1
+        self.version += 1
         written = Published(
             wanted.key,
             "p",
-            str(self._version),
+            str(self.version),
             wanted.placed,
             wanted.labels,
             (wanted.owner,),
             wanted.choices,
         )
         self.slices[wanted.key] = written
+        self.answer(written)
         return written
 
     async def delete(self, found: Published) -> None:
@@ -225,6 +228,41 @@ async def test_a_relist_without_a_resource_takes_what_is_published_along() -> No
             world.sink.take(record)
         listed(world.subjects, Listing([], VERSION))
     assert world.clusters() == []
+
+
+async def test_one_that_is_deleted_before_its_write_is_answered_is_written_again() -> None:
+    world = World(item("a", "eu"))
+    answer = world.api.answer
+
+    def overtake(written: Published) -> None:
+        world.api.answer = answer
+        del world.api.slices[written.key]
+        gone = Item(written.key, "p", VERSION, b"{}")
+        world.sink.published.apply(Event("DELETED", VERSION, gone))
+
+    world.api.answer = overtake
+    async with world.running():
+        world.stream(decision("a", "eu"))
+    assert (world.clusters(), world.api.writes) == ([["eu"]], ["apply", "apply"])
+
+
+async def test_one_that_is_changed_before_its_write_is_answered_is_written_again() -> None:
+    world = World(item("a", "eu"))
+    answer = world.api.answer
+
+    def overtake(written: Published) -> None:
+        world.api.answer = answer
+        world.api.version += 1
+        theirs = replace(written, version=str(world.api.version), choices=())
+        world.api.slices[written.key] = theirs
+        cache = world.sink.published
+        assert isinstance(cache, Cache)
+        cache.put(written.key, theirs)
+
+    world.api.answer = overtake
+    async with world.running():
+        world.stream(decision("a", "eu"))
+    assert (world.clusters(), world.api.writes) == ([["eu"]], ["apply", "apply"])
 
 
 async def test_a_kind_that_is_missing_deletes_nothing() -> None:
