@@ -14,6 +14,7 @@ from kube_sync.kube.placementdecisions import (
     SELECTOR,
     PlacementDecisionApi,
 )
+from kube_sync.remediator.decision_cache import DecisionCache
 from kube_sync.remediator.placementdecisions import PlacementSink
 from kube_sync.runtime.services import Service
 
@@ -21,15 +22,18 @@ _WORKERS = 2  # resources whose PlacementDecisions are written at the same time
 
 
 def placement_sink(
-    context: Context, mode: Callable[[str], str], fenced: FencedWriter
+    context: Context,
+    decisions: DecisionCache,
+    mode: Callable[[str], str],
+    fenced: FencedWriter,
 ) -> tuple[PlacementSink, list[Service]]:
-    """Return the sink, to be handed the stream and the resources, and what runs beside it.
+    """Return the sink, to be handed the resources, and what runs beside it.
 
     `mode` is of a namespace. Whoever lets the process of `fenced` write again wakes the sink.
     """
     api = PlacementDecisionApi(context.kube, FIELD_MANAGER)
     namespace = context.settings.remediate.sinks.placement_decisions.namespace
-    sink = PlacementSink(api, mode, fenced, namespace)
+    sink = PlacementSink(api, decisions, mode, fenced, namespace)
     services: list[Service] = [sink.run] * _WORKERS
     own = KubeCollection(context.kube, PLACEMENT_DECISIONS, label_selector=SELECTOR)
     services.append(context.followed(f"{PLACEMENT_DECISIONS} of ours", own, sink.published))

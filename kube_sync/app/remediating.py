@@ -27,10 +27,9 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.clusters import Clusters, FleetFacts
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key, follow
 from kube_sync.remediator.memory import Memory
 from kube_sync.remediator.modes import Modes
-from kube_sync.remediator.overheard import Overheard, Records
 from kube_sync.remediator.placementdecisions import PlacementSink
 from kube_sync.remediator.plan import Amend, Current, Write
 from kube_sync.remediator.reconciler import Reconciler
@@ -55,9 +54,7 @@ async def remediate(context: Context) -> list[Service]:
     settings, readiness = context.settings, context.readiness
     report = readiness.reporter("decisions")
     report(f"decision stream {settings.decisions.url}: not connected yet")
-    stream: Records = await context.stack.enter_async_context(
-        stream_client(settings.decisions, report)
-    )
+    stream = await context.stack.enter_async_context(stream_client(settings.decisions, report))
     token = TokenFile(settings.remediate.token_file)
     token.current()  # wrong now: say so and exit
     reports = await context.stack.enter_async_context(
@@ -78,10 +75,11 @@ async def remediate(context: Context) -> list[Service]:
         partial(parts.telling.run, reconciler.waiting),
     ]
     if settings.remediate.sinks.placement_decisions.enabled:
-        parts.sink, beside = placement_sink(context, parts.modes.of, parts.fenced)
-        stream = Overheard(stream, parts.sink.take)
+        parts.sink, beside = placement_sink(
+            context, reconciler.decisions, parts.modes.of, parts.fenced
+        )
         services += beside
-    services.append(partial(reconciler.follow, Overheard(stream, parts.telling.take)))
+    services.append(partial(follow, stream, parts.telling.take, reconciler.take))
     services += parts.followed()
     readiness.met("start")
     return services
@@ -185,7 +183,7 @@ class _Parts:
 
     def _placed(self, key: Key, current: Current) -> dict[str, str]:
         """Return what a policy gave an object: all else is what its owner made up."""
-        wanted = self.reconciler.decided.get(key)
+        wanted = self.reconciler.decisions.get(key)
         decision = None if wanted is None else wanted.decision
         keys = set[str]() if decision is None else set(decision.annotations)
         if self._seals.sealing and REQUESTED in current.annotations:  # sealed, or it would be gone
@@ -193,10 +191,10 @@ class _Parts:
         return {key: text for key, text in current.annotations.items() if key in keys}
 
     def _seen_at(self) -> float | None:
-        return self.reconciler.decided.seen_at
+        return self.reconciler.decisions.seen_at
 
     def _stale(self) -> Stale | None:
-        return oldest(self.reconciler.decided.freshness, self._freshness)
+        return oldest(self.reconciler.decisions.freshness, self._freshness)
 
 
 class _Approvals:

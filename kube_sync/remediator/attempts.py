@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kube_sync.decisions.decision import Decision
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.plan import Current, Wanted, Write
 from kube_sync.remediator.waits import name_of
 from kube_sync.safety.rivals import Rivals

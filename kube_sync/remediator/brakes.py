@@ -16,7 +16,7 @@ import structlog
 
 from kube_sync.decisions.records import Budget
 from kube_sync.observability import metrics
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.easing import Easing
 from kube_sync.remediator.plan import Current, Write, after, with_history
 from kube_sync.remediator.tightening import InForce

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kube_sync.decisions.records import Target
 from kube_sync.ledger.reports import Report, Values, shortened
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.plan import Current, Write
 from kube_sync.remediator.waiting import Wait
 from kube_sync.remediator.waits import changes_of

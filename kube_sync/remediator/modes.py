@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from kube_sync.decisions.records import Budget
 from kube_sync.remediator.brakes import Brakes
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.tightening import InForce
 from kube_sync.settings import Remediate

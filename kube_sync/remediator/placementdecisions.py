@@ -4,18 +4,17 @@ Level-based, with a queue and a watch of its own: each turn compares what was de
 resource has and what is published, and writes the difference. Nothing is written while the
 decisions are held, before everything that is compared has been listed, or by who may not write;
 what was sent by one that still might is given up when its time is over (as in `writer`).
-It never ends but by cancellation, and hears of the stream what it is handed.
+It never ends but by cancellation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NoReturn, Protocol
 
 import structlog
 
-from kube_sync.decisions.records import Record
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.cache import Cache, Changes, Write
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
@@ -23,7 +22,7 @@ from kube_sync.kube.placementdecisions import Published, Slice, published_item
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.remediator.heard import Decisions, Key
+from kube_sync.remediator.decision_cache import DecisionCache, Key
 from kube_sync.remediator.profiles import Profiles
 from kube_sync.remediator.publication import Held, Placed, Publication, Subject, publish
 from kube_sync.remediator.slices import mark, marked
@@ -61,6 +60,7 @@ class PlacementSink:
     def __init__(
         self,
         api: Api,
+        decisions: DecisionCache,
         mode: Callable[[str], str],
         fenced: FencedWriter,
         namespace: str | None,
@@ -77,13 +77,10 @@ class PlacementSink:
         self._held: dict[Key, Held] = {}
         self._subjects: dict[GroupVersionResource, Cache[Placed]] = {}
         self._slices: dict[tuple[str, str], dict[ObjectKey, Published]] = {}
-        self._decisions = Decisions(self._queue.add, self.wake)
+        self._decisions = decisions
         self._published = Cache[Published](published_item, self._republished, self.wake)
         self._profiles = Profiles(namespace, self.wake)
-
-    def take(self, record: Record | None) -> None:
-        """Take one record of the stream in; None: a new stream begins."""
-        self._decisions.take(record)
+        decisions.subscribe(self._add, self.wake)
 
     @property
     def published(self) -> Store:
@@ -104,17 +101,19 @@ class PlacementSink:
         """Return the Store for the metadata of one collection that is decided on."""
 
         def changed(differences: Changes[Placed]) -> None:
-            for key in differences:
-                self._queue.add((gvr, key))
+            self._add((gvr, key) for key in differences)
 
         return self._subjects.setdefault(gvr, Cache(placed, changed, self.wake))
 
     def wake(self) -> None:
         """Look at everything again: a hold has ended, or this process may write now."""
-        for key in self._decisions.known():
-            self._queue.add(key)
+        self._add(self._decisions.known())
         for namespace, for_whom in self._slices:
             self._look(namespace, for_whom)
+
+    def _add(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._queue.add(key)
 
     async def run(self) -> NoReturn:
         """Publish until cancelled; more than one of these may run side by side."""

@@ -33,6 +33,7 @@ class Wanted:
     uid: str
     decision: Decision | None
     failure: str | None = None
+    policy: str = ""  # the digest of the policies that decided
 
     @property
     def evict(self) -> bool:

@@ -27,7 +27,7 @@ from kube_sync.kube.placementdecisions import (
     Slice,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.heard import Decided
+from kube_sync.remediator.plan import Wanted
 from kube_sync.remediator.slices import clusters_of, decision_key, divided, mark
 
 # Where the ClusterProfile of a cluster lies, given where it was said to lie before.
@@ -75,7 +75,7 @@ class Publication:
 
 def publish(
     subject: Subject,
-    decided: Decided | None,
+    decided: Wanted | None,
     placed: Placed | None,
     found: Sequence[Published],
     locate: Locate,
@@ -93,7 +93,7 @@ def publish(
 
 def _wanted(
     subject: Subject,
-    decided: Decided | None,
+    decided: Wanted | None,
     placed: Placed,
     found: Sequence[Published],
     locate: Locate,
@@ -126,7 +126,7 @@ def _is_of(one: Published, placed: Placed) -> bool:
     return placed.uid in {owner.uid for owner in one.owners}
 
 
-def _unusable(decided: Decided) -> Held | None:
+def _unusable(decided: Wanted) -> Held | None:
     if decided.failure is not None:
         return Held("undecided", f"no usable decision: {decided.failure}")
     if decided.decision is not None and decided.decision.errors:
@@ -135,7 +135,7 @@ def _unusable(decided: Decided) -> Held | None:
 
 
 def _choices(
-    subject: Subject, decided: Decided, text: str, found: Sequence[Published], locate: Locate
+    subject: Subject, decided: Wanted, text: str, found: Sequence[Published], locate: Locate
 ) -> dict[str, Choice] | Held:
     if not subject.key.namespace:
         return Held(
@@ -189,7 +189,7 @@ def _difference(wanted: Sequence[Slice], found: Sequence[Published]) -> Publicat
     return Publication(tuple(write), tuple(one for one in found if one.key not in keys))
 
 
-def _reason(cluster: str, decided: Decided, before: Mapping[str, Choice]) -> str:
+def _reason(cluster: str, decided: Wanted, before: Mapping[str, Choice]) -> str:
     """Return what the policy says of a cluster, or else which policies it was first chosen by.
 
     First, since a policy that changes and decides the same is no reason to write.

@@ -13,7 +13,6 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
 from typing import NoReturn
 
 import structlog
@@ -25,9 +24,8 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.remediator.attempts import FORBIDDEN_SECONDS, Attempts
 from kube_sync.remediator.brakes import Brakes
-from kube_sync.remediator.decided import Decided, Key
+from kube_sync.remediator.decision_cache import DecisionCache, Key
 from kube_sync.remediator.modes import BrakesByMode, Modes
-from kube_sync.remediator.overheard import Records
 from kube_sync.remediator.plan import Check, Current, Held, Step, Wanted, Write, plan
 from kube_sync.remediator.targets import Targets
 from kube_sync.remediator.tightening import InForce
@@ -80,7 +78,8 @@ class Reconciler:
         object. `seals` are those of the notes that are written; `unreadable` finds what is wrong
         with decided annotations.
         """
-        self.decided = Decided(self._touch, clock, self._tighten)
+        self.decisions = DecisionCache(clock, self._tighten)
+        self.decisions.subscribe(self._touch)
         self.waiting = Waiting(told, clock, held)
         self._warned = warned
         self._writer = writer
@@ -102,7 +101,7 @@ class Reconciler:
     @property
     def holds(self) -> tuple[str, ...]:
         """Why nothing at all is written now; empty when it is."""
-        reasons = list(self.decided.holds)
+        reasons = list(self.decisions.holds)
         reasons += [f"{gvr}: not listed yet" for gvr, t in self._targets.items() if not t.listed]
         return (*reasons, *(() if self._writer.may else (self._writer.standby(),)))
 
@@ -150,22 +149,16 @@ class Reconciler:
         self._touch(found)
         return found
 
-    async def follow(self, stream: Records) -> None:
-        """Take every record in, for ever."""
-        async with aclosing(stream.records()) as records:
-            async for record in records:
-                self.take(record)
-
     def take(self, record: Record | None) -> None:
         """Take one record in; None: a new stream begins."""
-        self.decided.take(record)
+        self.decisions.take(record)
         self._news.set()
 
     async def look(self) -> NoReturn:
         """Take in what may have to be done differently, until cancelled; one at a time."""
         while True:
             await self._next()
-            while (seconds := self.decided.settling.wait(self._clock())) > 0:
+            while (seconds := self.decisions.settling.wait(self._clock())) > 0:
                 await self._sleep(seconds)
             await self._look()
 
@@ -192,7 +185,7 @@ class Reconciler:
 
     async def _look(self) -> None:
         # The Lease is renewed in between: 50,000 objects take longer than it lasts.
-        self.decided.settling.begin()
+        self.decisions.settling.begin()
         if not self._writer.may:
             self._begun = False
         if self.holds:
@@ -238,7 +231,7 @@ class Reconciler:
 
     def _survey(self, key: Key) -> bool:
         """Take in what is wanted of an object; tell whether that has to be weighed."""
-        wanted, current = self.decided.get(key), self._current(key)
+        wanted, current = self.decisions.get(key), self._current(key)
         step, brakes = self._plan(key, wanted, current), self._brakes.of(key)
         if current is None:
             brakes.forget(key)
@@ -257,7 +250,7 @@ class Reconciler:
         if not self.active:  # its turn comes when this process may write again
             self._touched[key] = None
             return Result()
-        wanted, current = self.decided.get(key), self._current(key)
+        wanted, current = self.decisions.get(key), self._current(key)
         step = self._plan(key, wanted, current)
         if current is None or wanted is None or not isinstance(step, Write | Held):
             self._settled(key, gone=current is None)

@@ -19,7 +19,7 @@ from aiohttp.typedefs import Handler
 
 from kube_sync.errors import NO_JSON
 from kube_sync.remediator.arguments import APPLY, JSON, STATUS
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.tightening import InForce
 from kube_sync.remediator.waiting import Wait

@@ -21,7 +21,7 @@ from kube_sync.errors import SyncError
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.waiting import Wait, Waiting
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue

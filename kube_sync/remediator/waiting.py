@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from kube_sync.observability import metrics
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

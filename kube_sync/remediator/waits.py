@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kube_sync.decisions.decision import compact
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.plan import OWN, Current, Held, Write
 from kube_sync.remediator.waiting import Wait
 from kube_sync.safety import Held as Braked

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from kube_sync.errors import Conflict, NotFound, Refused, SyncError, Terminal
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.plan import Current, Write
 
 Patch = Callable[[GroupVersionResource, ObjectKey, Write], Awaitable[None]]

@@ -45,7 +45,7 @@ from kube_sync.opa.packages import plain_package
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.parameters import Parameters, parameters, together
 from kube_sync.policysync.scalars import read as read_scalars
-from kube_sync.remediator.decided import Decided
+from kube_sync.remediator.decision_cache import DecisionCache
 from kube_sync.remediator.plan import plan
 from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.policies.outcomes import Outcome, conditions, unreadable
@@ -189,17 +189,17 @@ def patch(answer: bytes) -> None:
 def stream(lines: bytes) -> None:
     """Read lines of the decision stream, and act on each as its readers do."""
     board = Board(Request(watch=True), lambda: "now")
-    decided = Decided(lambda _keys: None, lambda: 1.0)
+    decided = DecisionCache(lambda: 1.0)
     _LOOP.run_until_complete(_follow(lines, board, decided))
 
 
-async def _follow(lines: bytes, board: Board, decided: Decided) -> None:
+async def _follow(lines: bytes, board: Board, decided: DecisionCache) -> None:
     content = _Content(lines)
     async for record in streamclient._records(content):  # type: ignore[arg-type] # noqa: SLF001
         decided.take(record)
         "".join(board.take(record)).encode()
-    for wanted in decided._wanted.values():  # noqa: SLF001 - all of them, whatever their keys
-        plan(wanted, None)
+    for key in decided.known():
+        plan(decided.get(key), None)
 
 
 class _Content:

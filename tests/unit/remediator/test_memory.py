@@ -6,7 +6,7 @@ import msgspec
 
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.ledger.reports import Report
-from kube_sync.remediator.decided import Key
+from kube_sync.remediator.decision_cache import Key
 from kube_sync.remediator.memory import Memory
 from kube_sync.remediator.plan import Apply, Current, Write
 from kube_sync.remediator.waits import manual

@@ -26,6 +26,7 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.placementdecisions import PLACEMENT_KEY, Published, Slice
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.remediator.decision_cache import DecisionCache
 from kube_sync.remediator.placementdecisions import PlacementSink
 from kube_sync.remediator.publication import Placed
 from kube_sync.remediator.subjects import placed
@@ -113,7 +114,9 @@ class World:
         self.fences: list[float] = []  # the next answers to for how long it leads
         self.turns = 0  # how many keys had theirs
         self._mode_of_all = mode
-        self.sink = PlacementSink(self.api, self._mode, FencedWriter(self._fence), namespace)
+        self.decisions = DecisionCache(lambda: 0.0)
+        fenced = FencedWriter(self._fence)
+        self.sink = PlacementSink(self.api, self.decisions, self._mode, fenced, namespace)
         self.subjects = self.sink.subjects(REPLICASETS)
         listed(self.subjects, Listing(list(items), VERSION))
         self.relist()
@@ -133,7 +136,7 @@ class World:
 
     def stream(self, *decisions: DecisionRecord) -> None:
         for record in (None, HELD, *decisions, RELEASED, BOOKMARK):
-            self.sink.take(record)
+            self.decisions.take(record)
 
     def event(self, kind: str, one: Item) -> None:
         self.subjects.apply(Event(kind, VERSION, one))
@@ -176,7 +179,7 @@ async def test_what_is_published_follows_the_resource() -> None:
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        world.sink.take(decision("a", "us"))
+        world.decisions.take(decision("a", "us"))
         await world.idle()
         assert world.clusters() == [["eu"]]
         world.event("MODIFIED", item("a", "us"))
@@ -189,7 +192,7 @@ async def test_the_same_again_writes_nothing() -> None:
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        world.sink.take(decision("a", "eu"))
+        world.decisions.take(decision("a", "eu"))
         world.event("MODIFIED", item("a", "eu"))
         world.sink.wake()
     assert world.api.writes == ["apply"]
@@ -201,8 +204,8 @@ async def test_a_resource_or_a_placement_that_goes_takes_what_is_published_along
         world.stream(decision("a", "eu"), decision("b", "eu"))
         await world.idle()
         world.event("DELETED", item("a", "eu"))
-        world.sink.take(DeletedRecord(target("a"), 2))
-        world.sink.take(decision("b"))
+        world.decisions.take(DeletedRecord(target("a"), 2))
+        world.decisions.take(decision("b"))
         world.event("MODIFIED", item("b"))
     assert world.clusters() == []
     assert world.api.writes == ["apply", "apply", "delete", "delete"]
@@ -213,7 +216,7 @@ async def test_what_is_decided_no_more_stays_while_the_resource_asks_for_it() ->
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        world.sink.take(decision("a"))
+        world.decisions.take(decision("a"))
     assert (world.clusters(), world.api.writes) == ([["eu"]], ["apply"])
 
 
@@ -223,9 +226,9 @@ async def test_a_relist_without_a_resource_takes_what_is_published_along() -> No
     async with world.running():
         world.stream(decision("a", "eu"))
         await world.idle()
-        world.sink.take(None)
+        world.decisions.take(None)
         for record in (RELEASED, BOOKMARK):
-            world.sink.take(record)
+            world.decisions.take(record)
         listed(world.subjects, Listing([], VERSION))
     assert world.clusters() == []
 
@@ -337,11 +340,11 @@ async def test_while_held_nothing_is_written_and_the_release_catches_up() -> Non
     world = World(item("a", "eu"))
     async with world.running():
         world.stream()
-        world.sink.take(HELD)
-        world.sink.take(decision("a", "eu"))
+        world.decisions.take(HELD)
+        world.decisions.take(decision("a", "eu"))
         await world.idle()
         assert world.api.writes == []
-        world.sink.take(RELEASED)
+        world.decisions.take(RELEASED)
     assert world.api.writes == ["apply"]
 
 
@@ -378,7 +381,7 @@ async def test_who_may_not_write_any_more_deletes_nothing() -> None:
         await world.idle()
         world.fences = [math.inf, math.inf]  # before the turn and the apply
         world.leads = 0.0  # before the first deletion
-        world.sink.take(decision("a", "c000"))
+        world.decisions.take(decision("a", "c000"))
         world.event("MODIFIED", item("a", "c000"))
     assert world.api.writes == ["apply"] * 4
     assert len(world.api.slices) == 3
@@ -467,7 +470,7 @@ async def test_what_is_held_is_told_once_and_counted_until_it_goes() -> None:
             await world.idle()
             assert held_now("not_applied") == before + 1
             assert [held.code for held in world.sink.held.values()] == ["not_applied"]
-            world.sink.take(DeletedRecord(target("a"), 2))
+            world.decisions.take(DeletedRecord(target("a"), 2))
     assert held_now("not_applied") == before
     assert world.sink.held == {}
     assert [line["event"] for line in logs].count("placement_decision_held") == 1

@@ -19,7 +19,7 @@ from kube_sync.kube.placementdecisions import (
     Slice,
 )
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.remediator.heard import Decided
+from kube_sync.remediator.plan import Wanted
 from kube_sync.remediator.publication import Held, Placed, Publication, Subject, publish
 
 WEB = Subject(
@@ -33,9 +33,9 @@ def preferences(clusters: Iterable[str]) -> str:
 
 def decided(
     text: str | None, reasons: Mapping[str, str] | None = None, policy: str = "p1"
-) -> Decided:
+) -> Wanted:
     annotations = {} if text is None else {PLACEMENT: text}
-    return Decided("u", Decision(annotations, reasons=reasons or {}), None, policy)
+    return Wanted("u", Decision(annotations, reasons=reasons or {}), None, policy)
 
 
 def fleet(_cluster: str, before: str | None) -> str:
@@ -131,11 +131,11 @@ def test_what_the_resource_does_not_have_yet_is_not_published(has: str | None) -
 @pytest.mark.parametrize(
     "unusable",
     [
-        Decided("u", None, "evaluation error", "p1"),
-        Decided("u", Decision({PLACEMENT: preferences(["us"])}, ("no",)), None, "p1"),
+        Wanted("u", None, "evaluation error", "p1"),
+        Wanted("u", Decision({PLACEMENT: preferences(["us"])}, ("no",)), None, "p1"),
     ],
 )
-def test_a_failed_decision_leaves_what_is_published(unusable: Decided) -> None:
+def test_a_failed_decision_leaves_what_is_published(unusable: Wanted) -> None:
     publication = publish(WEB, unusable, Placed("u", preferences(["us"])), published(["eu"]), fleet)
     assert (publication.write, publication.remove) == ((), ())
     assert publication.held is not None
@@ -143,9 +143,9 @@ def test_a_failed_decision_leaves_what_is_published(unusable: Decided) -> None:
 
 
 @pytest.mark.parametrize(
-    "undecided", [None, Decided("u", None, None, "p1"), replace(decided(None), uid="earlier")]
+    "undecided", [None, Wanted("u", None, None, "p1"), replace(decided(None), uid="earlier")]
 )
-def test_an_undefined_decision_leaves_what_is_published(undecided: Decided | None) -> None:
+def test_an_undefined_decision_leaves_what_is_published(undecided: Wanted | None) -> None:
     placed = Placed("u", None)
     assert publish(WEB, undecided, placed, published(["eu"]), fleet) == Publication()
 

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -21,13 +21,13 @@ from kube_sync.decisions.records import (
     StatusRecord,
     Target,
 )
-from kube_sync.decisions.streamclient import StreamClient
 from kube_sync.errors import Conflict, NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator import brakes, reconciler
 from kube_sync.remediator.brakes import Brakes
+from kube_sync.remediator.decision_cache import follow
 from kube_sync.remediator.modes import Mode, Modes
 from kube_sync.remediator.plan import Write, plan
 from kube_sync.remediator.reconciler import Reconciler
@@ -519,7 +519,7 @@ class Stream:
 async def test_every_record_of_the_stream_is_taken_in() -> None:
     world = World(ApiServer(a="us"))
     stream = Stream(None, _decision("a", "eu"), RELEASED, BOOKMARK)
-    async with world.running(), running(world.reconciler.follow(cast("StreamClient", stream))):
+    async with world.running(), running(follow(stream, world.reconciler.take)):
         await world.idle()
     assert world.server.patched == ["a"]
     assert stream.closed, "a stream that nobody reads must not stay open"
