@@ -25,17 +25,17 @@ from kube_sync.kube.reflector import Store
 from kube_sync.ledger.reporting import Reporting, reporting
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.remediator.audit_log import AuditLog
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.clusters import Clusters, FleetFacts
 from kube_sync.remediator.decision_cache import Key, follow
-from kube_sync.remediator.memory import Memory
+from kube_sync.remediator.events import CONTROLLER, Telling
 from kube_sync.remediator.modes import Modes
 from kube_sync.remediator.placementdecisions import PlacementSink
 from kube_sync.remediator.plan import Amend, Current, Write
 from kube_sync.remediator.reconciler import Reconciler
 from kube_sync.remediator.statuspage import status_app
 from kube_sync.remediator.stores import Both, Proven
-from kube_sync.remediator.telling import CONTROLLER, Telling
 from kube_sync.remediator.writer import Writer
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness, Stale, oldest
@@ -106,7 +106,7 @@ class _Parts:
         self._seals = Seals(settings.placement.key_file)
         patches = _Patches(context.kube)
         self.telling = Telling(self.recorder, patches.kind_of, lambda: self.fenced.may_write)
-        memory = Memory(reports, self._approvals.where)
+        memory = AuditLog(reports, self._approvals.where)
         brakes, rehearsal = self._brakes()
         self.reconciler = Reconciler(
             Writer(patches.send, self.fenced, self._standby, memory),

@@ -13,8 +13,8 @@ from typing import Final
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.remediator.decision_cache import Key
+from kube_sync.remediator.holds import name_of
 from kube_sync.remediator.plan import Current, Wanted, Write
-from kube_sync.remediator.waits import name_of
 from kube_sync.safety.rivals import Rivals
 
 FORBIDDEN_SECONDS: Final = 60.0

@@ -17,9 +17,8 @@ import structlog
 from kube_sync.decisions.records import Budget
 from kube_sync.observability import metrics
 from kube_sync.remediator.decision_cache import Key
-from kube_sync.remediator.easing import Easing
 from kube_sync.remediator.plan import Current, Write, after, with_history
-from kube_sync.remediator.tightening import InForce
+from kube_sync.remediator.policy_limits import Easing, InForce
 from kube_sync.runtime.turns import by_turns
 from kube_sync.safety import (
     Change,

@@ -25,12 +25,9 @@ from kube_sync.observability import metrics
 from kube_sync.remediator.attempts import FORBIDDEN_SECONDS, Attempts
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.decision_cache import DecisionCache, Key
-from kube_sync.remediator.modes import BrakesByMode, Modes
-from kube_sync.remediator.plan import Check, Current, Held, Step, Wanted, Write, plan
-from kube_sync.remediator.targets import Targets
-from kube_sync.remediator.tightening import InForce
-from kube_sync.remediator.waiting import Wait, Waiting
-from kube_sync.remediator.waits import (
+from kube_sync.remediator.holds import (
+    Wait,
+    Waiting,
     braked,
     dry_run,
     forbidden,
@@ -40,6 +37,10 @@ from kube_sync.remediator.waits import (
     rival,
     unusable,
 )
+from kube_sync.remediator.modes import BrakesByMode, Modes
+from kube_sync.remediator.plan import Check, Current, Held, Step, Wanted, Write, plan
+from kube_sync.remediator.policy_limits import InForce
+from kube_sync.remediator.targets import Targets
 from kube_sync.remediator.writer import Outcome, Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work

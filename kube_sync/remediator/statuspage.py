@@ -20,9 +20,9 @@ from aiohttp.typedefs import Handler
 from kube_sync.errors import NO_JSON
 from kube_sync.remediator.arguments import APPLY, JSON, STATUS
 from kube_sync.remediator.decision_cache import Key
+from kube_sync.remediator.holds import Wait
+from kube_sync.remediator.policy_limits import InForce
 from kube_sync.remediator.reconciler import Reconciler
-from kube_sync.remediator.tightening import InForce
-from kube_sync.remediator.waiting import Wait
 from kube_sync.runtime.foreignpages import foreign
 from kube_sync.runtime.tokenfile import TokenFile
 

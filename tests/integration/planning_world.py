@@ -31,9 +31,9 @@ from kube_sync.objects import ObjectKey
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Request
 from kube_sync.remediator.arguments import STATUS
+from kube_sync.remediator.holds import changes_of
 from kube_sync.remediator.plan import Current, Wanted, Write, plan
 from kube_sync.remediator.targets import Targets
-from kube_sync.remediator.waits import changes_of
 from kube_sync.safety import HISTORY
 from kube_sync.settings import Decisions, Settings, load_settings
 from kube_sync.survey.progress import Progress

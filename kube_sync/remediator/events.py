@@ -22,7 +22,7 @@ from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.remediator.decision_cache import Key
-from kube_sync.remediator.waiting import Wait, Waiting
+from kube_sync.remediator.holds import Wait, Waiting
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 

@@ -13,8 +13,8 @@ from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import EVENTS, Reporter
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
-from kube_sync.remediator.telling import CONTROLLER, Telling
-from kube_sync.remediator.waiting import Wait, Waiting
+from kube_sync.remediator.events import CONTROLLER, Telling
+from kube_sync.remediator.holds import Wait, Waiting
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import REPLICASETS, key, kube_of
 from tests.unit.async_tools import LoopTime, running, until

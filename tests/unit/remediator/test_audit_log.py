@@ -6,10 +6,10 @@ import msgspec
 
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.ledger.reports import Report
+from kube_sync.remediator.audit_log import AuditLog
 from kube_sync.remediator.decision_cache import Key
-from kube_sync.remediator.memory import Memory
+from kube_sync.remediator.holds import manual
 from kube_sync.remediator.plan import Apply, Current, Write
-from kube_sync.remediator.waits import manual
 from kube_sync.remediator.writer import Outcome, Writer
 from kube_sync.safety import HISTORY
 from tests.fakes.clients import REPLICASETS, key
@@ -39,8 +39,8 @@ class Reports:
         return True
 
 
-def _memory(reports: Reports) -> Memory:
-    return Memory(reports, lambda name: f"on ConfigMap p/q for {name}")
+def _memory(reports: Reports) -> AuditLog:
+    return AuditLog(reports, lambda name: f"on ConfigMap p/q for {name}")
 
 
 async def test_a_write_is_told_before_and_after_with_what_differs() -> None:

@@ -13,9 +13,8 @@ from typing import Protocol
 from kube_sync.decisions.records import Target
 from kube_sync.ledger.reports import Report, Values, shortened
 from kube_sync.remediator.decision_cache import Key
+from kube_sync.remediator.holds import Wait, changes_of
 from kube_sync.remediator.plan import Current, Write
-from kube_sync.remediator.waiting import Wait
-from kube_sync.remediator.waits import changes_of
 from kube_sync.remediator.writer import Outcome
 from kube_sync.safety import HISTORY, read_history
 
@@ -36,7 +35,7 @@ class Reports(Protocol):
         ...
 
 
-class Memory:
+class AuditLog:
     """The remediator's part of the ledger."""
 
     def __init__(self, reports: Reports, where: Callable[[str], str]) -> None:
