@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaError
-from kube_sync.opa.packages import plain_package
+from kube_sync.opa.modules import plain_package
 
 _CONFLICT = "eval_conflict_error"
 _RULE = re.compile(r"\A(?P<rule>(?:rule|function) .+?) produced conflicting values")

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from kube_sync.errors import Misconfigured
-from kube_sync.opa.packages import plain_package
+from kube_sync.opa.modules import plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 

@@ -26,9 +26,8 @@ from kube_sync.opa.inspection import (
     may_differ,
     objections,
 )
-from kube_sync.opa.modulefiles import file_of, files_of, same_files
+from kube_sync.opa.modules import PARSED_AS, file_of, files_of, same_files
 from kube_sync.opa.process import AT_ONCE, OpaProgram, no_answer, private_folder
-from kube_sync.opa.versions import PARSED_AS
 from kube_sync.regoversion import version_of
 
 _INSPECTED = 1_000  # suspicious sources that are remembered

@@ -23,18 +23,20 @@ from kube_sync.errors import NO_JSON, Misconfigured, Retriable, SyncError, Termi
 from kube_sync.opa.builtins import Capabilities, refusal
 from kube_sync.opa.client import OpaClient, without_values
 from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE, Inspected
-from kube_sync.opa.modulefiles import file_of, files_of
-from kube_sync.opa.packages import outermost, plain_package
-from kube_sync.opa.parsing import ModuleParser
-from kube_sync.opa.process import LIMITS, SECONDS, OpaProgram, no_answer, private_folder, read_all
-from kube_sync.opa.versions import (
+from kube_sync.opa.modules import (
     NOT_V0,
     PARSED_AS,
     V0_HINT,
     as_bundle,
+    file_of,
+    files_of,
     holds_v0,
     manifest,
+    outermost,
+    plain_package,
 )
+from kube_sync.opa.parsing import ModuleParser
+from kube_sync.opa.process import LIMITS, SECONDS, OpaProgram, no_answer, private_folder, read_all
 from kube_sync.regoversion import V0, V1, version_of
 from kube_sync.runtime.rlimits import ResourceLimits
 from kube_sync.runtime.tokenfile import TokenFile

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.decisions.explaining import Explaining, Rule
-from kube_sync.opa.modulefiles import file_of
+from kube_sync.opa.modules import file_of
 from kube_sync.planning.deciding import Decided
 from kube_sync.planning.effects import Effect
 from kube_sync.planning.together import both

@@ -20,7 +20,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.modulefiles import file_of
+from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
 from kube_sync.planning.alike import Effects

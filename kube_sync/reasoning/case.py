@@ -15,7 +15,7 @@ from kube_sync.decisions.reading import ReadDecision
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
-from kube_sync.opa.modulefiles import file_of
+from kube_sync.opa.modules import file_of
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 from kube_sync.planning.broken import Broken

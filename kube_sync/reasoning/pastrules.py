@@ -18,7 +18,7 @@ from kube_sync.decisions.inputs import Input, inputs
 from kube_sync.errors import NO_JSON, SyncError
 from kube_sync.ledger.entries import text_of
 from kube_sync.opa.client import OpaClient
-from kube_sync.opa.modulefiles import file_of
+from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import Modules
 from kube_sync.reasoning.past import Past
 from kube_sync.replicator.policies.builtin import built_in

@@ -18,7 +18,7 @@ from kube_sync.decisions.explaining import LONGEST
 from kube_sync.decisions.requested import as_asked
 from kube_sync.kube.collection import Item
 from kube_sync.opa.client import OpaClient
-from kube_sync.opa.modulefiles import file_of
+from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.snapshot import document, reducing
 from kube_sync.reasoning.case import Case

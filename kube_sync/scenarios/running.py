@@ -23,7 +23,7 @@ from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
-from kube_sync.opa.modulefiles import file_of
+from kube_sync.opa.modules import file_of
 from kube_sync.planning.deciding import Scratch, reader
 from kube_sync.planning.snapshot import EPOCH, Snapshot, document, projected
 from kube_sync.safety import Placements

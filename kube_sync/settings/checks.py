@@ -10,7 +10,6 @@ import re
 from kube_sync.errors import Misconfigured
 from kube_sync.objects import SECRET_VALUES, GroupVersionResource
 from kube_sync.settings.addresses import check_status, check_url, parse_listen
-from kube_sync.settings.links import check_links
 from kube_sync.settings.model import (
     TOPOLOGY,
     Admission,
@@ -24,6 +23,7 @@ from kube_sync.settings.model import (
     Settings,
 )
 from kube_sync.settings.systems import check_builtin
+from kube_sync.settings.topology import check_links
 
 
 def check(settings: Settings) -> None:

@@ -5,6 +5,11 @@ The text below a field says what it does: it is what `kube-sync config --explain
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Final
+
+from kube_sync.errors import Misconfigured
 from kube_sync.settings.kinds import FieldPath, KindName, Section
 
 
@@ -37,3 +42,54 @@ class PolicyTopology(Section, frozen=True):
     that paths begin at them, as `Kuadrant.kuadrant.io`."""
     links: tuple[TopologyLink, ...] = ()
     """Edges between kinds of your own, or between these and others."""
+
+
+_GROUP: Final = "gateway.networking.k8s.io"
+_TOP: Final = (f"GatewayClass.{_GROUP}", f"Gateway.{_GROUP}")
+_ROUTES: Final = tuple(f"{name}Route.{_GROUP}" for name in ("HTTP", "GRPC", "TCP", "TLS", "UDP"))
+_GATEWAY_API: Final = (
+    _TOP,
+    *((_TOP[1], route) for route in _ROUTES),
+    *((route, "Service") for route in _ROUTES),
+)
+_KNOWN: Final = frozenset({"Namespace", *(kind for pair in _GATEWAY_API for kind in pair)})
+
+
+def check_links(topology: PolicyTopology) -> None:
+    """Check of roots and links what types cannot say. Raises Misconfigured.
+
+    Whatever objects there are, they can be in no loop then, since their kinds are in none; and
+    paths begin at a class, a gateway or a root that is named.
+    """
+    for index, root in enumerate(topology.roots):
+        if root in _KNOWN:
+            msg = f"topology.roots[{index}]: {root} has its place in the topology already"
+            raise Misconfigured(msg)
+    for index, link in enumerate(topology.links):
+        for field, what in _wrong(link, topology):
+            msg = f"topology.links[{index}].{field}: {what}"
+            raise Misconfigured(msg)
+    _check_circles(topology)
+
+
+def _wrong(link: TopologyLink, topology: PolicyTopology) -> Iterator[tuple[str, str]]:
+    """Yield a field and what is wrong with it."""
+    if link.kind not in (None, link.parent, link.child):
+        yield "kind", f"{link.kind} is neither {link.parent} nor {link.child}"
+    if link.kind is not None and link.field is None:
+        yield "field", "needed, since `kind` names who has it"
+    if link.child in (*_TOP, *topology.roots) and link.parent not in topology.roots:
+        yield "from", f"{link.parent} is above {link.child}: name it in topology.roots, too"
+
+
+def _check_circles(topology: PolicyTopology) -> None:
+    above: dict[str, set[str]] = {}
+    links = ((link.parent, link.child) for link in topology.links)
+    for parent, child in (*_GATEWAY_API, *links):
+        above.setdefault(child, set()).add(parent)
+    try:
+        TopologicalSorter(above).prepare()
+    except CycleError as error:
+        circle = " > ".join(error.args[1])
+        msg = f"topology.links: kinds are above each other in a circle: {circle}"
+        raise Misconfigured(msg) from error

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kube_sync.analysis.moving import Ground, Trouble, leads_to, move
 from kube_sync.opa.lanes import prefix
-from kube_sync.opa.packages import plain_package
+from kube_sync.opa.modules import plain_package
 from kube_sync.opa.scratch import ScratchOpa
 from tests.analysis.equality import decisions
 from tests.analysis.generate import PolicyMaker, chance, some_object, some_objects, some_world

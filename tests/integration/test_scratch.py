@@ -13,7 +13,7 @@ import pytest
 
 from kube_sync.errors import Misconfigured, Retriable, TooExpensive
 from kube_sync.opa.inspection import Inspected
-from kube_sync.opa.packages import plain_package
+from kube_sync.opa.modules import plain_package
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.runtime.rlimits import ResourceLimits
 from tests.parts import quickly

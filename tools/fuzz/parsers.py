@@ -41,7 +41,7 @@ from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
-from kube_sync.opa.packages import plain_package
+from kube_sync.opa.modules import plain_package
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.parameters import Parameters, parameters, together
 from kube_sync.policysync.scalars import read as read_scalars

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from kube_sync.opa.builtin import builtin_modules, config_modules
-from kube_sync.opa.packages import plain_package
+from kube_sync.opa.modules import plain_package
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.policies.bundle import roots

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kube_sync.opa.packages import outermost
+from kube_sync.opa.modules import manifest, outermost
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
-from kube_sync.opa.versions import manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from kube_sync.opa.inspection import Inspected, is_suspicious, may_differ
-from kube_sync.opa.packages import plain_package
+from kube_sync.opa.modules import plain_package
 from kube_sync.opa.scratch import Modules
 from kube_sync.regoversion import version_of
 

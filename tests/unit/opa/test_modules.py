@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.opa.modulefiles import file_of, files_of, same_files
+from kube_sync.opa.modules import file_of, files_of, same_files
 
 
 @pytest.mark.parametrize(
