@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -53,32 +53,7 @@ from kube_sync.survey.topology import arguments as charting
 if TYPE_CHECKING:  # slow: see below
     from kube_sync.policykinds.printing import Answer
 
-_DESCRIPTION = """\
-Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet.
-
-  replicate  mirrors clusters, ReplicaSets and policies into OPA, and serves a
-             stream of the decisions that change
-  remediate  follows that stream and patches the resources whose decision changed
-  admit      is the webhook that asks OPA before a resource is stored
-  run        all of them in one process, for a laptop or a small set-up
-  decisions  prints what is decided now, and what changes
-  history    prints what was decided and written, now or as of a time, from the ledger
-  verify     tells whether the ledger is what was written
-  replay     makes recorded decisions again, by the policies of then or by others, and compares
-  analyze    tells which fields a policy reads, and what replicating only these saves
-  plan       tells what an edit of policies or clusters would do to every workload
-  why        tells why an object is placed where it is, or was (--at); why-not, what would put
-             it elsewhere
-  what-if    tells what would move if a cluster had another attribute
-  stage      lets a policy decide beside what is in force, promotes it, and takes that back
-  export     prints what plan and why need where no cluster is
-  test       tells whether policies place what their authors say they place
-  scheduling tells whether SchedulingPolicies admit a pod, and why
-  metadata   tells what MetadataPolicies would do to an object, and by which rule
-  topology   shows, from manifests, what policies attach to and what applies on each path;
-             with --live, the controller that tells it in a cluster
-  policy-sync  brings the policies of a hub to its spokes, and their statuses back
-"""
+_ABOUT = "Makes Open Policy Agent (OPA) the placement brain of a Kubernetes fleet."
 
 _EPILOG = f"""\
 Configuration comes from one YAML file (--config, or the variable {CONFIG_ENV}); every field
@@ -146,15 +121,31 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "kube-sync",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
+        usage="kube-sync [--version] COMMAND ...",
+        description="\n\n".join([_ABOUT, *_listed()]),
+        epilog="`kube-sync COMMAND --help` tells more of a command.\n" + _EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"kube-sync {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, command in _COMMANDS.items():
-        _add(commands, name, command)
+    parser.set_defaults(command=partial(_help, parser))
+    # Listed above, in groups.
+    commands = parser.add_subparsers(prog="kube-sync", metavar="COMMAND", help=argparse.SUPPRESS)
+    for group in _COMMANDS.values():
+        for name, command in group.items():
+            _add(commands, name, command)
     return parser
+
+
+def _listed() -> Iterator[str]:
+    """Yield each group of commands, a line a command."""
+    for title, group in _COMMANDS.items():
+        lines = (f"  {name:12} {command.what}" for name, command in group.items())
+        yield "\n".join([f"{title}:", *lines])
+
+
+def _help(parser: argparse.ArgumentParser, _arguments: argparse.Namespace) -> int:
+    _print(parser.format_help().rstrip())
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +161,7 @@ class _Command:
 def _add(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: _Command
 ) -> None:
-    parser = commands.add_parser(
-        name, help=command.what, description=_sentence(command.what), epilog=_EPILOG
-    )
+    parser = commands.add_parser(name, description=_sentence(command.what), epilog=_EPILOG)
     parser.add_argument(
         "--config", metavar="FILE", help=f"the configuration file (default: ${CONFIG_ENV})"
     )
@@ -544,44 +533,59 @@ def _complain(line: str) -> None:
     print(f"kube-sync: {harmless(line)}", file=sys.stderr)  # noqa: T201 - for the person who typed
 
 
-_COMMANDS: Final = {  # in the order in which they are listed
-    "replicate": _Command(
-        "mirror Kubernetes into OPA and serve the decision stream", _service, service=True
-    ),
-    "remediate": _Command(
-        "patch the resources whose decision changed",
-        _service,
-        partial(remediation.declare, function=_remediation),
-        service=True,
-    ),
-    "admit": _Command("serve the admission webhook", _service, service=True),
-    "run": _Command("all of these in one process", _service, service=True),
-    "analyze": _Command(WHAT, _analyze, declare),
-    "plan": _Command(planning.WHAT, _plan, planning.declare),
-    "why": _Command(reasoning.WHY, _why, reasoning.declare_why),
-    "why-not": _Command(reasoning.WHY_NOT, _why, reasoning.declare_why_not),
-    "what-if": _Command(reasoning.WHAT_IF, _plan, reasoning.declare_what_if),
-    "stage": _Command(staging.WHAT, _stage, staging.declare),
-    "export": _Command(planning.EXPORT, _export, planning.declare_export),
-    "test": _Command(scenarios.WHAT, _test, scenarios.declare),
-    "decisions": _Command(stream.WHAT, _decisions, stream.declare),
-    "history": _Command(ledger.HISTORY, _history, ledger.declare),
-    "verify": _Command(ledger.VERIFY, _verify, ledger.declare_verify),
-    "replay": _Command(replaying.WHAT, _replay, replaying.declare),
-    "scheduling": _Command(
-        scheduling.WHAT, _scheduling, partial(scheduling.declare, function=_scheduling)
-    ),
-    "metadata": _Command(metadata.WHAT, _metadata, partial(metadata.declare, function=_metadata)),
-    "topology": _Command(charting.WHAT, _topology, charting.declare, service=True),
-    "policy-sync": _Command(
-        "bring the policies of a hub to its spokes", _service, _declare_policy_sync, service=True
-    ),
-    "config": _Command(
-        "print the effective configuration, secrets masked", _config, _declare_config
-    ),
-    "provision": _Command(provisioning.WHAT, _provision, provisioning.declare),
-    "certs": _Command(
-        "make a certificate authority and a server certificate", _certs, _declare_certs
-    ),
-    "healthcheck": _Command("exit 0 if a readiness page says ready", _health, _declare_health),
+_COMMANDS: Final[Mapping[str, Mapping[str, _Command]]] = {  # as `--help` lists them
+    "Servers": {
+        "replicate": _Command(
+            "mirror Kubernetes into OPA and serve the decision stream", _service, service=True
+        ),
+        "remediate": _Command(
+            "patch the resources whose decision changed",
+            _service,
+            partial(remediation.declare, function=_remediation),
+            service=True,
+        ),
+        "admit": _Command(
+            "serve the webhook that asks OPA before an object is stored", _service, service=True
+        ),
+        "run": _Command("the three of them in one process, for a laptop", _service, service=True),
+        "policy-sync": _Command(
+            "bring the policies of a hub to its spokes, and statuses back",
+            _service,
+            _declare_policy_sync,
+            service=True,
+        ),
+    },
+    "Look": {
+        "decisions": _Command(stream.WHAT, _decisions, stream.declare),
+        "why": _Command(reasoning.WHY, _why, reasoning.declare_why),
+        "why-not": _Command(reasoning.WHY_NOT, _why, reasoning.declare_why_not),
+        "history": _Command(ledger.HISTORY, _history, ledger.declare),
+        "replay": _Command(replaying.WHAT, _replay, replaying.declare),
+        "topology": _Command(charting.WHAT, _topology, charting.declare, service=True),
+    },
+    "Write a policy": {
+        "test": _Command(scenarios.WHAT, _test, scenarios.declare),
+        "analyze": _Command(WHAT, _analyze, declare),
+        "plan": _Command(planning.WHAT, _plan, planning.declare),
+        "what-if": _Command(reasoning.WHAT_IF, _plan, reasoning.declare_what_if),
+        "stage": _Command(staging.WHAT, _stage, staging.declare),
+        "scheduling": _Command(
+            scheduling.WHAT, _scheduling, partial(scheduling.declare, function=_scheduling)
+        ),
+        "metadata": _Command(
+            metadata.WHAT, _metadata, partial(metadata.declare, function=_metadata)
+        ),
+        "export": _Command(planning.EXPORT, _export, planning.declare_export),
+    },
+    "Operate": {
+        "config": _Command(
+            "print the effective configuration, secrets masked", _config, _declare_config
+        ),
+        "provision": _Command(provisioning.WHAT, _provision, provisioning.declare),
+        "certs": _Command(
+            "make a certificate authority and a server certificate", _certs, _declare_certs
+        ),
+        "verify": _Command(ledger.VERIFY, _verify, ledger.declare_verify),
+        "healthcheck": _Command("exit 0 if a readiness page says ready", _health, _declare_health),
+    },
 }

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from kube_sync.errors import Misconfigured
 from kube_sync.settings import Settings
 
-HISTORY = "print what was decided and written, from the ledger, now or as of a time"
+HISTORY = "print what was decided and written, now or as of a time"
 VERIFY = "tell whether the ledger is what was written, or which row is not"
 
 _DESCRIPTION = """\

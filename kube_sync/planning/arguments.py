@@ -13,7 +13,7 @@ from typing import Literal
 from kube_sync.errors import Misconfigured
 
 WHAT = "tell what an edit of policies or clusters would do to every workload"
-EXPORT = "print policies, clusters and workloads, to plan with where no cluster is"
+EXPORT = "print what plan, why and analyze need where no cluster is"
 
 _DESCRIPTION = """\
 Evaluates the placement decision of every workload as things are and as they would be, in OPAs of

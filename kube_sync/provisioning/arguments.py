@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-WHAT = "make the Secrets of an installation that are missing, and renew what gets old"
+WHAT = "make missing Secrets of an installation, and renew old ones"
 
 _DESCRIPTION = """\
 Makes, in the namespace of the installation (coordination.namespace), certificates of an authority

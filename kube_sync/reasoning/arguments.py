@@ -16,7 +16,7 @@ from kube_sync.planning.arguments import Request
 from kube_sync.reasoning.recalled import declare_at
 
 WHY: Final = "tell why an object is placed where it is, and why not elsewhere"
-WHY_NOT: Final = "tell why an object is not on a cluster, and which change would put it there"
+WHY_NOT: Final = "tell why an object is not on a cluster, and what would put it there"
 WHAT_IF: Final = "tell what would move if clusters had other attributes"
 TRIES: Final = 300
 

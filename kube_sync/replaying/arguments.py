@@ -13,7 +13,7 @@ from kube_sync.errors import Misconfigured
 from kube_sync.ledger.arguments import file_of, moment
 from kube_sync.settings import Settings
 
-WHAT = "make recorded decisions again, by the policies of then or by others, and compare"
+WHAT = "make recorded decisions again, by these or other policies"
 
 _DESCRIPTION = """\
 Takes from the ledger of a replicator what decisions were made on, the object and the data beside

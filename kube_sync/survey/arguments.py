@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kube_sync.errors import Misconfigured
 
-WHAT = "print what the placement decision reads, and what replicating only that saves"
+WHAT = "print which fields policies read, and what replicating these saves"
 
 _DESCRIPTION = """\
 Prints which fields the placement decision can read: of its input, and of each replicated

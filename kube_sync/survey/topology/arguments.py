@@ -11,9 +11,7 @@ from typing import Literal
 
 from kube_sync.errors import Misconfigured
 
-WHAT = (
-    "tell what policies attach to and what applies on each path, from manifests or as a controller"
-)
+WHAT = "tell what policies apply on each path; --live: as a controller"
 
 _DESCRIPTION = """\
 With -f, builds the topology of the Gateway API objects and policies of manifests, without a
