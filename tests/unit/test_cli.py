@@ -71,11 +71,9 @@ def test_help_lists_each_command_once_in_groups_and_tells_where_the_configuratio
     assert "Open Policy Agent (OPA)" in run.out
     lines = run.out.splitlines()
     assert [line for line in lines if line.endswith(":") and line in TITLES] == TITLES
-    told = dict(
-        found.groups() for line in lines if (found := re.match(r"  ([a-z-]+) +(\S.*)", line))
-    )
-    assert [name for name in told if name in COMMANDS] == COMMANDS
-    assert max(map(len, told.values())) <= 70
+    listed = [found for line in lines if (found := re.match(r"  ([a-z-]+) +(\S.*)", line))]
+    assert [found[1] for found in listed if found[1] in COMMANDS] == COMMANDS
+    assert max(len(found[2]) for found in listed) <= 70
     assert run.out.count("healthcheck") == 1
     assert "--config" in run.out
     assert CONFIG_ENV in run.out
