@@ -22,9 +22,11 @@ from kube_sync.errors import Terminal
 _DEEPEST: Final = 200  # levels; CustomResourceDefinitions have about 40
 _LARGEST: Final = 2**63  # what a number in JSON may be to OPA and to us
 _TAG: Final = "tag:yaml.org,2002:"
+_SCALARS: Final = ("null", "bool", "int", "float", "str")
 
 # The same in C, where PyYAML was built with it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Event = Any  # that of any event
 
 
 class _Texts(_Loader):  # type: ignore[misc]
@@ -110,14 +112,14 @@ def plain(node: Node) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _plain(node: Node, done: dict[int, Any]) -> Any:  # noqa: ANN401 - any JSON
-    if not isinstance(node.value, dict | list):
-        return node.value
     if id(node) not in done:
-        if isinstance(node.value, dict):
-            found: Any = {key: _plain(member, done) for key, member in node.value.items()}
-        else:
-            found = [_plain(item, done) for item in node.value]
-        done[id(node)] = found
+        match node.value:
+            case dict() as members:
+                done[id(node)] = {key: _plain(one, done) for key, one in members.items()}
+            case list() as items:
+                done[id(node)] = [_plain(one, done) for one in items]
+            case value:
+                return value
     return done[id(node)]
 
 
@@ -150,7 +152,7 @@ class _Builder:
             yield self._value(event, _row(event), "")
             self._events.get_event()  # the end of the document
 
-    def _value(self, event: Any, row: int, key: str) -> Node:  # noqa: ANN401 - untyped in C
+    def _value(self, event: _Event, row: int, key: str) -> Node:
         self._number += 1
         before, name = self._number, event.anchor
         if isinstance(event, yaml.AliasEvent):
@@ -167,17 +169,16 @@ class _Builder:
         return node
 
     def _alias(self, name: str, row: int, key: str) -> Node:
-        if name not in self._anchors:
-            msg = "an alias of nothing"
-            raise NotYaml(msg, row, key)
-        if (found := self._anchors[name]) is None:
-            msg = "an alias of something that it lies in"
+        if (found := self._anchors.get(name)) is None:
+            msg = (
+                f"an alias of {'something that it lies in' if name in self._anchors else 'nothing'}"
+            )
             raise NotYaml(msg, row, key)
         node, number = found
         self._number += number
         return node
 
-    def _collection(self, event: Any, row: int, key: str) -> Node:  # noqa: ANN401 - as above
+    def _collection(self, event: _Event, row: int, key: str) -> Node:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in (None, "!", f"{_TAG}map" if is_mapping else f"{_TAG}seq"):
             raise _not_of_json(event.tag, row, key)
@@ -213,7 +214,7 @@ class _Builder:
             own = {**members, **own}
         return own
 
-    def _key(self, name: Any, key: str) -> str:  # noqa: ANN401 - as above
+    def _key(self, name: _Event, key: str) -> str:
         row, is_scalar = _row(name), isinstance(name, yaml.ScalarEvent)
         value = self._scalar(name, row, key) if is_scalar else None
         if isinstance(value, str):
@@ -222,34 +223,24 @@ class _Builder:
             said = f"the key {name.value}" if is_scalar else "a key"
             msg = f"{said} is no text: put it into quotes"
             raise NotYaml(msg, row, key)
-        if value is None or isinstance(value, bool):
-            return "null" if value is None else str(value).lower()
-        return str(value)
+        return "null" if value is None else str(value).lower()
 
-    def _scalar(self, event: Any, row: int, key: str) -> bool | int | float | str | None:  # noqa: ANN401 - as above
-        node, tag = yaml.ScalarNode(event.tag, event.value), self._tag(event)
-        match tag:
-            case "str":
-                event.value.encode()  # half of a surrogate pair has no UTF-8
-                return str(event.value)
-            case "null":
-                return None
-            case "bool":
-                return bool(self._scalars.construct_yaml_bool(node))
-            case "int":
-                number: float = self._scalars.construct_yaml_int(node)
-            case "float":
-                number = self._scalars.construct_yaml_float(node)
-            case _:
-                raise _not_of_json(tag, row, key)
-        if self._rules.any_number or -_LARGEST <= number < _LARGEST:
-            return number
-        if isinstance(number, float) and not math.isfinite(number):
+    def _scalar(self, event: _Event, row: int, key: str) -> bool | int | float | str | None:
+        tag = self._tag(event)
+        if tag not in _SCALARS:
+            raise _not_of_json(tag, row, key)
+        construct = getattr(self._scalars, f"construct_yaml_{tag}")
+        value: bool | int | float | str | None = construct(yaml.ScalarNode(tag, event.value))
+        if isinstance(value, str):
+            value.encode()  # half of a surrogate pair has no UTF-8
+        if self._rules.any_number:
+            return value
+        if isinstance(value, float) and not math.isfinite(value):
             raise _not_of_json(event.value, row, key)
-        if isinstance(number, int):
+        if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
             msg = f"{event.value} is no number that OPA reads"
             raise NotYaml(msg, row, key)
-        return number
+        return value
 
     def _tag(self, event: yaml.ScalarEvent) -> str:
         tag = event.tag
@@ -271,7 +262,7 @@ def _not_of_json(what: str, row: int, key: str) -> NotYaml:
     return NotYaml(f"{what.removeprefix(_TAG)} is not of JSON", row, key)
 
 
-def _row(event: Any) -> int:  # noqa: ANN401 - as above
+def _row(event: _Event) -> int:
     return int(event.start_mark.line) + 1
 
 
