@@ -550,6 +550,7 @@ def test_what_cannot_be_read_exits_with_1_in_one_line(
         (("-f", "x", "--live"), "--live: not allowed with argument -f/--files"),
         (("--live", "-o", "json"), "--live: the controller prints nothing"),
         (("-f", "/gone"), "/gone: there is no such folder or file"),
+        (("-f", "-", "-f", "-"), "-: standard input can be read once only"),
         (("-f", "x", "-o", "svg", "--effective", "A"), "--effective: not together with -o svg"),
         (("-f", "x", "-o", "dot", "--from", "a"), "--from and --to: not together with -o dot"),
         (("-f", "x", "--effective", "A", "--to", "a"), "--effective: not together with --from"),
