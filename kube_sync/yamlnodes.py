@@ -65,6 +65,7 @@ class Rules:
     keys_become_text: bool = False  # as kubectl makes them (`yes: 1` is `"true": 1`), not refused
     words: bool = False  # only true and false are booleans
     any_number: bool = False  # also .inf and .nan, and what is too large for 64 bits
+    aliases: bool = True  # they may be there
     most: float = math.inf  # values in one file, aliases followed
 
 
@@ -169,6 +170,9 @@ class _Builder:
         return node
 
     def _alias(self, name: str, row: int, key: str) -> Node:
+        if not self._rules.aliases:
+            msg = "an alias"
+            raise NotYaml(msg, row, key)
         if (found := self._anchors.get(name)) is None:
             msg = (
                 f"an alias of {'something that it lies in' if name in self._anchors else 'nothing'}"

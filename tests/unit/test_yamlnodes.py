@@ -154,6 +154,10 @@ def test_aliases_that_multiply_are_refused_where_their_number_counts() -> None:
     assert parsed("\n".join(rows[:2]), Rules(most=500)).row == 1
 
 
+def test_aliases_are_refused_where_the_rules_say_so() -> None:
+    assert said("a: &x 1\nb: *x", Rules(aliases=False)) == "b: an alias (line 2)"
+
+
 def test_aliases_share_their_value() -> None:
     rows = ["- &a0 [x]", *(f"- &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 41))]
     value = json_of("\n".join(rows))
