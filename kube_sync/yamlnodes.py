@@ -22,7 +22,7 @@ from kube_sync.errors import Terminal
 _DEEPEST: Final = 200  # levels; CustomResourceDefinitions have about 40
 _LARGEST: Final = 2**63  # what a number in JSON may be to OPA and to us
 _TAG: Final = "tag:yaml.org,2002:"
-_SCALARS: Final = ("null", "bool", "int", "float", "str")
+_SCALARS: Final = ("null", "bool", "int", "float")
 
 # The same in C, where PyYAML was built with it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -88,8 +88,11 @@ def documents(text: str, rules: Rules) -> list[Node]:
     try:
         for node in _Builder(text, rules).documents():
             found.append(node)
-    except (NotYaml, yaml.YAMLError, ValueError) as error:  # no number: 0b_; no text: "\ud800"
-        wrong = error if isinstance(error, NotYaml) else _explained(error)
+    except NotYaml as error:
+        error.document = len(found) + 1
+        raise
+    except (yaml.YAMLError, ValueError) as error:  # no number: 0b_; no text: "\ud800"
+        wrong = _explained(error)
         wrong.document = len(found) + 1
         raise wrong from error
     return found
@@ -205,7 +208,7 @@ class _Builder:
     def _members(self, key: str) -> dict[str, Node]:
         own, merged = dict[str, Node](), list[dict[str, Node]]()
         while not isinstance(name := self._events.get_event(), yaml.MappingEndEvent):
-            if isinstance(name, yaml.ScalarEvent) and self._tag(name) == "merge":
+            if self._is_merge(name):
                 merged += _merged(self._value(self._events.get_event(), _row(name), key))
                 continue
             text = self._key(name, key)
@@ -217,6 +220,10 @@ class _Builder:
         for members in merged:
             own = {**members, **own}
         return own
+
+    def _is_merge(self, name: _Event) -> bool:
+        is_sign = isinstance(name, yaml.ScalarEvent) and name.value == "<<"
+        return is_sign and self._tag(name) == "merge"
 
     def _key(self, name: _Event, key: str) -> str:
         row, is_scalar = _row(name), isinstance(name, yaml.ScalarEvent)
@@ -231,12 +238,13 @@ class _Builder:
 
     def _scalar(self, event: _Event, row: int, key: str) -> bool | int | float | str | None:
         tag = self._tag(event)
+        if tag == "str":
+            event.value.encode()  # half of a surrogate pair has no UTF-8
+            return str(event.value)
         if tag not in _SCALARS:
             raise _not_of_json(tag, row, key)
         construct = getattr(self._scalars, f"construct_yaml_{tag}")
-        value: bool | int | float | str | None = construct(yaml.ScalarNode(tag, event.value))
-        if isinstance(value, str):
-            value.encode()  # half of a surrogate pair has no UTF-8
+        value: bool | int | float | None = construct(yaml.ScalarNode(tag, event.value))
         if self._rules.any_number:
             return value
         if isinstance(value, float) and not math.isfinite(value):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Misconfigured, Terminal
-from kube_sync.kube.manifests import read_files
+from kube_sync.kube.manifests import Document, read_files
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 
@@ -128,3 +128,14 @@ def test_lists_are_documents_and_other_values_nothing_where_others_are_passed_ov
     (tmp_path / "a.yaml").write_text("[1]\n--- text\n---\na: 1\n")
     found = read_files([str(tmp_path)], objects_only=False)
     assert [one.object for one in found] == [{"items": [1]}, {"a": 1}]
+
+
+def test_object_is_where_it_says_or_where_it_is_asked_for() -> None:
+    named = Document("f", {"kind": "Pod", "metadata": {"name": "a", "namespace": "own"}})
+    assert (named.name(), named.namespace(None), named.namespace("own")) == ("a", "own", "own")
+    with pytest.raises(Misconfigured, match=r"^f: Pod a is in namespace own, not in other$"):
+        named.namespace("other")
+    bare = Document("f", {"kind": "Pod"}, "item 2")
+    assert (bare.namespace(None), bare.namespace("other")) == ("default", "other")
+    with pytest.raises(Misconfigured, match=r"^f, item 2: a Pod without metadata\.name$"):
+        bare.name()
