@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kube_sync import __version__
+from kube_sync.commandline import add_config
 from kube_sync.decisions import arguments as stream
 from kube_sync.errors import Misconfigured, SyncError, first_of
 from kube_sync.ledger import arguments as ledger
@@ -195,9 +196,7 @@ def _declare_policy_sync(command: argparse.ArgumentParser) -> None:
     asks = command.add_subparsers(title="of one that runs", metavar="ASK")
     what = "let through removals that wait, by the name that the readiness page gives"
     approve = asks.add_parser("approve", help=what, description=_sentence(what))
-    approve.add_argument(
-        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
-    )
+    add_config(approve)
     approve.add_argument("names", nargs="+", metavar="NAME", help="as in moves-0123456789abcdef")
     approve.set_defaults(command=_approve_removals)
 
@@ -383,7 +382,7 @@ def _history(arguments: argparse.Namespace) -> int:
 @_runner()
 def _verify(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    file, anchors = ledger.file_of(arguments, settings), ledger.anchors_of(arguments)
+    file, anchors = ledger.file_of(arguments.file, settings), ledger.anchors_of(arguments)
     from kube_sync.app.ledger import noted_elsewhere  # noqa: PLC0415 - slow, as `app` is
     from kube_sync.ledger import command  # noqa: PLC0415 - only here
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from kube_sync.commandline import add_output, explain
 from kube_sync.objects import ObjectKey
 from kube_sync.settings import Settings
 from kube_sync.settings.addresses import check_url
@@ -59,17 +60,13 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of the command."""
-    parser.description = _DESCRIPTION
-    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _DESCRIPTION, _EXAMPLES)
     parser.add_argument("name", nargs="?", metavar="NAME", help="of one resource only")
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="of one namespace only")
     parser.add_argument(
         "-w", "--watch", action="store_true", help="go on with what changes, until interrupted"
     )
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
-    )
+    add_output(parser, "text", "json")
     parser.add_argument(
         "--url", help="of the replicator, as https://replicator:9400 (default: decisions.url)"
     )

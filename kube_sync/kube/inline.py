@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-import yaml
-
 from kube_sync.errors import Misconfigured
+from kube_sync.yamlnodes import NotYaml, Rules, plain, single
 
 _MAX_BYTES: Final = 32 * 1024
-_DEEPEST: Final = 16
 # client-go's api/v1 types, by what they would have this process do.
 _REFUSED_USER: Final = {
     "exec": "runs a program",
@@ -107,26 +105,13 @@ def _document(content: bytes) -> Mapping[str, Any]:
     if len(content) > _MAX_BYTES:
         _wrong(f"is larger than {_MAX_BYTES} bytes")
     try:
-        document = yaml.safe_load(content) if _is_plain(content) else None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        document = None
+        node = single(content.decode(), Rules(aliases=False), "kubeconfig")
+    except (NotYaml, UnicodeError):
+        node = None
+    document = None if node is None else plain(node)
     if not isinstance(document, dict):
         _wrong("is no kubeconfig")
     return document
-
-
-def _is_plain(content: bytes) -> bool:
-    """Tell a kubeconfig's YAML from what takes minutes to read, or gigabytes.
-
-    That is, by nesting or by aliases, of which a kubeconfig has little and none.
-    """
-    depth = 0
-    for event in yaml.parse(content, yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST or isinstance(event, yaml.AliasEvent):
-            return False
-    return True
 
 
 def _named(document: Mapping[str, Any], field: str, inner: str, name: object) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kube_sync.commandline import add_output, explain, kind_and_name
 from kube_sync.errors import Misconfigured
 from kube_sync.settings import Settings
 
@@ -69,9 +70,7 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `history`."""
-    parser.description = _DESCRIPTION
-    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _DESCRIPTION, _EXAMPLES)
     parser.add_argument("object", nargs="?", metavar="KIND/NAME", help="of one object only")
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", default="", help="where it is")
     which = parser.add_mutually_exclusive_group()
@@ -81,15 +80,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--limit", type=int, default=1_000, metavar="N", help="the newest N (default: %(default)s)"
     )
     _file(parser)
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
-    )
+    add_output(parser, "text", "json")
 
 
 def declare_verify(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `verify`."""
-    parser.description = _VERIFYING
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _VERIFYING)
     parser.add_argument("--head", metavar="ROW:HASH", help="as an earlier run printed it")
     parser.add_argument(
         "--require-head", action="store_true", help="fail where no head could be compared with"
@@ -102,10 +98,7 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     """Return what `history` is asked for. Raises Misconfigured."""
     kind, name = None, ""
     if arguments.object is not None:
-        kind, _, name = arguments.object.partition("/")
-        if not kind or not name:
-            msg = f'KIND/NAME: "{arguments.object}" is not, as replicaset/web is'
-            raise Misconfigured(msg)
+        kind, name = kind_and_name(arguments.object)
     if arguments.at is not None and kind is None:
         msg = "--at: name an object, as replicaset/web"
         raise Misconfigured(msg)
@@ -116,7 +109,7 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
         None if text is None else moment(text, now) for text in (arguments.since, arguments.at)
     )
     return Request(
-        file_of(arguments, settings),
+        file_of(arguments.file, settings),
         kind,
         name,
         arguments.namespace,
@@ -137,11 +130,11 @@ def anchors_of(arguments: argparse.Namespace) -> list[tuple[int, str]]:
     return [(int(found[1]), found[2])]
 
 
-def file_of(arguments: argparse.Namespace, settings: Settings) -> str:
+def file_of(given: str | None, settings: Settings, option: str = "--file") -> str:
     """Return where the ledger is. Raises Misconfigured where nobody says."""
-    found: str | None = arguments.file or settings.ledger.path
+    found = given or settings.ledger.path
     if found is None:
-        msg = "ledger.path: needed, or --file"
+        msg = f"ledger.path: needed, or {option}"
         raise Misconfigured(msg)
     return found
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from kube_sync.commandline import add_several
 from kube_sync.errors import Misconfigured
 from kube_sync.policykinds.arguments import Words, check_sources, declare_check
 
@@ -79,14 +80,8 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
         choices=["CREATE", "UPDATE"],
         help="what is done with the objects (default: CREATE, UPDATE with --old)",
     )
-    check.add_argument(
-        "--old",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="of an update: the objects as they are stored, by which one tells what is being"
-        " deleted, and so let go (repeatable)",
-    )
+    what = "of an update: the objects as they are stored, by which one tells what is being deleted,"
+    add_several(check, "--old", metavar="FILE", help=f"{what} and so let go")
 
 
 def requested(arguments: argparse.Namespace) -> Request:

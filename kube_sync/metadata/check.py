@@ -16,6 +16,7 @@ import msgspec
 
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
+from kube_sync.kube.manifests import read_files
 from kube_sync.metadata.arguments import Request
 from kube_sync.metadata.effects import Decision, Rule, changes, disagreements, in_force
 from kube_sync.metadata.evidence import Policies, of_cluster, of_files
@@ -24,7 +25,6 @@ from kube_sync.metadata.objects import Candidate, candidates, namespaces
 from kube_sync.metadata.verdicts import Verdict, answer
 from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import Modules, ScratchOpa
-from kube_sync.policykinds.documents import read_files
 from kube_sync.policykinds.evaluator import Evaluator
 from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import METADATA
@@ -75,8 +75,8 @@ async def run(request: Request, settings: Settings) -> Answer:
     """
     scratch = ScratchOpa.of(settings)
     modules = builtin_modules([METADATA.system])
-    documents = await asyncio.to_thread(read_files, request.files, "--filename")
-    old = await asyncio.to_thread(read_files, request.old, "--old")
+    documents = await asyncio.to_thread(read_files, request.files)
+    old = await asyncio.to_thread(read_files, request.old)
     found = candidates(documents, old, request)
     policies = await _policies(request, settings, found)
     verdicts, reports = await judged(found, policies, settings, modules, scratch)

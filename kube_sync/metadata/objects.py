@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube_sync.errors import Misconfigured
+from kube_sync.kube.manifests import Document
 from kube_sync.metadata.arguments import Operation, Request
 from kube_sync.metadata.products import as_filled_in, products
 from kube_sync.metadata.scopes import Kind, of_the_cluster
-from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.templates import check_version
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from kube_sync.policykinds.documents import Document
+from kube_sync.kube.manifests import Document
 from kube_sync.policykinds.templates import pod_made_by
 
 Json = dict[str, Any]

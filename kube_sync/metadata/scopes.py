@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kube_sync.policykinds.documents import Document
+from kube_sync.kube.manifests import Document
 
 Kind = tuple[str, str]  # API group and kind
 

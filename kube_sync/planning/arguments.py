@@ -10,6 +10,7 @@ import argparse
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from kube_sync.commandline import add_output, add_several, check_standard_input, explain
 from kube_sync.errors import Misconfigured
 
 WHAT = "tell what an edit of policies or clusters would do to every workload"
@@ -63,9 +64,7 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `plan`."""
-    parser.description = _DESCRIPTION
-    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _DESCRIPTION, _EXAMPLES)
     declare_policies(parser)
     declare_clusters(parser)
     declare_source(parser)
@@ -74,20 +73,14 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def declare_output(parser: argparse.ArgumentParser) -> None:
     """Teach a parser how a plan is printed."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=["table", "json", "markdown", "summary"],
-        default="table",
-        help="default: %(default)s",
-    )
+    add_output(parser, "table", "json", "markdown", "summary")
     parser.add_argument("--all", action="store_true", help="all workloads, not the first 40")
 
 
 def declare_policies(parser: argparse.ArgumentParser) -> None:
     """Teach a parser what says which policies there would be."""
-    what = "candidate policies: ConfigMaps (YAML, JSON), Rego, or a folder of either (repeatable)"
-    _several(parser, "-f", "--filename", metavar="FILE", help=what)
+    what = "candidate policies: ConfigMaps (YAML, JSON), Rego, or a folder of either"
+    add_several(parser, "-f", "--filename", metavar="FILE", help=what)
     parser.add_argument(
         "--instead", action="store_true", help="the candidates are all policies that there are then"
     )
@@ -99,18 +92,18 @@ def declare_policies(parser: argparse.ArgumentParser) -> None:
     what = (
         "with --staged: only this one, NAMESPACE/NAME (of a PlacementPolicy, and .PlacementPolicy)"
     )
-    _several(parser, "--candidate", metavar="NAME", help=f"{what} (repeatable)")
-    what = "a policy ConfigMap that leaves (repeatable)"
-    _several(parser, "--remove-policy", metavar="NAME", help=what)
+    add_several(parser, "--candidate", metavar="NAME", help=what)
+    what = "a policy ConfigMap that leaves"
+    add_several(parser, "--remove-policy", metavar="NAME", help=what)
 
 
 def declare_clusters(parser: argparse.ArgumentParser) -> None:
     """Teach a parser what says which clusters there would be."""
-    what = "candidate clusters, which take the place of those of their names or join (repeatable)"
-    _several(parser, "--clusters", metavar="FILE", help=what)
+    what = "candidate clusters, which take the place of those of their names or join"
+    add_several(parser, "--clusters", metavar="FILE", help=what)
     what = "one field of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
-    _several(parser, "--set-cluster", metavar="NAME.PATH=VALUE", help=what)
-    _several(parser, "--remove-cluster", metavar="NAME", help="a cluster that leaves (repeatable)")
+    add_several(parser, "--set-cluster", metavar="NAME.PATH=VALUE", help=what)
+    add_several(parser, "--remove-cluster", metavar="NAME", help="a cluster that leaves")
 
 
 def declare_source(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +115,7 @@ def declare_source(parser: argparse.ArgumentParser) -> None:
         help="what `kube-sync export` printed, - for standard input (default: the cluster)",
     )
     what = "with --from: a resource, by its name in OPA, whose objects lie in no namespace"
-    _several(parser, "--cluster-scoped", metavar="NAME", help=what)
+    add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
 
 def declare_export(parser: argparse.ArgumentParser) -> None:
@@ -173,10 +166,4 @@ def check(request: Request) -> None:
     if request.cluster_scoped and request.exported is None:
         msg = "--cluster-scoped: goes with --from; a cluster's API server knows"
         raise Misconfigured(msg)
-    if request.exported == "-" and "-" in (*request.files, *request.clusters):
-        msg = "--from -: standard input can be read once"
-        raise Misconfigured(msg)
-
-
-def _several(parser: argparse.ArgumentParser, *names: str, metavar: str, help: str) -> None:  # noqa: A002 - as argparse has it
-    parser.add_argument(*names, action="append", default=[], metavar=metavar, help=help)
+    check_standard_input([request.exported, *request.files, *request.clusters])

@@ -14,18 +14,16 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.kube.collection import Item, ResourceVersion
+from kube_sync.kube.manifests import Document, files_of, is_manifest, read_files
 from kube_sync.objects import ObjectKey
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Candidates, key_of, name_of, unstaged, version_of
 from kube_sync.planning.policyobjects import is_kind, is_object
 from kube_sync.planning.snapshot import policies_of
-from kube_sync.policykinds.documents import Document, read_files
 from kube_sync.settings import Policies
-from kube_sync.survey.folders import files_of
 from kube_sync.survey.sources import read_sources
 
 SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # what tests of policies end with
-_MANIFESTS: Final = frozenset({".yaml", ".yml", ".json"})
 _NOTHING: Final = "no policy (*.rego, tests left out, or objects in YAML or JSON) lies here"
 
 _File = tuple[str, str, Item]  # what to call it, the file or folder that was named, the policy
@@ -41,7 +39,7 @@ async def read_candidates(
             if file.endswith(".rego"):
                 rego[file] = (_below(file, path), read_sources([file])[file])
             else:
-                documents = read_files([file], "--filename")
+                documents = read_files([file])
                 maps += [(d.file, path, _item(d)) for d in documents if _may_be_policy(d)]
                 if file == path and not any(map(_may_be_policy, documents)):
                     raise Broken([f"{file}: there is no ConfigMap or PlacementPolicy in it"])
@@ -61,9 +59,9 @@ async def read_candidates(
 
 
 def clusters_of(files: Sequence[str], *, namespaced: bool) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the clusters in files, with the file of each. Raises Misconfigured."""
+    """Return the clusters in files, with the file of each. Raises Misconfigured, Terminal."""
     found: list[tuple[str, Mapping[str, Any]]] = []
-    for document in read_files(files, "--clusters"):
+    for document in read_files(files):
         namespace = document.namespace(None) if namespaced else ""
         metadata = {**document.metadata, "namespace": namespace}
         if not namespaced:
@@ -116,7 +114,7 @@ def _is_one(file: Path) -> bool:
     if not file.is_file():
         return False
     rego = file.suffix == ".rego" and not file.name.endswith("_test.rego")
-    return rego or (file.suffix in _MANIFESTS and not file.name.endswith(SCENARIOS))
+    return rego or (is_manifest(file) and not file.name.endswith(SCENARIOS))
 
 
 def _may_be_policy(document: Document) -> bool:

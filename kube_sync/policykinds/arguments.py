@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kube_sync.commandline import add_config, add_output, add_several, check_standard_input
 from kube_sync.errors import Misconfigured
 
 
@@ -39,45 +40,26 @@ def declare_check(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     check.set_defaults(command=function)
-    # Suppressed, or what was said before the word would be forgotten.
-    check.add_argument(
-        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
-    )
-    check.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help=f"{words.objects}; YAML or JSON, - for standard input (repeatable)",
-    )
+    add_config(check)
+    what = f"{words.objects}; YAML or JSON, - for standard input"
+    add_several(check, "-f", "--filename", metavar="FILE", help=what, required=True)
     check.add_argument("-n", "--namespace", metavar="NS", help=words.nameless)
-    check.add_argument(
-        "--policies",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help=f"a file or folder of {words.policies}, instead of the cluster's; what cannot be read"
-        " is an error (repeatable)",
-    )
+    what = f"a file or folder of {words.policies}, instead of the cluster's; what cannot be read"
+    add_several(check, "--policies", metavar="PATH", help=f"{what} is an error")
     check.add_argument(
         "--ignore-other-kinds",
         action="store_true",
         help="pass over objects of other kinds in --policies; what looks like a policy and is not"
         " one is an error still",
     )
-    check.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
-    )
+    add_output(check, "text", "json")
     return check
 
 
 def check_sources(arguments: argparse.Namespace) -> None:
     """Check that every file can be read as it was named. Raises Misconfigured."""
-    files = [*arguments.filename, *arguments.policies, *getattr(arguments, "old", ())]
-    if files.count("-") > 1:
-        msg = "-: standard input can be read once only; write one of them into a file"
-        raise Misconfigured(msg)
+    old = getattr(arguments, "old", ())
+    check_standard_input([*arguments.filename, *arguments.policies, *old])
     if arguments.ignore_other_kinds and not arguments.policies:
         msg = "--ignore-other-kinds: is about the files of --policies, of which there is none"
         raise Misconfigured(msg)

@@ -15,8 +15,8 @@ from difflib import SequenceMatcher
 from typing import Any, Final
 
 from kube_sync.errors import Misconfigured
+from kube_sync.kube.manifests import Document, read_files
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policykinds.documents import Document, read_files
 from kube_sync.policykinds.kinds import GROUP, METADATA, SCHEDULING, PolicyKind
 
 _OPTION: Final = "--policies"
@@ -53,7 +53,7 @@ def read_policies(
     Raises Misconfigured, which names each document that cannot be read, and why.
     """
     named = list(paths)
-    documents = read_files(named, _OPTION, objects_only=not ignore_others)
+    documents = read_files(named, objects_only=not ignore_others)
     wanted = [one for one in documents if _is_wanted(one, expected)]
     others = [one for one in documents if not _is_wanted(one, expected)]
     if ignore_others:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.documents import Document
+from kube_sync.kube.manifests import Document
 
 # Where each kind keeps its template (the API reference's "Workloads").
 _TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(

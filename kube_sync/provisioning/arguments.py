@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from kube_sync.commandline import explain
+
 WHAT = "make missing Secrets of an installation, and renew old ones"
 
 _DESCRIPTION = """\
@@ -18,8 +20,7 @@ again at once it changes nothing; call it every hour.
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.description = _DESCRIPTION
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _DESCRIPTION)
     parser.add_argument(
         "--tokens-only",
         action="store_true",

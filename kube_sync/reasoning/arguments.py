@@ -10,6 +10,7 @@ import argparse
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from kube_sync.commandline import add_output, explain
 from kube_sync.errors import Misconfigured
 from kube_sync.planning import arguments as planning
 from kube_sync.planning.arguments import Request
@@ -97,14 +98,14 @@ class Question:
 
 def declare_why(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `why`."""
-    _explain(parser, _WHY, _WHY_EXAMPLES)
+    explain(parser, _WHY, _WHY_EXAMPLES)
     _declare(parser)
     declare_at(parser)
 
 
 def declare_why_not(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `why-not`."""
-    _explain(parser, _WHY_NOT, _WHY_NOT_EXAMPLES)
+    explain(parser, _WHY_NOT, _WHY_NOT_EXAMPLES)
     parser.add_argument("--cluster", required=True, metavar="NAME", help="the cluster in question")
     parser.add_argument(
         "--tries",
@@ -118,7 +119,7 @@ def declare_why_not(parser: argparse.ArgumentParser) -> None:
 
 def declare_what_if(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `what-if`."""
-    _explain(parser, _WHAT_IF, _WHAT_IF_EXAMPLES)
+    explain(parser, _WHAT_IF, _WHAT_IF_EXAMPLES)
     what = "an attribute of a cluster, as c1.labels.zone=eu; c1.labels.zone- takes it away"
     parser.add_argument("set_cluster", nargs="+", metavar="NAME.PATH=VALUE", help=what)
     planning.declare_source(parser)
@@ -151,12 +152,4 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     planning.declare_policies(parser)
     planning.declare_clusters(parser)
     planning.declare_source(parser)
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
-    )
-
-
-def _explain(parser: argparse.ArgumentParser, what: str, examples: str) -> None:
-    parser.description = what
-    parser.epilog = f"{examples}\n{parser.epilog or ''}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_output(parser, "text", "json")

@@ -9,8 +9,9 @@ import argparse
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from kube_sync.commandline import kind_and_name
 from kube_sync.errors import Misconfigured
-from kube_sync.ledger.arguments import moment
+from kube_sync.ledger.arguments import file_of, moment
 from kube_sync.settings import Settings
 
 Form = Literal["text", "json"]
@@ -68,14 +69,8 @@ def of_the_past(arguments: argparse.Namespace) -> bool:
 
 def recalled(arguments: argparse.Namespace, settings: Settings, now: float) -> Recalled:
     """Return what is asked of the past; `now` is Unix seconds. Raises Misconfigured."""
-    kind, _, name = arguments.subject.partition("/")
-    if not kind or not name:
-        msg = f"{arguments.subject}: expected KIND/NAME, as in replicaset/web"
-        raise Misconfigured(msg)
-    file: str | None = arguments.ledger or settings.ledger.path
-    if file is None:
-        msg = "ledger.path: needed, or --ledger"
-        raise Misconfigured(msg)
+    kind, name = kind_and_name(arguments.subject)
+    file = file_of(arguments.ledger, settings, "--ledger")
     at = moment(arguments.at, now)
     if at > now:
         msg = f"--at: {arguments.at} is yet to come"

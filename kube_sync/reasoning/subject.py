@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from kube_sync.commandline import kind_and_name
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
@@ -54,10 +55,8 @@ def subject(
     targets: Iterable[Resource],
     objects: Mapping[str, Objects],
 ) -> Subject:
-    """Return the object of `kind/name`. Raises Broken, naming what comes near."""
-    kind, slash, name = asked.partition("/")
-    if not slash or not kind or not name:
-        raise Broken([f"{asked}: expected KIND/NAME, as in replicaset/web"])
+    """Return the object of `kind/name`. Raises Misconfigured; Broken, naming what comes near."""
+    kind, name = kind_and_name(asked)
     known = list(targets)
     fits = [r for r in known if kind.lower() in _spellings(r, objects.get(r.name, {}))]
     if not fits:

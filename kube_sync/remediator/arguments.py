@@ -18,6 +18,7 @@ from urllib.error import HTTPError
 
 import msgspec
 
+from kube_sync.commandline import add_config
 from kube_sync.errors import Refused, Retriable, Terminal
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.settings import Settings, parse_listen
@@ -59,10 +60,7 @@ def _ask(
     ask: Callable[[argparse.Namespace, Settings, Approve], str],
 ) -> argparse.ArgumentParser:
     parser = asks.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".")
-    # Suppressed, or what was said before the word would be forgotten.
-    parser.add_argument(
-        "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
-    )
+    add_config(parser)
     if name != "approve":
         parser.add_argument("--url", help="of the remediator (default: at remediate.listen)")
     parser.set_defaults(command=function, ask=ask)

@@ -9,6 +9,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Literal
 
+from kube_sync.commandline import add_output, add_several, check_standard_input, explain
 from kube_sync.errors import Misconfigured
 from kube_sync.ledger.arguments import file_of, moment
 from kube_sync.settings import Settings
@@ -58,18 +59,15 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `replay`."""
-    parser.description = _DESCRIPTION
-    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _DESCRIPTION, _EXAMPLES)
     parser.add_argument("--file", metavar="FILE", help="the ledger (default: ledger.path)")
     parser.add_argument("--since", metavar="TIME", help="only what was decided since then")
-    parser.add_argument(
+    add_several(
+        parser,
         "--policy",
-        action="append",
-        default=[],
         metavar="FILE|DIR",
         help="candidates: ConfigMaps or PlacementPolicies (YAML, JSON), Rego, or a folder of any;"
-        " each takes the place of the policy of its name, others stay as recorded (repeatable)",
+        " each takes the place of the policy of its name, others stay as recorded",
     )
     parser.add_argument(
         "--instead", action="store_true", help="they are all policies that there are"
@@ -77,9 +75,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=int, default=10_000, metavar="N", help="the newest N (default: %(default)s)"
     )
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
-    )
+    add_output(parser, "text", "json")
 
 
 def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> Request:
@@ -90,6 +86,7 @@ def requested(arguments: argparse.Namespace, settings: Settings, now: float) -> 
     if arguments.instead and not arguments.policy:
         msg = "--instead: goes with --policy"
         raise Misconfigured(msg)
+    check_standard_input(arguments.policy)
     since = 0.0 if arguments.since is None else moment(arguments.since, now)
-    file, policies = file_of(arguments, settings), tuple(arguments.policy)
+    file, policies = file_of(arguments.file, settings), tuple(arguments.policy)
     return Request(file, since, policies, arguments.instead, arguments.limit, arguments.output)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from kube_sync.commandline import add_output, add_several, check_standard_input, explain
 from kube_sync.errors import Misconfigured
 
 WHAT = "tell whether policies place what their authors say they place"
@@ -54,29 +55,27 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of `test`."""
-    parser.description = _DESCRIPTION
-    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _DESCRIPTION, _EXAMPLES)
     what = "scenario files, and folders with *.scenario.yaml at any depth"
     parser.add_argument("paths", nargs="+", metavar="DIR", help=what)
-    what = "policies in place of those that the files say: Rego, ConfigMaps, folders (repeatable)"
-    parser.add_argument("--policies", action="append", default=[], metavar="PATH", help=what)
+    what = "policies in place of those that the files say: Rego, ConfigMaps, folders"
+    add_several(parser, "--policies", metavar="PATH", help=what)
     what = "only cases where this regular expression is found in FILE: NAME"
     parser.add_argument("--run", metavar="PATTERN", help=what)
     what = "end with the first case that does not pass; the others are counted as skipped"
     parser.add_argument("--fail-fast", action="store_true", help=what)
     what = "tell of cases that pass, too, with what was decided"
     parser.add_argument("-v", "--verbose", action="store_true", help=what)
-    what = "default: %(default)s"
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help=what)
+    add_output(parser, "text", "json")
     what = "write a report for CI to this file (JUnit XML)"
     parser.add_argument("--junit", metavar="FILE", help=what)
-    what = "a resource, by its name in OPA, whose objects lie in no namespace (repeatable)"
-    parser.add_argument("--cluster-scoped", action="append", default=[], metavar="NAME", help=what)
+    what = "a resource, by its name in OPA, whose objects lie in no namespace"
+    add_several(parser, "--cluster-scoped", metavar="NAME", help=what)
 
 
 def requested(arguments: argparse.Namespace) -> Request:
     """Return what is asked for. Raises Misconfigured."""
+    check_standard_input(arguments.policies)
     if arguments.run is not None:
         try:
             re.compile(arguments.run)

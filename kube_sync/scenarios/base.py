@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kube_sync.errors import Misconfigured
+from kube_sync.errors import Terminal
 from kube_sync.kube.collection import Item
+from kube_sync.kube.manifests import read_files
 from kube_sync.objects import ObjectKey
-from kube_sync.policykinds.documents import read_files
 from kube_sync.scenarios.checking import Checking
 from kube_sync.scenarios.facts import body_of, facts_of
-from kube_sync.scenarios.located import Node
 from kube_sync.scenarios.problems import Misfit
 from kube_sync.scenarios.stored import CLUSTERS, Collections
+from kube_sync.yamlnodes import Node
 
 
 class Base:
@@ -69,9 +69,9 @@ class Base:
     def _take_file(self, node: Node, only: str | None) -> None:
         path = beside(self._checking.file, self._checking.text(node))
         try:
-            documents = read_files([path], node.key)
-        except Misconfigured as error:
-            self._checking.wrong(node, str(error).removeprefix(f"{node.key}: "))
+            documents = read_files([path])
+        except Terminal as error:
+            self._checking.wrong(node, str(error))
             return
         # Manifests have objects that are not replicated, too; one that has no other was not meant.
         wanted = [d for d in documents if self._is_wanted(d.object, only)]

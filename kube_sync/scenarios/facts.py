@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kube_sync.scenarios.checking import Checking
-from kube_sync.scenarios.located import Node, plain
 from kube_sync.scenarios.stored import FACTS, untold
+from kube_sync.yamlnodes import Node, plain
 
 
 def facts_of(node: Node, checking: Checking, *, removes: bool = False) -> dict[str, Any] | None:

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from kube_sync.kube.manifests import files_of
 from kube_sync.planning.candidatefiles import SCENARIOS
-from kube_sync.survey.folders import files_of
 
 _NOTHING = f"no scenario (*{SCENARIOS[0]}) lies here"
 

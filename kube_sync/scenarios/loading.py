@@ -7,31 +7,31 @@ it lies. Nothing of policies is read here: which there are is said, and tried by
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
+from kube_sync.errors import Terminal
+from kube_sync.kube.manifests import text_of
 from kube_sync.scenarios.base import Base, beside
 from kube_sync.scenarios.checking import Checking
 from kube_sync.scenarios.given import Given
-from kube_sync.scenarios.located import Node, parsed, plain
 from kube_sync.scenarios.problems import Invalid, Problem
 from kube_sync.scenarios.scenario import Case, Scenario
 from kube_sync.scenarios.stored import Collections
 from kube_sync.scenarios.wishes import wished
+from kube_sync.yamlnodes import Node, NotYaml, Rules, plain, single
 
 _KEYS: Final = ("policies", "clusters", "objects", "data", "cases")
 _CASE: Final = ("name", "object", "given", "expect")
 _TAKEN: Final = ("kube_sync", "system")
+_RULES: Final = Rules(most=100_000)
 
 
 def load(file: str, collections: Collections, root: str, *, policies: bool = True) -> Scenario:
     """Return what a file says; without `policies` it need name none. Raises Invalid."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise Invalid([Problem(file, 0, "", error.strerror or str(error))]) from error
-    except UnicodeDecodeError as error:
-        raise Invalid([Problem(file, 0, "", f"not UTF-8 at byte {error.start}")]) from error
+        text = text_of(file)
+    except Terminal as error:
+        raise Invalid([Problem(file, 0, "", str(error).removeprefix(f"{file}: "))]) from error
     return read(text, file, collections, root, policies=policies)
 
 
@@ -41,7 +41,7 @@ def read(
     """Return what the text of a file says. Raises Invalid."""
     checking = Checking(file)
     required = ("policies", "cases") if policies else ("cases",)
-    found = checking.members(parsed(text, file), _KEYS, required)
+    found = checking.members(_parsed(text, file), _KEYS, required)
     base = Base(collections, checking)
     paths = checking.one_or_more(found["policies"]) if "policies" in found else ()
     if "clusters" in found:
@@ -57,6 +57,16 @@ def read(
     policy_files = tuple(beside(file, path) for path in paths)
     row = found["policies"].row if "policies" in found else 0
     return Scenario(file, policy_files, row, base.objects, data, cases)
+
+
+def _parsed(text: str, file: str) -> Node:
+    try:
+        found = single(text, _RULES, "scenario")
+    except NotYaml as error:
+        raise Invalid([Problem(file, error.row, error.key, error.message)]) from error
+    if found is None:
+        raise Invalid([Problem(file, 0, "", "there is nothing in it")])
+    return found
 
 
 def _data(node: Node, checking: Checking, root: str) -> Mapping[str, object]:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kube_sync.scenarios.checking import Checking
 from kube_sync.scenarios.expectation import Expectation, Said
-from kube_sync.scenarios.located import Node, plain
 from kube_sync.scenarios.placed import FIELDS
+from kube_sync.yamlnodes import Node, plain
 
 KEYS: Final = (
     "clusters",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kube_sync.commandline import add_several
 from kube_sync.errors import Misconfigured
 from kube_sync.policykinds.arguments import Words, check_sources, declare_check
 
@@ -97,14 +98,8 @@ def declare(parser: argparse.ArgumentParser, function: Callable[[argparse.Namesp
         " that it names; or any other user who creates it (counts if scheduling.user_may_use, and"
         " not for pods of a workload, which its controller creates)",
     )
-    check.add_argument(
-        "--as-group",
-        dest="groups",
-        action="append",
-        default=[],
-        metavar="GROUP",
-        help="a group of that other user (repeatable; every user is in system:authenticated)",
-    )
+    what = "a group of that other user (every user is in system:authenticated)"
+    add_several(check, "--as-group", metavar="GROUP", help=what)
 
 
 def requested(arguments: argparse.Namespace) -> Request:
@@ -114,14 +109,14 @@ def requested(arguments: argparse.Namespace) -> Request:
     account = None
     if user is not None and user.startswith("system:serviceaccount:"):
         account, user = _account(user, arguments.namespace), None
-    if arguments.groups and user is None:
+    if arguments.as_group and user is None:
         msg = "--as-group: needs a user with --as; the groups of a service account are known"
         raise Misconfigured(msg)
     return Request(
         files=tuple(arguments.filename),
         account=account,
         user=user,
-        groups=tuple(arguments.groups),
+        groups=tuple(arguments.as_group),
         namespace=arguments.namespace,
         policies=tuple(arguments.policies),
         ignore_other_kinds=arguments.ignore_other_kinds,

@@ -16,9 +16,9 @@ import msgspec
 
 from kube_sync.errors import Undecided
 from kube_sync.kube.client import kube_client
+from kube_sync.kube.manifests import read_files
 from kube_sync.opa.builtin import builtin_modules
 from kube_sync.opa.scratch import Modules, ScratchOpa
-from kube_sync.policykinds.documents import read_files
 from kube_sync.policykinds.evaluator import Evaluator
 from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import SCHEDULING
@@ -63,7 +63,7 @@ async def run(request: Request, settings: Settings) -> Answer:
     """Judge the pods and return what to print, and with which status to exit. Raises SyncError."""
     scratch = ScratchOpa.of(settings)
     modules = builtin_modules(["scheduling"])
-    documents = await asyncio.to_thread(read_files, request.files, "--filename")
+    documents = await asyncio.to_thread(read_files, request.files)
     pods = candidates(documents, request)
     evidence = await _evidence(request, settings, pods)
     if not evidence.policies:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from kube_sync.policykinds.documents import Document
+from kube_sync.kube.manifests import Document
 
 _NODE: Final = "any-node"  # each pod of a DaemonSet has its own
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.manifests import Document
 from kube_sync.objects import ObjectKey
-from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.listing import listed
 from kube_sync.policykinds.policyfiles import Expected, read_policies

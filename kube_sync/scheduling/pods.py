@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.documents import Document
+from kube_sync.kube.manifests import Document
 from kube_sync.policykinds.templates import check_version, is_pod, pod_made_by
 from kube_sync.scheduling.apiserver import scheduler_of
 from kube_sync.scheduling.arguments import Account, Request

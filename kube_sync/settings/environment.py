@@ -13,14 +13,14 @@ from operator import attrgetter
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
-import yaml
 
 from kube_sync.errors import Misconfigured
 from kube_sync.settings.model import Section, Settings
-from kube_sync.settings.yamlfile import explain, parse_yaml
+from kube_sync.yamlnodes import NotYaml, Rules, plain, single
 
 ENV_PREFIX = "KUBE_SYNC_"
 CONFIG_ENV = ENV_PREFIX + "CONFIG"
+YAML = Rules(words=True, any_number=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,11 @@ def _from_text(field: Field, text: str) -> object:
     if _is_text(field.type):
         return None if text in ("", "null") and optional else text
     try:
-        return parse_yaml(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        msg = f"{field.path}: {field.variable} is not YAML: {explain(error)}"
+        node = single(text, YAML, "value")
+    except NotYaml as error:
+        msg = f"{field.path}: {field.variable}: {error}"
         raise Misconfigured(msg) from error
+    return None if node is None else plain(node)
 
 
 def _is_text(kind: object) -> bool:

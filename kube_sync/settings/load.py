@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 import yaml
@@ -17,9 +18,9 @@ import yaml
 from kube_sync.errors import Misconfigured
 from kube_sync.settings.addresses import masked
 from kube_sync.settings.checks import check
-from kube_sync.settings.environment import CONFIG_ENV, fields, override
+from kube_sync.settings.environment import CONFIG_ENV, YAML, fields, override
 from kube_sync.settings.model import Mode, PlacementForm, Settings, SystemName
-from kube_sync.settings.yamlfile import parse_document, read_bytes
+from kube_sync.yamlnodes import NotYaml, plain, single
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +32,22 @@ class Source:
 
     def read(self) -> bytes:
         """Return what the file holds, nothing without one. Raises Misconfigured."""
-        return read_bytes(self.file) if self.file else b""
+        if not self.file:
+            return b""
+        try:
+            return Path(self.file).read_bytes()
+        except OSError as error:
+            msg = f"configuration file {self.file}: {error.strerror}"
+            raise Misconfigured(msg) from error
 
     def load(self, content: bytes) -> Settings:
         """Read the file's content, apply the environment, check all. Raises Misconfigured."""
-        document = parse_document(content, self.file or "")
+        document = _parsed(content, self.file or "")
         override(document, self.environment)
         try:
             settings = msgspec.convert(document, Settings)
         except msgspec.ValidationError as error:
             raise Misconfigured(_explain(str(error), self.file, self.environment)) from error
-        except UnicodeError as error:  # "\ud800", which is half a character
-            msg = f"configuration file {self.file}: a text in it is no Unicode"
-            raise Misconfigured(msg) from error
         check(settings)
         return settings
 
@@ -69,11 +73,31 @@ def effective(settings: Settings) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
+def _parsed(content: bytes, file: str) -> dict[str, Any]:
+    """Return the content of `file`, a mapping. Raises Misconfigured."""
+    try:
+        node = single(content.decode(), YAML, "configuration")
+    except (NotYaml, UnicodeError) as error:
+        said = error if isinstance(error, NotYaml) else f"not YAML: {error}"
+        msg = f"configuration file {file}: {said}"
+        raise Misconfigured(msg) from error
+    document = {} if node is None else _without_nulls(plain(node))
+    if not isinstance(document, dict):
+        msg = f"configuration file {file}: expected a mapping, found {type(document).__name__}"
+        raise Misconfigured(msg)
+    return document
+
+
+def _without_nulls(value: object) -> object:
+    """Drop null values of mappings: an empty section or field means its default."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return value
+
+
 def _explain(message: str, source: str | None, environment: Mapping[str, str]) -> str:
     """Turn msgspec's `what - at `$.a.b`` into `a.b: what`."""
     what, _, where = message.partition(" - at ")
-    if where.startswith("`key` in "):
-        what, where = "a key is not text", where.removeprefix("`key` in ")
     path = where.strip("`").removeprefix("$").removeprefix(".")
     if unknown := re.search(r"unknown field `(?P<name>[^`]*)`", what):
         path = f"{path}.{unknown['name']}".lstrip(".")

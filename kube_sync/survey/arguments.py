@@ -10,6 +10,7 @@ import argparse
 import re
 from dataclasses import dataclass
 
+from kube_sync.commandline import add_output, explain
 from kube_sync.errors import Misconfigured
 
 WHAT = "print which fields policies read, and what replicating these saves"
@@ -52,9 +53,7 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of the command."""
-    parser.description = _DESCRIPTION
-    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _DESCRIPTION, _EXAMPLES)
     parser.add_argument("paths", nargs="*", metavar="FOLDER", help="folders or files of Rego")
     parser.add_argument(
         "--live", action="store_true", help="analyse the policies of the configured OPA instead"
@@ -64,9 +63,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="as io/k8s/federation/admission (default: placement.path)",
     )
-    parser.add_argument(
-        "-o", "--output", choices=["tree", "json"], default="tree", help="default: %(default)s"
-    )
+    add_output(parser, "tree", "json")
     parser.add_argument(
         "--max-whole",
         type=int,

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kube_sync.errors import Terminal
+from kube_sync.kube.manifests import files_of, text_of
 from kube_sync.regoversion import V1, by_default
-from kube_sync.survey.folders import files_of
 
 
 def read_sources(paths: Iterable[str], rego_version: int = V1) -> dict[str, str]:
@@ -21,7 +20,7 @@ def read_sources(paths: Iterable[str], rego_version: int = V1) -> dict[str, str]
     `rego_version` is that of modules that state none.
     """
     files = (file for path in paths for file in _files(Path(path)))
-    return {str(file): by_default(_text(file), rego_version) for file in files}
+    return {str(file): by_default(text_of(str(file)), rego_version) for file in files}
 
 
 def by_folder(sources: dict[str, str]) -> dict[str, dict[str, str]]:
@@ -38,14 +37,3 @@ def _files(path: Path) -> list[Path]:
 
 def _is_policy(file: Path) -> bool:
     return file.suffix == ".rego" and not file.name.endswith("_test.rego") and file.is_file()
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        msg = f"{file}: {error.strerror}"
-        raise Terminal(msg) from error
-    except UnicodeDecodeError as error:
-        msg = f"{file}: not UTF-8 at byte {error.start}"
-        raise Terminal(msg) from error

@@ -273,7 +273,7 @@ def test_quality_of_service_that_is_off_changes_no_pod(
 def test_file_that_is_missing_is_neither_answer(check: Check) -> None:
     status, out, err = check("--policies", "none.yaml", objects=[config_map()])
     assert (status, out) == (2, "")
-    assert "none.yaml: No such file" in err
+    assert "none.yaml: there is no such folder or file" in err
 
 
 def test_cluster_and_its_files_say_the_same(

@@ -9,6 +9,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Literal
 
+from kube_sync.commandline import add_output, check_standard_input, explain
 from kube_sync.errors import Misconfigured
 
 WHAT = "tell what policies apply on each path; --live: as a controller"
@@ -63,9 +64,7 @@ class Request:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Teach a parser the arguments of the command."""
-    parser.description = _DESCRIPTION
-    parser.epilog = f"{_EXAMPLES}\n{parser.epilog or ''}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, _DESCRIPTION, _EXAMPLES)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "-f",
@@ -100,13 +99,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_printed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=["table", "json", "dot", "svg"],
-        default="table",
-        help="default: %(default)s",
-    )
+    add_output(parser, "table", "json", "dot", "svg")
     parser.add_argument(
         "--effective", metavar="KIND", help="the effective policies of that kind, by path"
     )
@@ -138,6 +131,7 @@ def requested(arguments: argparse.Namespace) -> Request:
 
 
 def _check(request: Request) -> None:
+    check_standard_input(request.files)
     picture = request.output in ("dot", "svg")
     between = request.start is not None or request.end is not None
     if picture and request.effective is not None:

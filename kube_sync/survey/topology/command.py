@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path as FilePath
+from typing import Any, Final
 
 from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.kube.manifests import Document, is_manifest, read_files
 from kube_sync.settings import PolicyTopology
 from kube_sync.survey.topology.arguments import Request
 from kube_sync.survey.topology.kinds import PolicyKinds, declares_policies, policy_kinds
-from kube_sync.survey.topology.manifests import Manifest, read_manifests
 from kube_sync.topology import NAMESPACE, Condition, GroupKind, Kind, Locator, Topology
 from kube_sync.topology.conditions import ACCEPTED
 from kube_sync.topology.configured import shaped
@@ -28,6 +29,7 @@ from kube_sync.topology.svg import svg
 from kube_sync.topology.table import effective_table, table
 
 Say = Callable[[str], None]
+_NO_OBJECTS: Final = ("kustomization.yaml", "kustomization.yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Answer:
 
 def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> Answer:
     """Build the topology and return what to print. Raises SyncError."""
-    manifests = read_manifests(request.files)
+    manifests = _read(request.files)
     api = gateway_api(PLAIN if request.plain else Validity())
     shape = shaped(api, settings or PolicyTopology())
     targetables = (Kind(NAMESPACE, namespaced=False), *shape.kinds)
@@ -54,6 +56,26 @@ def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> A
     return Answer(_printed(request, topology, policies).removesuffix("\n"), complaints)
 
 
+def _read(paths: Iterable[str]) -> list[Document]:
+    """Return the objects of folders and files. Raises Misconfigured, Terminal."""
+    found = read_files(paths, wanted=_is_manifest)
+    for manifest in found:
+        said = {
+            "apiVersion": manifest.object.get("apiVersion"),
+            "kind": manifest.object.get("kind"),
+            "metadata.name": manifest.metadata.get("name"),
+        }
+        for field, value in said.items():
+            if not isinstance(value, str) or not value:
+                msg = f"{manifest.where}: {field}: a Kubernetes object needs one, as text"
+                raise Terminal(msg)
+    return found
+
+
+def _is_manifest(file: FilePath) -> bool:
+    return is_manifest(file) and file.name not in _NO_OBJECTS
+
+
 def _known(targetables: Iterable[Kind], policies: PolicyKinds) -> Mapping[GroupKind, Kind]:
     found = {kind.id: kind for kind in targetables}
     for kind in policies.kinds:
@@ -62,34 +84,34 @@ def _known(targetables: Iterable[Kind], policies: PolicyKinds) -> Mapping[GroupK
     return found
 
 
-def _strangers(manifests: Iterable[Manifest], known: Mapping[GroupKind, Kind]) -> Counter[str]:
+def _strangers(manifests: Iterable[Document], known: Mapping[GroupKind, Kind]) -> Counter[str]:
     return Counter(
-        f"{manifest.body['apiVersion']} {manifest.body['kind']}"
+        f"{manifest.object['apiVersion']} {manifest.object['kind']}"
         for manifest in manifests
-        if kind_of(manifest.body) not in known and not declares_policies(manifest)
+        if kind_of(manifest.object) not in known and not declares_policies(manifest)
     )
 
 
 def _objects(
-    manifests: Iterable[Manifest], known: Mapping[GroupKind, Kind], namespace: str
+    manifests: Iterable[Document], known: Mapping[GroupKind, Kind], namespace: str
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the objects, each with its namespace. Raises Terminal: one is there twice."""
     places: dict[Locator, str] = {}
     for manifest in manifests:
-        kind = known.get(kind_of(manifest.body))
+        kind = known.get(kind_of(manifest.object))
         if kind is None:
             continue
-        body = manifest.body
+        body = manifest.object
         if kind.namespaced:
             metadata = {"namespace": namespace} | {
                 k: v for k, v in body["metadata"].items() if v is not None
             }
             body = {**body, "metadata": metadata}
-        where = _located(kind, body, manifest.place)
+        where = _located(kind, body, manifest.where)
         if where in places:
-            msg = f"{manifest.place}: {where} is in {places[where]} already"
+            msg = f"{manifest.where}: {where} is in {places[where]} already"
             raise Terminal(msg)
-        places[where] = manifest.place
+        places[where] = manifest.where
         yield body
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kube_sync.errors import Terminal
-from kube_sync.survey.topology.manifests import Manifest
+from kube_sync.kube.manifests import Document
 from kube_sync.topology import GroupKind, Kind, PolicyKind
 from kube_sync.topology import declared as declaring
 from kube_sync.topology.colors import COLOR_POLICY
@@ -35,7 +35,7 @@ class PolicyKinds:
 
 
 def policy_kinds(
-    manifests: Sequence[Manifest], kinds: Iterable[Kind], *, plain: bool = False
+    manifests: Sequence[Document], kinds: Iterable[Kind], *, plain: bool = False
 ) -> PolicyKinds:
     """Return the kinds of policies that manifests declare or use. Raises Terminal."""
     found: dict[GroupKind, PolicyKind] = {}
@@ -63,33 +63,33 @@ def policy_kinds(
     return PolicyKinds(tuple(known), mentioned, frozenset(cluster_scoped))
 
 
-def declares_policies(manifest: Manifest) -> bool:
+def declares_policies(manifest: Document) -> bool:
     """Tell whether an object is the definition of a kind of policies. Raises Terminal."""
     return _said(manifest, declaring.declares_policies)
 
 
-def _used(manifests: Sequence[Manifest]) -> Iterator[GroupKind]:
+def _used(manifests: Sequence[Document]) -> Iterator[GroupKind]:
     for manifest in manifests:
-        kind, spec = kind_of(manifest.body), manifest.body.get("spec")
+        kind, spec = kind_of(manifest.object), manifest.object.get("spec")
         named = kind.kind.endswith("Policy") or kind in shipped_kinds()
         if named and isinstance(spec, dict) and any(name in spec for name in _TARGETS):
             yield kind
 
 
-def _rules(id_: GroupKind, manifests: Sequence[Manifest]) -> tuple[str, ...]:
+def _rules(id_: GroupKind, manifests: Sequence[Document]) -> tuple[str, ...]:
     """Return the map of named rules, or none where no policy of the kind has one."""
     if id_ == COLOR_POLICY.id:
         return COLOR_POLICY.rules
-    specs = [m.body.get("spec") for m in manifests if kind_of(m.body) == id_]
+    specs = [m.object.get("spec") for m in manifests if kind_of(m.object) == id_]
     blocks: list[Any] = [spec for spec in specs if isinstance(spec, dict)]
     blocks += [spec[name] for spec in blocks for name in _BLOCKS if name in spec]
     named = any(isinstance(b, dict) and isinstance(b.get("rules"), dict) for b in blocks)
     return ("rules",) if named else ()
 
 
-def _said(manifest: Manifest, read: Callable[[Any], _Said]) -> _Said:
+def _said(manifest: Document, read: Callable[[Any], _Said]) -> _Said:
     try:
-        return read(manifest.body)
+        return read(manifest.object)
     except Malformed as error:
-        msg = f"{manifest.place}: {error}"
+        msg = f"{manifest.where}: {error}"
         raise Terminal(msg) from error

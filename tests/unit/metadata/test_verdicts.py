@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Undecided
+from kube_sync.kube.manifests import Document
 from kube_sync.metadata.arguments import Request
 from kube_sync.metadata.check import judged
 from kube_sync.metadata.effects import (
@@ -23,7 +24,6 @@ from kube_sync.metadata.effects import (
 from kube_sync.metadata.objects import Candidate, candidates
 from kube_sync.metadata.verdicts import Verdict, answer
 from kube_sync.opa.scratch import Modules
-from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.reports import Report
 from kube_sync.settings import Metadata, Settings
 

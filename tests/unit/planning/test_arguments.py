@@ -50,7 +50,7 @@ def test_field_that_begins_with_a_dash_is_taken_away() -> None:
         (("--instead", "-f", "p", "--remove-policy", "q"), "^--remove-policy: goes without"),
         (("--cluster-scoped", "a", "--staged"), "^--cluster-scoped: "),
         (("-f", "p", "--candidate", "a/b"), "^--candidate: goes with --staged"),
-        (("--from", "-", "-f", "-"), "^--from -: "),
+        (("--from", "-", "-f", "-"), "^-: standard input can be read once"),
     ],
 )
 def test_what_cannot_go_together_is_said_by_name(arguments: tuple[str, ...], said: str) -> None:

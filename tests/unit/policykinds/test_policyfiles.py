@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.errors import Misconfigured
+from kube_sync.errors import Terminal
 from kube_sync.metadata.evidence import EXPECTED as METADATA
 from kube_sync.policykinds.policyfiles import Expected, read_policies
 from kube_sync.scheduling.evidence import EXPECTED as SCHEDULING
@@ -32,7 +32,7 @@ def read(
 def refused(
     folder: Path, *texts: str, expected: Expected = SCHEDULING, ignore: bool = False
 ) -> str:
-    with pytest.raises(Misconfigured) as error:
+    with pytest.raises(Terminal) as error:
         read(folder, *texts, expected=expected, ignore_others=ignore)
     return str(error.value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kube_sync.errors import Terminal
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import Objects
 from kube_sync.reasoning.subject import cluster, subject
@@ -49,7 +50,7 @@ def test_namespace_is_the_default_one_where_none_is_named() -> None:
     ],
 )
 def test_object_that_is_not_there_is_said_with_what_comes_near(asked: str, said: str) -> None:
-    with pytest.raises(Broken) as raised:
+    with pytest.raises(Terminal) as raised:
         subject(asked, "shop", [REPLICASETS], OBJECTS)
     assert str(raised.value) == said
 

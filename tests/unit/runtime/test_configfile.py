@@ -120,7 +120,7 @@ async def test_swapped_link_is_a_change_whatever_its_time(world: World, tmp_path
     ("text", "reason"),
     [
         ("{", "not YAML"),
-        ("when: 2020-99-99", "not YAML"),
+        ("when: 0b_", "not YAML"),
         ("[" * 500, "not YAML: nested too deeply"),
         ("[]", "expected a mapping"),
         ("opa: {urll: x}", "opa.urll: unknown key"),

@@ -202,7 +202,7 @@ cases:
         ),
         (
             "policies: p\nclusters: gone.yaml\ncases: [{}]\n",
-            ["2: clusters: dir/gone.yaml: No such file or directory"],
+            ["2: clusters: dir/gone.yaml: there is no such folder or file"],
         ),
         (
             f"policies: p\nobjects: [{POD}]\ncases: [{{}}]",
@@ -334,3 +334,10 @@ def test_file_that_is_no_text_is_said_by_name(tmp_path: Path) -> None:
             file.write_bytes(content)
         with pytest.raises(Invalid, match=f"^{file}: {said}"):
             load(str(file), Collections(SETTINGS), "kubernetes")
+
+
+def test_text_that_is_no_scenario_is_said_with_its_row_and_its_key() -> None:
+    assert problems("# nothing\n") == [" there is nothing in it"]
+    assert problems("a: 1\n---\nb: 2\n") == ["3: a second document: a file is one scenario"]
+    assert problems("a: {b: 1, b: 2}") == ["1: a.b: this key is here twice"]
+    assert problems("a:\n  - b\n c: d\n")[0].startswith("3: not YAML: while parsing a block ")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.errors import Misconfigured
-from kube_sync.policykinds.documents import Document
+from kube_sync.kube.manifests import Document
 from kube_sync.scheduling.arguments import Account, Request
 from kube_sync.scheduling.pods import candidates, namespaces
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kube_sync.errors import Undecided
+from kube_sync.kube.manifests import Document
 from kube_sync.opa.scratch import Modules
-from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.reports import Report
 from kube_sync.scheduling.arguments import Account, Request
 from kube_sync.scheduling.check import judged

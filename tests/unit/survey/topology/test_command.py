@@ -156,24 +156,27 @@ items:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"a: [", "objects.yaml, document 1: not YAML: "),
-        (b"kind: A\n---\na: b: c", "objects.yaml, document 1: apiVersion: a Kubernetes object"),
-        (b"---\n---\na: b: c", "objects.yaml, document 2: not YAML: "),
+        (b"a: [", "objects.yaml: not YAML: "),
         (
-            b"a: 1\na: 2",
-            'objects.yaml, document 1: not YAML: "a" is there twice (line 2, column 1)',
+            b"---\nkind: A\n---\n",
+            "objects.yaml, document 1 (line 2): apiVersion: a Kubernetes object",
         ),
-        (b"[a]: 1", "objects.yaml, document 1: not YAML: a key that is no text (line 1, column 1)"),
-        (b"a: 2020-99-99\nb: 09:99:0x", "document 1: apiVersion: a Kubernetes object needs one"),
-        (b"a: &a\n- *a", "objects.yaml, document 1: not YAML: an alias within"),
-        (b"- 1", "objects.yaml, document 1: expected an object, found list"),
-        (b"apiVersion: v1\nkind: [A]", "document 1: kind: a Kubernetes object needs one, as text"),
-        (b"apiVersion: v1\nkind: A", "document 1: metadata.name: a Kubernetes object needs one"),
-        (b"apiVersion: v1\nkind: A\nmetadata: B", "document 1: metadata.name: a Kubernetes object"),
-        (b"apiVersion: v1\nkind: List\nitems: [1]", "document 1, item 1: expected an object"),
+        (b"---\n---\na: b: c", "objects.yaml, document 2: not YAML: "),
+        (b"a: 1\na: 2", "objects.yaml: a: this key is here twice (line 2)"),
+        (b"[a]: 1", "objects.yaml: a key is no text: put it into quotes (line 1)"),
+        (b"a: 2020-99-99\nb: 09:99:0x", "objects.yaml: apiVersion: a Kubernetes object needs one"),
+        (b"a: &a\n- *a", "objects.yaml: a[0]: an alias of something that it lies in (line 2)"),
+        (b"- 1", "objects.yaml: expected Kubernetes objects, found list"),
+        (
+            b"apiVersion: v1\nkind: [A]",
+            "objects.yaml: kind: a Kubernetes object needs one, as text",
+        ),
+        (b"apiVersion: v1\nkind: A", "objects.yaml: metadata.name: a Kubernetes object needs one"),
+        (b"apiVersion: v1\nkind: A\nmetadata: B", "metadata.name: a Kubernetes object"),
+        (b"apiVersion: v1\nkind: List\nitems: [1]", "objects.yaml, item 1: expected Kubernetes"),
         (b"\xff", "objects.yaml: not UTF-8 at byte 0"),
-        (rb'a: [&a {b: "\ud800"}, *a]', "objects.yaml, document 1: not YAML: 'utf-8' codec"),
-        (rb'"\ud800": 1', "objects.yaml, document 1: not YAML: 'utf-8' codec"),
+        (rb'a: [&a {b: "\ud800"}, *a]', "objects.yaml: not YAML: "),
+        (rb'"\ud800": 1', "objects.yaml: not YAML: "),
     ],
 )
 def test_what_cannot_be_read_is_said_by_file_and_document(
@@ -188,11 +191,13 @@ def test_what_cannot_be_read_is_said_by_file_and_document(
 
 def test_a_namespace_that_is_no_text_is_said_by_file_and_document(folder: Path) -> None:
     written(folder, gateway(namespace=7))
-    with pytest.raises(Terminal, match=r"document 1: .*metadata\.namespace: expected text"):
+    with pytest.raises(Terminal, match=r"objects\.yaml: .*metadata\.namespace: expected text"):
         answered(folder)
 
 
-@pytest.mark.parametrize(("name", "said"), [("gone", "there is no such"), ("", "no manifest")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("gone", "there is no such"), ("", "no YAML or JSON file")]
+)
 def test_a_folder_that_is_not_there_or_empty_is_said(folder: Path, name: str, said: str) -> None:
     with pytest.raises(Misconfigured, match=said):
         answered(folder / name)
@@ -207,7 +212,7 @@ def test_a_file_that_cannot_be_opened_is_said(folder: Path) -> None:
 def test_an_object_that_is_there_twice_is_an_error(folder: Path) -> None:
     written(folder, *WORLD)
     written(folder, gateway(), name="twice.yaml")
-    with pytest.raises(Terminal, match=rf"twice\.yaml, document 1: {GATEWAY} is in .*document 2"):
+    with pytest.raises(Terminal, match=rf"twice\.yaml: {GATEWAY} is in .*document 2"):
         answered(folder)
 
 
@@ -321,7 +326,9 @@ def test_a_condition_that_no_policy_has_is_said_by_file_and_document(folder: Pat
     crd = definition("Shade", "Inherited")
     crd["metadata"]["annotations"] = {"kube-sync.io/effect-condition": "Ready"}
     written(folder, crd)
-    with pytest.raises(Terminal, match=r'document 1: .*: "Ready" is not Enforced or Programmed$'):
+    with pytest.raises(
+        Terminal, match=r'objects\.yaml: .*: "Ready" is not Enforced or Programmed$'
+    ):
         answered(folder)
 
 
@@ -375,7 +382,7 @@ def test_a_schema_says_which_rules_have_names(folder: Path) -> None:
 
 def test_a_level_that_is_no_kind_is_said_by_file_and_document(folder: Path) -> None:
     written(folder, definition("Shade", "Inherited", "Listener,Wall"))
-    with pytest.raises(Terminal, match=r"document 1: .*takes-effect-at: Wall is no targetable"):
+    with pytest.raises(Terminal, match=r"objects\.yaml: .*takes-effect-at: Wall is no targetable"):
         answered(folder)
 
 
@@ -388,7 +395,7 @@ def test_a_level_that_is_no_kind_is_said_by_file_and_document(folder: Path) -> N
 )
 def test_a_definition_that_cannot_be_read_is_said(folder: Path, broken: Object, said: str) -> None:
     written(folder, definition("Shade", "Inherited") | broken)
-    with pytest.raises(Terminal, match=f"document 1: {said}"):
+    with pytest.raises(Terminal, match=rf"objects\.yaml: {said}"):
         answered(folder)
 
 
@@ -543,6 +550,7 @@ def test_what_cannot_be_read_exits_with_1_in_one_line(
         (("-f", "x", "--live"), "--live: not allowed with argument -f/--files"),
         (("--live", "-o", "json"), "--live: the controller prints nothing"),
         (("-f", "/gone"), "/gone: there is no such folder or file"),
+        (("-f", "-", "-f", "-"), "-: standard input can be read once only"),
         (("-f", "x", "-o", "svg", "--effective", "A"), "--effective: not together with -o svg"),
         (("-f", "x", "-o", "dot", "--from", "a"), "--from and --to: not together with -o dot"),
         (("-f", "x", "--effective", "A", "--to", "a"), "--effective: not together with --from"),

@@ -128,7 +128,7 @@ def test_a_configuration_with_half_a_character_is_misconfigured(content: bytes) 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"opa: " + b"{ [\n" * 50_000])
 def test_a_configuration_of_brackets_is_refused_at_once(content: bytes) -> None:
-    with pytest.raises(Misconfigured, match="nested too deeply"):
+    with pytest.raises(Misconfigured, match=r"nested too deeply|a key is no text"):
         Source("config.yaml", {}).load(content)
 
 
