@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.errors import Broken
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Candidates, key_of, name_of, unstaged, version_of
 from kube_sync.planning.policyobjects import is_kind, is_object
 from kube_sync.planning.snapshot import policies_of

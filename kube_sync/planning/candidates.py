@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import NO_JSON, Broken
 from kube_sync.kube.collection import Item
 from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.policymaps import STAGED
@@ -22,7 +22,6 @@ from kube_sync.kube.policynames import called, policy_key
 from kube_sync.kube.staging import STANDS_FOR, SUFFIX
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.policyobjects import as_active, is_object
 from kube_sync.regoversion import V1, by_default
 from kube_sync.regoversion import version_of as rego_version_of

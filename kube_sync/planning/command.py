@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.errors import Undecided
+from kube_sync.errors import Broken, Undecided
 from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.modulefiles import file_of
@@ -25,17 +25,15 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
 from kube_sync.planning.alike import Effects
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.canaries import counted, in_effect
 from kube_sync.planning.causes import causes
-from kube_sync.planning.deciding import Decided, World, deciding
+from kube_sync.planning.deciding import Decided, Sharing, deciding
 from kube_sync.planning.effects import Effect, unknown_clusters
 from kube_sync.planning.forecast import Forecast, Workload, forecast, tightening, workload
+from kube_sync.planning.offline import World, both
 from kube_sync.planning.outcome import Plan, identity
 from kube_sync.planning.report import as_json, as_markdown, as_table
-from kube_sync.planning.sharing import Sharing
 from kube_sync.planning.snapshot import Objects, Snapshot, currents
-from kube_sync.planning.together import both
 from kube_sync.planning.worlds import CLUSTERS, worlds
 from kube_sync.policykinds.printing import Answer
 from kube_sync.remediator.clusters import inventory, labels_of
@@ -117,10 +115,9 @@ async def _planned(
         fleet = _fleet(settings, len(clusters), found.clusters)
         effects = _effects(settings, has, is_now, then, fleet.inventory)
         names = {file_of(i): name for i, name in found.names.items()}
-        path = settings.placement.path
         # The one waits for OPA, the other calculates.
         why, (going, notes) = await both(
-            causes(effects, is_now, then, path, names, progress),
+            causes(effects, is_now, then, names, progress),
             _forecast(settings, effects, has, then, fleet, now),
         )
     number = sum(map(len, has.values()))
@@ -185,7 +182,7 @@ async def _forecast(
         left = len(placed) - len(moving)
         notes.append(f"{left} lie where the remediator does not write (remediate.mode, namespaces)")
     try:
-        by = tightening(await then.budget())
+        by = tightening(await then.opa.budget())
     except Undecided as error:
         notes.append(f"what policies limit cannot be used, so nothing would move: {error}")
         return Forecast({}, {}), notes

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import NO_JSON, Broken
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import Objects
 
 _MAPS: Final = ("labels", "annotations")

@@ -27,6 +27,7 @@ from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings
 
 M = TypeVar("M", ConfigMap, PolicyMap)
 Objects = Mapping[ObjectKey, Item]
+Bodies = Mapping[str, Mapping[ObjectKey, bytes]]  # by collection
 EPOCH = "plan"  # the state of the data that decisions are asked on
 
 
@@ -111,15 +112,11 @@ def reducing(resource: Resource) -> Callable[[Item], bytes]:
     return reduced
 
 
-def document(
-    root: str,
-    bodies: Mapping[str, Mapping[ObjectKey, bytes]],
-    beside: Mapping[ObjectKey, bytes] | None = None,
-) -> bytes:
+def document(root: str, bodies: Bodies, beside: Mapping[ObjectKey, bytes] | None = None) -> bytes:
     """Return what OPA would hold of them, and `beside` them, as JSON."""
-    whole = {name: _collection(objects) for name, objects in bodies.items()}
+    whole = {name: collection(objects) for name, objects in bodies.items()}
     ours = {root: whole, "kube_sync": {"epoch": {EPOCH: "loaded"}}}
-    return msgspec.json.encode({**_collection(beside or {}), **ours})
+    return msgspec.json.encode({**collection(beside or {}), **ours})
 
 
 async def _held(configmaps: Iterable[Item], stores: Sequence[ConfigMaps[M]]) -> dict[ObjectKey, M]:
@@ -135,7 +132,8 @@ async def _fill(configmaps: Iterable[Item], stores: Iterable[ConfigMaps[M]]) -> 
         store.finish(known=True)
 
 
-def _collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:
+def collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:
+    """Return the objects of a collection as OPA would hold them."""
     found: dict[str, object] = {}
     for key, body in objects.items():
         if not key.namespace:

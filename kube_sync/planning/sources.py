@@ -13,7 +13,7 @@ from contextlib import aclosing
 import msgspec
 
 from kube_sync.decisions.requested import FIELD_MANAGER
-from kube_sync.errors import NO_JSON, NotFound, Refused, Terminal
+from kube_sync.errors import NO_JSON, Broken, NotFound, Refused, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
@@ -22,7 +22,6 @@ from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import topology
 from kube_sync.planning.beside import record_of
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.policyobjects import OBJECTS, is_object, listed_objects
 from kube_sync.planning.snapshot import Objects, Snapshot
 from kube_sync.replicator.projection import Fields, is_secret, tidy, withhold

@@ -1,4 +1,4 @@
-"""`kube-sync why` and `why-not`, from what is asked for to what is printed.
+"""`kube-sync why` (`--at` too) and `why-not`, from what is asked for to what is printed.
 
 Keeps true: of a cluster it only reads, the OPA that serves is not asked, and nothing is said as an
 answer unless all of it is one. It is wired here and not in `app`, as `plan` is.
@@ -9,25 +9,30 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+from kube_sync.errors import Broken
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import Item
+from kube_sync.ledger.reading import reading
+from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.canaries import in_effect
+from kube_sync.planning.offline import authored, both, inputs_module
 from kube_sync.planning.snapshot import Snapshot
-from kube_sync.planning.together import both
 from kube_sync.planning.worlds import CLUSTERS, worlds
 from kube_sync.policykinds.printing import Answer
-from kube_sync.reasoning import trying
-from kube_sync.reasoning.answer import Told
 from kube_sync.reasoning.arguments import Question
-from kube_sync.reasoning.case import authored, opened
+from kube_sync.reasoning.case import opened_case
+from kube_sync.reasoning.past import past
+from kube_sync.reasoning.pastreport import past_as_json, past_as_text
+from kube_sync.reasoning.pastrules import derived
+from kube_sync.reasoning.recalled import Recalled
 from kube_sync.reasoning.report import as_json, as_text
 from kube_sync.reasoning.search import search
 from kube_sync.reasoning.subject import cluster, subject
-from kube_sync.reasoning.telling import told
+from kube_sync.reasoning.telling import Told, told
 from kube_sync.reasoning.weighing import weighed
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
@@ -43,6 +48,16 @@ async def run(question: Question, settings: Settings, say: Say) -> Answer:
     if question.form == "json":
         return Answer(as_json(found), 0)
     return Answer(as_text(found, shutil.get_terminal_size((100, 40)).columns), 0)
+
+
+async def run_past(asked: Recalled, settings: Settings) -> Answer:
+    """Answer a question about the past: the ledger is read, no cluster. Raises SyncError."""
+    with reading(Path(asked.file)) as ledger:
+        found = past(ledger, asked)
+    rules = await derived(found, settings, lambda: ScratchOpa.of(settings))
+    if asked.form == "json":
+        return Answer(past_as_json(found, rules), 0)
+    return Answer(past_as_text(found, rules, shutil.get_terminal_size((100, 40)).columns), 0)
 
 
 async def answered(
@@ -61,11 +76,11 @@ async def answered(
     about = None if question.cluster is None else _cluster(question.cluster, sides.snapshot)
     more = {}
     if about is not None:
-        root, path = settings.replicate.root, settings.placement.path
-        places = trying.places(root, (asked.resource.name, asked.key), about.key)
-        more = {trying.MODULE: trying.module(path, places)}
+        root = settings.replicate.root
+        places = ((asked.resource.name, asked.key), (CLUSTERS, about.key))
+        more = inputs_module(settings.placement.path, (object_path(root, *one) for one in places))
     policies = authored(settings, sides.then.modules)
-    async with opened(settings, sides, asked, scratch, more) as case:
+    async with opened_case(settings, sides, asked, scratch, more) as case:
         found, trees = await both(told(case), scratch.parsed(policies))
         if about is None:
             return await weighed(case, found, trees, scratch)

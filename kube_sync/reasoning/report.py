@@ -14,9 +14,10 @@ import msgspec
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input
 from kube_sync.planning.canaries import InEffect
-from kube_sync.reasoning.answer import Against, Standing, Told
 from kube_sync.reasoning.change import as_option
+from kube_sync.reasoning.contrast import Against
 from kube_sync.reasoning.search import Search, Turn
+from kube_sync.reasoning.telling import Standing, Told
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
 _GAP: Final = "  "

@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import NO_JSON, Broken
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import Objects
 from kube_sync.settings import Resource
 

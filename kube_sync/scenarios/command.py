@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kube_sync.errors import Terminal
-from kube_sync.planning.broken import Broken
+from kube_sync.errors import Broken, Terminal
 from kube_sync.policykinds.printing import Answer
 from kube_sync.scenarios.arguments import Request
 from kube_sync.scenarios.finding import scenario_files
