@@ -21,8 +21,7 @@ from kube_sync.planning.policyobjects import is_kind, is_object
 from kube_sync.planning.snapshot import policies_of
 from kube_sync.policykinds.documents import Document, read_files
 from kube_sync.settings import Policies
-from kube_sync.survey.folders import files_of
-from kube_sync.survey.sources import read_sources
+from kube_sync.survey.sources import files_of, read_sources
 
 SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # what tests of policies end with
 _MANIFESTS: Final = frozenset({".yaml", ".yml", ".json"})

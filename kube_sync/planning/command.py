@@ -25,7 +25,7 @@ from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
 from kube_sync.planning.alike import Effects
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.canaries import counted, in_effect
+from kube_sync.planning.beside import counted, in_effect
 from kube_sync.planning.causes import causes
 from kube_sync.planning.deciding import Decided, Sharing, deciding
 from kube_sync.planning.effects import Effect, unknown_clusters

@@ -16,7 +16,7 @@ from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.paths import DataPath
-from kube_sync.opa.scratch import Cause, Modules
+from kube_sync.opa.scratch import Cause, Modules, line_of
 from kube_sync.planning.candidates import Wanted
 from kube_sync.planning.offline import always
 from kube_sync.replicator.policies.builtin import built_in, packages
@@ -120,15 +120,7 @@ class Chooser:
 
 def lines(causes: Iterable[Cause], names: Mapping[str, str]) -> list[str]:
     """Return a line for each cause: file, row, and what OPA has against it."""
-    return [_line(cause, names) for cause in causes]
-
-
-def _line(cause: Cause, names: Mapping[str, str]) -> str:
-    location = cause.get("location") or {}
-    file, row = location.get("file", ""), location.get("row")
-    place = names.get(file, file)
-    where = f"{place}:{row}: " if place and row else f"{place}: " if place else ""
-    return f"{where}{cause.get('code', 'error')}: {cause.get('message', '')}"
+    return [line_of(cause, names) for cause in causes]
 
 
 def _instead(key: ObjectKey, choice: Choice) -> str:

@@ -7,8 +7,7 @@ has the same plan from both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterator
-from contextlib import aclosing
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -26,7 +25,7 @@ from kube_sync.planning.policyobjects import OBJECTS, is_object, listed_objects
 from kube_sync.planning.snapshot import Objects, Snapshot
 from kube_sync.replicator.projection import Fields, is_secret, tidy, withhold
 from kube_sync.settings import TOPOLOGY, Resource, Settings
-from kube_sync.survey.clusterobjects import sources_of
+from kube_sync.survey.clusterobjects import items_of, sources_of
 from kube_sync.survey.exported import Exported, read_objects
 from kube_sync.survey.places import asked, guessed
 from kube_sync.survey.progress import Progress
@@ -49,7 +48,7 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
         found: dict[ObjectKey, Item] = {}
         if resource.name not in unknown:
             for source in sources_of(client, replicate, resource, places[resource.name]):
-                async for item in _items(source):
+                async for item in items_of(source):
                     found[item.key] = item
                     progress.reached(f"{resource.name}: {len(found)} objects read …")
         objects[resource.name] = found
@@ -120,7 +119,7 @@ async def gone(client: KubeClient, settings: Settings, held: Collection[str]) ->
     for resource in settings.targets():
         if resource.name in places:
             for source in sources_of(client, settings.replicate, resource, places[resource.name]):
-                async for item in _items(source):
+                async for item in items_of(source):
                     left.discard(item.uid)
     return left
 
@@ -131,7 +130,7 @@ async def _configmaps(client: KubeClient, settings: Settings) -> list[Item]:
     scopes = [(store.scope, store.selector) for found in stores for store in found]
     for scope, selector in scopes:
         source = KubeCollection(client, CONFIGMAPS, namespace=scope, label_selector=selector)
-        async for item in _items(source):
+        async for item in items_of(source):
             found[item.key] = item
     record = await _record(client, record_of(settings))
     return [*found.values(), *(item for item in record if item.key not in found)]
@@ -143,13 +142,6 @@ async def _record(client: KubeClient, key: ObjectKey) -> list[Item]:
         return [_item(await client.request("GET", CONFIGMAPS.path(key.namespace, key.name)))]
     except (NotFound, Refused):  # whoever plans need not have the right to read it
         return []
-
-
-async def _items(source: KubeCollection) -> AsyncGenerator[Item]:
-    async with aclosing(source.list()) as pages:
-        async for page in pages:
-            for item in page.items:
-                yield item
 
 
 def _read(exported: Exported, resource: Resource) -> Iterator[Item]:

@@ -16,8 +16,7 @@ from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.beside import beside, last_good
-from kube_sync.planning.canaries import InEffect
+from kube_sync.planning.beside import InEffect, beside, last_good
 from kube_sync.planning.candidatefiles import clusters_of, only, read_candidates
 from kube_sync.planning.candidates import Candidates, Staged, Wanted, put
 from kube_sync.planning.facts import Facts, applied

@@ -7,7 +7,7 @@ but empty documents.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -87,15 +87,18 @@ def read_files(paths: Iterable[str], option: str, *, objects_only: bool = True) 
 def _files(path: str, option: str) -> list[str]:
     if path == "-" or not (folder := Path(path)).is_dir():
         return [path]
-    found = sorted(
-        str(file)
-        for file in folder.rglob("*")
-        if file.suffix in _ENDINGS and file.is_file() and not _is_hidden(file, folder)
-    )
+    found = files_below(folder, lambda file: file.suffix in _ENDINGS and file.is_file())
     if not found:
         msg = f"{option}: {path}: no YAML or JSON file lies in this folder"
         raise Misconfigured(msg)
-    return found
+    return [*map(str, found)]
+
+
+def files_below(folder: Path, wanted: Callable[[Path], bool]) -> list[Path]:
+    """Return the wanted files in a folder and below it that are not hidden, in order."""
+    return sorted(
+        file for file in folder.rglob("*") if not _is_hidden(file, folder) and wanted(file)
+    )
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:

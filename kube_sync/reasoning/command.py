@@ -18,7 +18,7 @@ from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
-from kube_sync.planning.canaries import in_effect
+from kube_sync.planning.beside import in_effect
 from kube_sync.planning.offline import authored, both, inputs_module
 from kube_sync.planning.snapshot import Snapshot
 from kube_sync.planning.worlds import CLUSTERS, worlds

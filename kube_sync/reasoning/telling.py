@@ -17,7 +17,7 @@ from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input, inputs
 from kube_sync.errors import NO_JSON
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.canaries import InEffect
+from kube_sync.planning.beside import InEffect
 from kube_sync.planning.snapshot import currents
 from kube_sync.reasoning.case import Case, Reader
 from kube_sync.reasoning.contrast import Against

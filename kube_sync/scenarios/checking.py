@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from kube_sync.scenarios.located import Node
-from kube_sync.scenarios.problems import Problem
+from kube_sync.scenarios.located import Node, Problem
 
 _KINDS: Final = {
     bool: "a boolean",

@@ -8,13 +8,13 @@ is text, as it is to kubectl. Anchors and merge keys (`<<`) work, within a bound
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
-from kube_sync.scenarios.problems import Invalid, Problem
+from kube_sync.errors import Terminal
 
 MOST: Final = 100_000  # values in one file, aliases followed
 _LARGEST: Final = 2**63  # what a number in JSON may be to OPA and to us
@@ -23,6 +23,29 @@ _SCALARS: Final = frozenset(f"{_TAG}{name}" for name in ("null", "bool", "int", 
 
 # The same in C, where PyYAML was built with it.
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong; `row` counts from 1, 0 where there is none."""
+
+    file: str
+    row: int
+    key: str  # as in cases[2].expect.clusters; empty for the file itself
+    message: str
+
+    def __str__(self) -> str:
+        """`file:row: key: message`."""
+        where = f"{self.file}:{self.row}" if self.row else self.file
+        return ": ".join(part for part in (where, self.key, self.message) if part)
+
+
+class Invalid(Terminal):
+    """A scenario file that cannot be run, with all that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 @dataclass(frozen=True, slots=True)

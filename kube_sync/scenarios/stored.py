@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.errors import Terminal
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.scenarios.problems import Misfit
 from kube_sync.settings import Resource, Settings
 from kube_sync.survey.exported import is_of
 from kube_sync.survey.places import guessed
@@ -32,6 +32,10 @@ _KINDS: Final = {"clusterprofiles": "ClusterProfile", "managedclusters": "Manage
 
 Body = dict[str, Any]
 Path = tuple[str, ...]
+
+
+class Misfit(Terminal):
+    """An object that cannot be put where it is to be; whoever put it there knows the place."""
 
 
 class Collections:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from kube_sync.scenarios.checking import Checking
-from kube_sync.scenarios.expectation import Expectation, Said
 from kube_sync.scenarios.located import Node, plain
 from kube_sync.scenarios.placed import FIELDS
+from kube_sync.scenarios.scenario import Expectation, Said
 
 KEYS: Final = (
     "clusters",

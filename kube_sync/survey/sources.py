@@ -7,12 +7,12 @@ in a hidden folder (a mounted ConfigMap keeps a second copy of its files in one)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kube_sync.errors import Terminal
+from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.policykinds.documents import files_below
 from kube_sync.regoversion import V1, by_default
-from kube_sync.survey.folders import files_of
 
 
 def read_sources(paths: Iterable[str], rego_version: int = V1) -> dict[str, str]:
@@ -22,6 +22,23 @@ def read_sources(paths: Iterable[str], rego_version: int = V1) -> dict[str, str]
     """
     files = (file for path in paths for file in _files(Path(path)))
     return {str(file): by_default(_text(file), rego_version) for file in files}
+
+
+def files_of(path: Path, wanted: Callable[[Path], bool], nothing: str) -> list[Path]:
+    """Return a file itself, or the wanted files below a folder that are not hidden, in order.
+
+    Raises Misconfigured, with `nothing` as what is wrong with a folder that holds none.
+    """
+    if not path.exists():
+        msg = f"{path}: there is no such folder or file"
+        raise Misconfigured(msg)
+    if not path.is_dir():
+        return [path]
+    found = files_below(path, wanted)
+    if not found:
+        msg = f"{path}: {nothing}"
+        raise Misconfigured(msg)
+    return found
 
 
 def by_folder(sources: dict[str, str]) -> dict[str, dict[str, str]]:

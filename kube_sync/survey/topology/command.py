@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.policykinds.printing import Answer
 from kube_sync.settings import PolicyTopology
 from kube_sync.survey.topology.arguments import Request
 from kube_sync.survey.topology.kinds import PolicyKinds, declares_policies, policy_kinds
@@ -30,14 +30,6 @@ from kube_sync.topology.table import effective_table, table
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What to print, and what --strict has against it."""
-
-    text: str
-    complaints: tuple[str, ...]
-
-
 def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> Answer:
     """Build the topology and return what to print. Raises SyncError."""
     manifests = read_manifests(request.files)
@@ -51,7 +43,8 @@ def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> A
     objects = list(_objects(manifests, known, request.namespace))
     topology = Topology.of(objects, shape.kinds, shape.links, policies.kinds, roots=shape.roots)
     complaints = tuple(_complaints(topology)) if request.strict else ()
-    return Answer(_printed(request, topology, policies).removesuffix("\n"), complaints)
+    text = _printed(request, topology, policies).removesuffix("\n")
+    return Answer(text, 1 if complaints else 0, complaints)
 
 
 def _known(targetables: Iterable[Kind], policies: PolicyKinds) -> Mapping[GroupKind, Kind]:

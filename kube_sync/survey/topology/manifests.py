@@ -18,7 +18,7 @@ from yaml.composer import ComposerError
 
 from kube_sync.errors import Terminal
 from kube_sync.settings.yamlfile import explain
-from kube_sync.survey.folders import files_of
+from kube_sync.survey.sources import files_of
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _NO_OBJECTS = ("kustomization.yaml", "kustomization.yml")

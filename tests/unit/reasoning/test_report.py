@@ -12,7 +12,7 @@ from kube_sync.decisions.inputs import Input
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
-from kube_sync.planning.canaries import InEffect
+from kube_sync.planning.beside import InEffect
 from kube_sync.reasoning.change import ABSENT, Change
 from kube_sync.reasoning.contrast import Against, Seen
 from kube_sync.reasoning.report import NOTHING, as_json, as_text

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.scenarios.located import Node, parsed, plain
-from kube_sync.scenarios.problems import Invalid
+from kube_sync.scenarios.located import Invalid, Node, parsed, plain
 
 
 def at(node: Node, *path: str | int) -> Node:
