@@ -21,7 +21,7 @@ from kube_sync.planning.policyobjects import is_kind, is_object
 from kube_sync.planning.snapshot import policies_of
 from kube_sync.policykinds.documents import Document, read_files
 from kube_sync.settings import Policies
-from kube_sync.survey.sources import files_of, read_sources
+from kube_sync.survey.sources import files_of, is_policy, read_sources
 
 SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # what tests of policies end with
 _MANIFESTS: Final = frozenset({".yaml", ".yml", ".json"})
@@ -112,10 +112,8 @@ def _below(file: str, path: str) -> str:
 
 
 def _is_one(file: Path) -> bool:
-    if not file.is_file():
-        return False
-    rego = file.suffix == ".rego" and not file.name.endswith("_test.rego")
-    return rego or (file.suffix in _MANIFESTS and not file.name.endswith(SCENARIOS))
+    manifest = file.suffix in _MANIFESTS and not file.name.endswith(SCENARIOS)
+    return is_policy(file) or (manifest and file.is_file())
 
 
 def _may_be_policy(document: Document) -> bool:

@@ -45,7 +45,6 @@ async def causes(
     effects: Iterable[Effect],
     now: Decided,
     then: Decided,
-    names: Mapping[str, str],
     progress: Progress,
 ) -> Mapping[Way, Sequence[Cause]]:
     """Return the rules that are responsible, by way. What OPA cannot tell is left out."""
@@ -61,7 +60,7 @@ async def causes(
         before, later = await both(*asked)
         progress.reached(f"found the rules of {len(found)} of {len(common)} ways …")
         if before.failure is None and later.failure is None:
-            found[one] = responsible(before.rules, later.rules, names)
+            found[one] = responsible(before.rules, later.rules, then.world.names)
 
     # OPA is asked about one after the other, and explains the next one while this one is read.
     async with asyncio.TaskGroup() as group:

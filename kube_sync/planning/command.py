@@ -18,9 +18,8 @@ from typing import Final
 
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken, Undecided
-from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.kube.client import kube_client
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.modulefiles import file_of
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
 from kube_sync.planning.alike import Effects
@@ -77,18 +76,11 @@ async def export(settings: Settings, say: Say, tell: Say) -> None:
 async def planned(request: Request, settings: Settings, progress: Progress, now: float) -> Plan:
     """Return the plan, with moves that go from `now` on (Unix seconds). Raises SyncError."""
     scratch = ScratchOpa.of(settings)
-    async with AsyncExitStack() as stack:
-        client: KubeClient | None = None
-        if request.exported is None:
-            client = await stack.enter_async_context(kube_client(settings.kubernetes))
-            snapshot = await sources.of_cluster(client, settings, progress)
-        else:
-            scoped = request.cluster_scoped
-            snapshot = await sources.of_file(request.exported, settings, scoped)
-        plan = await _planned(request, settings, snapshot, scratch, progress, now)
-        if client is not None:
-            await _stand(client, settings, plan.effects)
-        return plan
+    snapshot = await sources.snapshot_of(request, settings, progress)
+    plan = await _planned(request, settings, snapshot, scratch, progress, now)
+    if request.exported is None and plan.effects:
+        await _stand(settings, plan.effects)
+    return plan
 
 
 async def _planned(
@@ -114,10 +106,9 @@ async def _planned(
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         fleet = _fleet(settings, len(clusters), found.clusters)
         effects = _effects(settings, has, is_now, then, fleet.inventory)
-        names = {file_of(i): name for i, name in found.names.items()}
         # The one waits for OPA, the other calculates.
         why, (going, notes) = await both(
-            causes(effects, is_now, then, names, progress),
+            causes(effects, is_now, then, progress),
             _forecast(settings, effects, has, then, fleet, now),
         )
     number = sum(map(len, has.values()))
@@ -234,11 +225,10 @@ def _numbers(has: _Currents, modes: Modes) -> Counter[str]:
     )
 
 
-async def _stand(client: KubeClient, settings: Settings, effects: Sequence[Effect]) -> None:
+async def _stand(settings: Settings, effects: Sequence[Effect]) -> None:
     """Make sure that what a plan is about is still there. Raises Broken, SyncError."""
-    if not effects:
-        return
-    missing = await sources.gone(client, settings, {effect.uid for effect in effects})
+    async with kube_client(settings.kubernetes) as client:
+        missing = await sources.gone(client, settings, {effect.uid for effect in effects})
     if missing:
         raise Broken(
             f"{e.resource} {e.key}: it vanished while it was planned"

@@ -18,10 +18,11 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from kube_sync.analysis.analyzer import Collection as Place
 from kube_sync.decisions.decision import parse_decision
@@ -68,6 +69,10 @@ class World:
     beside: Mapping[ObjectKey, bytes] = field(default_factory=dict)  # other documents
     names: Mapping[str, str] = field(default_factory=dict)  # of modules that people call otherwise
 
+    def called(self, policy_id: str) -> str:
+        """Return what people call a module."""
+        return self.names.get(policy_id, policy_id)
+
     def asked(self, name: str, key: ObjectKey) -> bytes:
         """Return an object of a collection as a policy sees it."""
         return as_asked(self.bodies[name][key])
@@ -90,7 +95,8 @@ class OfflineOpa:
         self._read = read
         self._evaluator = Evaluator(client, EPOCH, read=read)
         self._explaining = Explaining(client, path)
-        self._sources = {file_of(policy_id): source for policy_id, source in modules.items()}
+        self._ids = {file_of(policy_id): policy_id for policy_id in modules}
+        self._sources = {file: modules[policy_id] for file, policy_id in self._ids.items()}
 
     async def decided(self, name: str, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Outcome]:
         """Return what is decided of objects of a collection, of those that it holds.
@@ -115,8 +121,10 @@ class OfflineOpa:
         return [*_outcomes(answer or b"{}", len(inputs), self._read)]
 
     async def explain(self, body: bytes) -> Explanation:
-        """Return how an object, as it was asked for, is decided on; files are those of modules."""
-        return await self._explaining.explain(body, self._sources)
+        """Return how an object, as it was asked for, is decided on; files are ids of modules."""
+        found = await self._explaining.explain(body, self._sources)
+        rules = (structs.replace(r, file=self._ids.get(r.file, r.file)) for r in found.rules)
+        return replace(found, rules=tuple(rules))
 
     async def budget(self) -> Any:  # noqa: ANN401 - any JSON
         """Return what policies say of how much may move, None: nothing. Raises SyncError."""
@@ -220,4 +228,4 @@ def _outcomes(answer: bytes, number: int, read: ReadDecision) -> Iterator[Outcom
             yield Outcome("", failure=str(error))
         else:
             # As it is written and recorded: warnings are for whoever writes an object.
-            yield Outcome("", msgspec.structs.replace(decision, warnings=()))
+            yield Outcome("", structs.replace(decision, warnings=()))

@@ -13,13 +13,14 @@ import msgspec
 
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.errors import NO_JSON, Broken, NotFound, Refused, Terminal
-from kube_sync.kube.client import KubeClient
+from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.meta import object_meta
 from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import topology
+from kube_sync.planning.arguments import Request
 from kube_sync.planning.beside import record_of
 from kube_sync.planning.policyobjects import OBJECTS, is_object, listed_objects
 from kube_sync.planning.snapshot import Objects, Snapshot
@@ -34,6 +35,14 @@ _MAPS = Resource("", "v1", "configmaps")
 
 
 _fields = msgspec.json.Decoder(Fields)
+
+
+async def snapshot_of(request: Request, settings: Settings, progress: Progress) -> Snapshot:
+    """Return what is to be planned with. Raises SyncError, Broken."""
+    if request.exported is not None:
+        return await of_file(request.exported, settings, request.cluster_scoped)
+    async with kube_client(settings.kubernetes) as client:
+        return await of_cluster(client, settings, progress)
 
 
 async def of_cluster(client: KubeClient, settings: Settings, progress: Progress) -> Snapshot:

@@ -49,12 +49,11 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Worlds:
-    """Both sides, what the policies of each read, and what candidates are called."""
+    """Both sides, and what the policies of each read."""
 
     now: World
     then: World
     reads: Mapping[str, Reads]  # by the name of the side
-    names: Mapping[str, str]  # a candidate's file, by the id of its module
     snapshot: Snapshot  # with the candidate facts
     notes: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()
@@ -101,7 +100,7 @@ async def worlds(
     staged = chosen.wanted.staged if chosen.wanted else ()
     kept_out = _kept_out(reads[then.name], settings)
     notes = (*snapshot.notes, *chosen.before.notes, *data.notes, *chosen.notes, *kept_out)
-    return Worlds(now, then, reads, names, moved, notes, staged, chosen.canary)
+    return Worlds(now, then, reads, moved, notes, staged, chosen.canary)
 
 
 def _kept_out(reads: Reads, settings: Settings) -> list[str]:

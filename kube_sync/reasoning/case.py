@@ -14,7 +14,6 @@ from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import Broken
 from kube_sync.kube.collection import Item
-from kube_sync.opa.modulefiles import file_of
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import Modules
 from kube_sync.planning.effects import clusters
@@ -50,13 +49,6 @@ class Case:
     def fleet(self) -> Document:
         """What the policies read of each cluster."""
         return self.reads.resources.get(CLUSTERS, Document())
-
-    def file(self, name: str) -> str:
-        """Return what people call the file of a module."""
-        for policy_id in self.world.modules:
-            if name in (policy_id, file_of(policy_id)):
-                return self.worlds.names.get(policy_id, policy_id)
-        return name
 
     def resource(self, name: str) -> Resource:
         """Return a replicated resource by its name in OPA."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from kube_sync.errors import Broken
-from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import Item
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
@@ -43,7 +42,7 @@ Say = Callable[[str], None]
 async def run(question: Question, settings: Settings, say: Say) -> Answer:
     """Answer a question, and return what to print. Raises SyncError: there is no answer."""
     progress = Progress(say)
-    snapshot = await _snapshot(question, settings, progress)
+    snapshot = await sources.snapshot_of(question.world, settings, progress)
     found = await answered(question, settings, snapshot, progress)
     if question.form == "json":
         return Answer(as_json(found), 0)
@@ -96,11 +95,3 @@ def _cluster(name: str, snapshot: Snapshot) -> Item:
         msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
         raise Broken([msg])
     return cluster(name, snapshot.objects[CLUSTERS])
-
-
-async def _snapshot(question: Question, settings: Settings, progress: Progress) -> Snapshot:
-    world = question.world
-    if world.exported is not None:
-        return await sources.of_file(world.exported, settings, world.cluster_scoped)
-    async with kube_client(settings.kubernetes) as client:
-        return await sources.of_cluster(client, settings, progress)

@@ -6,17 +6,14 @@ byte; otherwise it is said what is missing. The OPA that is asked is its own, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
-
-import msgspec
 
 from kube_sync.decisions.explaining import Explanation, Rule
 from kube_sync.decisions.inputs import Input
 from kube_sync.errors import SyncError
 from kube_sync.ledger.entries import text_of
-from kube_sync.opa.modulefiles import file_of
 from kube_sync.opa.scratch import Modules
 from kube_sync.planning.offline import OfflineOpa, analysis
 from kube_sync.planning.offline import Scratch as Serving
@@ -57,7 +54,7 @@ async def derived(past: Past, settings: Settings, scratch: Callable[[], Scratch]
         if (failure := _failure(past, found)) is not None:
             return Derived(rules_failure=failure)
         need = await analysis(opa, settings.placement.path, {}).need(modules)
-        return Derived(_named(found.rules, modules), None, *inputs_read(body, need.reads))
+        return Derived(found.rules, None, *inputs_read(body, need.reads))
     except SyncError as error:
         return Derived(rules_failure=f"not known: {error}")
 
@@ -89,8 +86,3 @@ def _failure(past: Past, found: Explanation) -> str | None:
     if lacks := [f"{name} ({why})" for name, why in sorted(past.ground.lacks.items())]:
         return f"not known: of what was read this is not recorded: {', '.join(lacks)}"
     return "not known: of what was recorded another decision comes out now"
-
-
-def _named(rules: tuple[Rule, ...], modules: Mapping[str, str]) -> tuple[Rule, ...]:
-    names = {file_of(policy_id): policy_id for policy_id in modules}
-    return tuple(msgspec.structs.replace(r, file=names.get(r.file, r.file)) for r in rules)

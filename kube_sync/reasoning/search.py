@@ -24,7 +24,7 @@ from kube_sync.planning.snapshot import reducing
 from kube_sync.planning.worlds import CLUSTERS
 from kube_sync.reasoning.case import Case, Reader
 from kube_sync.reasoning.change import ABSENT, Change, applied
-from kube_sync.reasoning.constants import constants
+from kube_sync.reasoning.terms import constants
 from kube_sync.reasoning.tries import Side, as_number, changes
 from kube_sync.survey.progress import Progress
 

@@ -119,7 +119,7 @@ def inputs_read(body: bytes, reads: Reads) -> tuple[tuple[Input, ...], str | Non
 
 
 def _named(case: Case, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    return tuple(msgspec.structs.replace(rule, file=case.file(rule.file)) for rule in rules)
+    return tuple(msgspec.structs.replace(rule, file=case.world.called(rule.file)) for rule in rules)
 
 
 def _notes(case: Case, reader: Reader) -> tuple[str, ...]:

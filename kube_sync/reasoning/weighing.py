@@ -107,7 +107,7 @@ def _changed(told: Told, turn: Turn) -> tuple[str, Item]:
 
 
 def _named(case: Case, found: Iterable[Against]) -> Iterable[Against]:
-    return (replace(one, file=case.file(one.file)) for one in found)
+    return (replace(one, file=case.world.called(one.file)) for one in found)
 
 
 class Watching:

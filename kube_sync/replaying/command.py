@@ -23,9 +23,8 @@ from kube_sync.planning.candidates import Candidates
 from kube_sync.planning.offline import OfflineOpa, analysis, inputs_module, reader
 from kube_sync.policykinds.printing import Answer
 from kube_sync.replaying.arguments import Request
-from kube_sync.replaying.covering import lacking, places
 from kube_sync.replaying.deciders import Deciders
-from kube_sync.replaying.recorded import Case, Recorded, Unknown
+from kube_sync.replaying.recorded import Case, Recorded, Unknown, lacking, places
 from kube_sync.replaying.replayed import Difference, Replayed, as_json, as_text, is_same
 from kube_sync.replicator.policies.builtin import built_in
 from kube_sync.settings import Settings

@@ -29,11 +29,6 @@ class PolicySet:
     modules: Mapping[str, str]  # source by id, those that are generated among them
     called: Mapping[str, str]  # files by the id of the module
 
-    @property
-    def names(self) -> dict[str, str]:
-        """What files are called, by the file in which OPA has a module."""
-        return {file_of(policy_id): name for policy_id, name in self.called.items()}
-
     def beside(self, data: Mapping[str, Any]) -> str:
         """Return which file's package lies where data does, empty: none."""
         for policy_id, source in self.modules.items():
@@ -44,8 +39,8 @@ class PolicySet:
 
     def told(self, text: str) -> str:
         """Return what OPA says with files as they are called by whoever asked."""
-        for file, name in sorted(self.names.items(), key=lambda one: -len(one[0])):
-            text = text.replace(file, name)
+        for policy_id in sorted(self.called, key=len, reverse=True):
+            text = text.replace(file_of(policy_id), self.called[policy_id])
         return text
 
 

@@ -139,7 +139,7 @@ class Runner:
             return ()
         self._pace.explained += 1
         found = await self._opa.explain(as_asked(body))
-        return responsible(found.rules, self._policies.names)
+        return responsible(found.rules, self._policies.called)
 
     def _projected(self, objects: Mapping[str, Mapping[ObjectKey, Any]]) -> Bodies:
         return projected(self._settings, Snapshot(self._places, objects))

@@ -141,6 +141,5 @@ def untold(body: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
 
 
 def _heading(resource: Resource) -> Body:
-    version = "/".join(part for part in (resource.group, resource.version) if part)
     kind = _KINDS.get(resource.resource)
-    return {"apiVersion": version, **({"kind": kind} if kind else {})}
+    return {"apiVersion": resource.gvr.api_version, **({"kind": kind} if kind else {})}

@@ -23,12 +23,11 @@ from kube_sync.settings import Settings, masked
 from kube_sync.survey.arguments import Request
 from kube_sync.survey.clusterobjects import objects_of
 from kube_sync.survey.exported import Exported, Found, read_objects
-from kube_sync.survey.findings import Finding, find
+from kube_sync.survey.findings import Finding, Savings, find, tallies
 from kube_sync.survey.places import asked, guessed
 from kube_sync.survey.policysets import PolicySet, set_of_opa, sets_of_files
 from kube_sync.survey.progress import Progress
 from kube_sync.survey.report import as_json, as_tree
-from kube_sync.survey.savings import Savings, tallies
 from kube_sync.survey.sources import read_sources
 
 Say = Callable[[str], None]

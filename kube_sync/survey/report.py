@@ -11,8 +11,7 @@ from typing import Any
 
 from kube_sync.analysis.reads import Ask, Document, FieldRead, shown
 from kube_sync.policykinds.printing import indented
-from kube_sync.survey.findings import Finding, documents
-from kube_sync.survey.savings import Savings, Tally
+from kube_sync.survey.findings import Finding, Savings, Tally, documents
 
 Saved = Mapping[str, Savings]  # by the name of the set of policies
 _UNITS = ("B", "kB", "MB", "GB", "TB")
