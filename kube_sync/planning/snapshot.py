@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
-from kube_sync.errors import NO_JSON, Terminal
+from kube_sync.errors import NO_JSON, Broken, Terminal
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
 from kube_sync.kube.placementpolicies import PlacementPolicy
@@ -23,7 +23,7 @@ from kube_sync.planning.policyobjects import is_object, objects_among
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.projection import configured
-from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings
+from kube_sync.settings import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
 
 M = TypeVar("M", ConfigMap, PolicyMap)
 Objects = Mapping[ObjectKey, Item]
@@ -42,6 +42,13 @@ class Snapshot:
     objects: Mapping[str, Objects]
     configmaps: Sequence[Item] = ()
     notes: tuple[str, ...] = ()  # what is not in it
+
+    def fleet(self) -> tuple[Collection, Objects]:
+        """Return where clusters lie, and all of them. Raises Broken: they are not replicated."""
+        if CLUSTERS not in self.places:
+            msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
+            raise Broken([msg])
+        return self.places[CLUSTERS], self.objects[CLUSTERS]
 
     def with_objects(self, name: str, objects: Objects) -> Snapshot:
         """Return the same with other objects in one collection."""

@@ -24,10 +24,8 @@ from kube_sync.planning.offline import World, always, analysis
 from kube_sync.planning.policies import Chooser, Policies
 from kube_sync.planning.snapshot import Bodies, Objects, Snapshot, policies_of, projected
 from kube_sync.replicator.policies.choice import Versions
-from kube_sync.settings import Settings
+from kube_sync.settings import CLUSTERS, Settings
 from kube_sync.survey.progress import Progress
-
-CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
 
 _EDITED: Final = "this is told by what would be in force"
 _UNKNOWN: Final = "its set cannot be made now, so this is told by what is in force"
@@ -113,11 +111,8 @@ def _facts(request: Request, snapshot: Snapshot) -> Facts:
     facts = Facts((), request.fields, request.removed)
     if not request.clusters and not facts:
         return facts
-    if CLUSTERS not in snapshot.places:
-        msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
-        raise Broken([msg])
-    namespaced = snapshot.places[CLUSTERS].namespaced
-    return replace(facts, brought=clusters_of(request.clusters, namespaced=namespaced))
+    place, _ = snapshot.fleet()
+    return replace(facts, brought=clusters_of(request.clusters, namespaced=place.namespaced))
 
 
 def _moved(

@@ -19,10 +19,10 @@ from kube_sync.opa.scratch import Modules
 from kube_sync.planning.effects import clusters
 from kube_sync.planning.offline import OfflineOpa, Scratch, World, opened
 from kube_sync.planning.snapshot import reducing
-from kube_sync.planning.worlds import CLUSTERS, Worlds
+from kube_sync.planning.worlds import Worlds
 from kube_sync.reasoning.subject import Subject
 from kube_sync.safety import Placements
-from kube_sync.settings import Resource, Settings
+from kube_sync.settings import CLUSTERS, Resource, Settings
 
 
 @dataclass(frozen=True, slots=True)

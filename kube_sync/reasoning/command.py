@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from kube_sync.errors import Broken
-from kube_sync.kube.collection import Item
 from kube_sync.ledger.reading import reading
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
@@ -20,7 +18,7 @@ from kube_sync.planning import sources
 from kube_sync.planning.beside import in_effect
 from kube_sync.planning.offline import authored, both, inputs_module
 from kube_sync.planning.snapshot import Snapshot
-from kube_sync.planning.worlds import CLUSTERS, worlds
+from kube_sync.planning.worlds import worlds
 from kube_sync.policykinds.printing import Answer
 from kube_sync.reasoning.arguments import Question
 from kube_sync.reasoning.case import opened_case
@@ -33,7 +31,7 @@ from kube_sync.reasoning.search import search
 from kube_sync.reasoning.subject import cluster, subject
 from kube_sync.reasoning.telling import Told, told
 from kube_sync.reasoning.weighing import weighed
-from kube_sync.settings import Settings
+from kube_sync.settings import CLUSTERS, Settings
 from kube_sync.survey.progress import Progress
 
 Say = Callable[[str], None]
@@ -72,9 +70,9 @@ async def answered(
     asked = subject(
         question.subject, question.namespace, settings.targets(), sides.snapshot.objects
     )
-    about = None if question.cluster is None else _cluster(question.cluster, sides.snapshot)
-    more = {}
-    if about is not None:
+    about, more = None, {}
+    if question.cluster is not None:
+        about = cluster(question.cluster, sides.snapshot.fleet()[1])
         root = settings.replicate.root
         places = ((asked.resource.name, asked.key), (CLUSTERS, about.key))
         more = inputs_module(settings.placement.path, (object_path(root, *one) for one in places))
@@ -88,10 +86,3 @@ async def answered(
             return replace(found, standings=(standing,))
         turning = await search(case, about, trees, question.tries, progress)
         return await weighed(case, replace(found, search=turning), trees, scratch, about)
-
-
-def _cluster(name: str, snapshot: Snapshot) -> Item:
-    if CLUSTERS not in snapshot.places:
-        msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
-        raise Broken([msg])
-    return cluster(name, snapshot.objects[CLUSTERS])

@@ -24,7 +24,6 @@ from kube_sync.kube.collection import Item
 from kube_sync.opa.modulefiles import file_of
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.offline import OfflineOpa, opened
-from kube_sync.planning.worlds import CLUSTERS
 from kube_sync.reasoning.case import Case
 from kube_sync.reasoning.contrast import Against, Ways, against, by_name, failing, gates
 from kube_sync.reasoning.probes import (
@@ -41,6 +40,7 @@ from kube_sync.reasoning.probes import (
 )
 from kube_sync.reasoning.search import Turn
 from kube_sync.reasoning.telling import Standing, Told
+from kube_sync.settings import CLUSTERS
 
 _SECONDS: Final = 20.0
 _SECRET: Final = b'"Secret"'  # the kind, or too careful

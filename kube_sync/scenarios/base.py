@@ -16,7 +16,8 @@ from kube_sync.objects import ObjectKey
 from kube_sync.policykinds.documents import read_files
 from kube_sync.scenarios.checking import Checking
 from kube_sync.scenarios.located import Node, plain
-from kube_sync.scenarios.stored import CLUSTERS, FACTS, Collections, Misfit, untold
+from kube_sync.scenarios.stored import FACTS, Collections, Misfit, untold
+from kube_sync.settings import CLUSTERS
 
 
 class Base:

@@ -14,7 +14,8 @@ from kube_sync.objects import ObjectKey
 from kube_sync.scenarios.base import Base, body_of, facts_of
 from kube_sync.scenarios.checking import Checking
 from kube_sync.scenarios.located import Node
-from kube_sync.scenarios.stored import CLUSTERS, Misfit
+from kube_sync.scenarios.stored import Misfit
+from kube_sync.settings import CLUSTERS
 
 _KEYS: Final = ("object", "clusters", "joins", "objects")
 _SHOWN: Final = 5  # names of what there is

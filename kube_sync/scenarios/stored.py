@@ -21,7 +21,6 @@ from kube_sync.settings import Resource, Settings
 from kube_sync.survey.exported import is_of
 from kube_sync.survey.places import guessed
 
-CLUSTERS: Final = "clusters"  # by its name in OPA, as the remediator counts them
 FACTS: Final = ("labels", "annotations", "spec", "status")  # what a scenario says of an object
 
 _DEFAULT: Final = "default"
