@@ -17,7 +17,7 @@ from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NO_JSON, Broken
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.offline import OfflineOpa, Scratch, World, opened
+from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
 from kube_sync.planning.snapshot import Bodies
 from kube_sync.replicator.classes import classifier
 from kube_sync.replicator.extent import WHOLE, Form, Need
@@ -59,7 +59,7 @@ async def deciding(
         resource.name for resource in settings.replicate.resources if resource.paths is not None
     }
     held = replace(world, bodies=needed(world.bodies, need, groups, chosen))
-    async with opened(scratch, settings, held) as opa:
+    async with serving_world(scratch, settings, held) as opa:
         outcomes = dict[Key, Outcome]()
         for name, shared in groups.items():
             outcomes |= await _decided(world, name, shared, opa, progress)
@@ -168,7 +168,7 @@ async def _decided(
     found: dict[Key, Outcome] = {}
     rest, done = iter(groups), 0
     while part := list(islice(rest, _PART)):
-        answers = await opa.decided(name, [group[0] for group in part])
+        answers = await opa.evaluate(name, [group[0] for group in part])
         for group in part:
             outcome = answers.get(group[0])
             if outcome is None:

@@ -98,14 +98,14 @@ class OfflineOpa:
         self._ids = {file_of(policy_id): policy_id for policy_id in modules}
         self._sources = {file: modules[policy_id] for file, policy_id in self._ids.items()}
 
-    async def decided(self, name: str, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Outcome]:
+    async def evaluate(self, name: str, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Outcome]:
         """Return what is decided of objects of a collection, of those that it holds.
 
         Raises SyncError.
         """
         return await self._evaluator.evaluate(name, keys)
 
-    async def decided_on(self, inputs: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+    async def evaluate_inputs(self, inputs: Sequence[Mapping[str, Any]]) -> list[Outcome]:
         """Return what is decided on each of `inputs`: `asked`, with `objects` at their places.
 
         The world has `inputs_module` in it. Raises SyncError.
@@ -117,7 +117,7 @@ class OfflineOpa:
             if len(inputs) == 1:
                 return [Outcome("", failure=str(error))]
             # One that fails fails all: find out which.
-            return [outcome for one in inputs for outcome in await self.decided_on([one])]
+            return [outcome for one in inputs for outcome in await self.evaluate_inputs([one])]
         return [*_outcomes(answer or b"{}", len(inputs), self._read)]
 
     async def explain(self, body: bytes) -> Explanation:
@@ -133,13 +133,13 @@ class OfflineOpa:
         found = msgspec.json.decode(answer or b"{}")
         return found.get("document") if isinstance(found, dict) else None
 
-    async def put(self, name: str, objects: Mapping[ObjectKey, bytes]) -> None:
+    async def put_collection(self, name: str, objects: Mapping[ObjectKey, bytes]) -> None:
         """Put a whole collection in place of its own. Raises SyncError."""
         await self.client.put_data((self._root, name), msgspec.json.encode(collection(objects)))
 
 
 @asynccontextmanager
-async def opened(
+async def serving_world(
     scratch: Scratch,
     settings: Settings,
     world: World,
@@ -157,7 +157,7 @@ async def opened(
         yield OfflineOpa(client, world.modules, root, path, read)
 
 
-def always(settings: Settings) -> dict[str, str]:
+def common_modules(settings: Settings) -> dict[str, str]:
     """Return the modules that are part of every set: generated, and built in."""
     batch = batch_module(settings.replicate.root, settings.placement.path)
     return {BATCH_MODULE: batch, **built_in(settings)}
@@ -165,7 +165,7 @@ def always(settings: Settings) -> dict[str, str]:
 
 def authored(settings: Settings, modules: Modules) -> dict[str, str]:
     """Return the modules that somebody wrote, without those that are part of every set."""
-    without = always(settings)
+    without = common_modules(settings)
     return {i: source for i, source in modules.items() if i not in without}
 
 

@@ -18,7 +18,7 @@ from kube_sync.opa.inspection import forbidden
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules, line_of
 from kube_sync.planning.candidates import Wanted
-from kube_sync.planning.offline import always
+from kube_sync.planning.offline import common_modules
 from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.replicator.policies.guard import Guard
@@ -66,7 +66,7 @@ class Chooser:
             frozenset(allow.builtins),
             builtin=packages(builtin),
         )
-        return cls(compiler, guard, always(settings), born or {})
+        return cls(compiler, guard, common_modules(settings), born or {})
 
     async def as_is(
         self, policies: Mapping[ObjectKey, Modules], good: Versions

@@ -20,7 +20,7 @@ from kube_sync.planning.beside import InEffect, beside, last_good
 from kube_sync.planning.candidatefiles import clusters_of, only, read_candidates
 from kube_sync.planning.candidates import Candidates, Staged, Wanted, put
 from kube_sync.planning.facts import Facts, applied
-from kube_sync.planning.offline import World, always, analysis
+from kube_sync.planning.offline import World, analysis, common_modules
 from kube_sync.planning.policies import Chooser, Policies
 from kube_sync.planning.snapshot import Bodies, Objects, Snapshot, policies_of, projected
 from kube_sync.replicator.policies.choice import Versions
@@ -87,7 +87,7 @@ async def worlds(
         chosen = await _chosen(chooser, known, good, candidates, on)
     bodies = projected(settings, snapshot)
     moved, then_bodies = _moved(facts, settings, snapshot, bodies)
-    added = always(settings)
+    added = common_modules(settings)
     now = World("now", {**chosen.before.modules, **added}, bodies, data.documents)
     names = chosen.wanted.names if chosen.wanted else {}
     then = World("then", {**chosen.after.modules, **added}, then_bodies, data.documents, names)

@@ -17,7 +17,7 @@ from kube_sync.kube.collection import Item
 from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import Modules
 from kube_sync.planning.effects import clusters
-from kube_sync.planning.offline import OfflineOpa, Scratch, World, opened
+from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
 from kube_sync.planning.snapshot import reducing
 from kube_sync.planning.worlds import Worlds
 from kube_sync.reasoning.subject import Subject
@@ -81,12 +81,12 @@ async def opened_case(
     settings: Settings, worlds: Worlds, subject: Subject, scratch: Scratch, more: Modules
 ) -> AsyncGenerator[Case]:
     """Yield the case of an object, in an OPA that holds `more` modules. Raises SyncError."""
-    async with opened(scratch, settings, worlds.then, more) as opa:
+    async with serving_world(scratch, settings, worlds.then, more) as opa:
         yield Case(settings, worlds, subject, opa, await _decided(opa, subject))
 
 
 async def _decided(opa: OfflineOpa, subject: Subject) -> Outcome:
-    answers = await opa.decided(subject.resource.name, [subject.key])
+    answers = await opa.evaluate(subject.resource.name, [subject.key])
     if subject.key not in answers:
         why = "OPA does not hold it" if subject.item.uid else "it has no uid: nobody stored it"
         raise Broken([f"{subject}: {why}"])

@@ -166,7 +166,7 @@ class Trying:
         room = 1
         while part := list(islice(made, room)):
             begun = self._clock()
-            outcomes = await self._case.opa.decided_on([self._question(*one) for one in part])
+            outcomes = await self._case.opa.evaluate_inputs([self._question(*one) for one in part])
             each = (self._clock() - begun) / len(part)
             room = max(1, min(_MOST, int(_SECONDS / max(each, _SECONDS / _MOST))))
             found += [Tried(*one, outcome) for one, outcome in zip(part, outcomes, strict=True)]

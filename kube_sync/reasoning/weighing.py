@@ -23,7 +23,7 @@ from kube_sync.errors import SyncError
 from kube_sync.kube.collection import Item
 from kube_sync.opa.modulefiles import file_of
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.planning.offline import OfflineOpa, opened
+from kube_sync.planning.offline import OfflineOpa, serving_world
 from kube_sync.reasoning.case import Case
 from kube_sync.reasoning.contrast import Against, Ways, against, by_name, failing, gates
 from kube_sync.reasoning.probes import (
@@ -142,7 +142,7 @@ async def _watching(
     """Yield what asks, in an OPA of its own. Raises SyncError."""
     found = await _compiling(case, trees, scratch)
     world = replace(case.world, modules=found.modules)
-    async with opened(scratch, case.settings, world, given=BUILTINS) as opa:
+    async with serving_world(scratch, case.settings, world, given=BUILTINS) as opa:
         await opa.client.put_data(FLEET, _fleet(case.worlds.clusters.values()))
         yield Watching(case, opa, found)
 

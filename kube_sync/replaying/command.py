@@ -143,5 +143,5 @@ async def _answers(opa: OfflineOpa, cases: Iterable[Case]) -> dict[str, Outcome]
     inputs = {case.row.entry.input: msgspec.Raw(case.input) for case in cases}
     rest, outcomes = iter(inputs.values()), list[Outcome]()
     while part := list(islice(rest, _SLICE)):
-        outcomes += await opa.decided_on([{"asked": asked} for asked in part])
+        outcomes += await opa.evaluate_inputs([{"asked": asked} for asked in part])
     return dict(zip(inputs, outcomes, strict=True))

@@ -16,7 +16,7 @@ from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.candidatefiles import read_candidates
 from kube_sync.planning.candidates import put
-from kube_sync.planning.offline import always
+from kube_sync.planning.offline import common_modules
 from kube_sync.planning.policies import Chooser
 from kube_sync.replicator.policies.choice import Choice
 from kube_sync.settings import Settings
@@ -39,8 +39,9 @@ class PolicySet:
 
     def told(self, text: str) -> str:
         """Return what OPA says with files as they are called by whoever asked."""
-        for policy_id in sorted(self.called, key=len, reverse=True):
-            text = text.replace(file_of(policy_id), self.called[policy_id])
+        names = {file_of(policy_id): name for policy_id, name in self.called.items()}
+        for file in sorted(names, key=len, reverse=True):
+            text = text.replace(file, names[file])
         return text
 
 
@@ -61,7 +62,7 @@ class PolicyReader:
         """Find the modules that are part of every set. Raises Misconfigured."""
         self._settings = settings
         self._scratch = scratch
-        self._always = always(settings)
+        self._always = common_modules(settings)
 
     async def read(self, paths: Sequence[str]) -> PolicySet:
         """Return the policies of files and folders. Raises SyncError, Broken with file and row."""

@@ -21,7 +21,7 @@ from kube_sync.decisions.explaining import Rule as Entered
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.offline import OfflineOpa, Scratch, World, opened
+from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
 from kube_sync.planning.snapshot import Bodies, Snapshot, projected
 from kube_sync.safety import Placements
 from kube_sync.scenarios.comparing import differences
@@ -91,7 +91,7 @@ class Runner:
     async def _decided(self, case: Case, base: Bodies, begun: float) -> Tried:
         bodies = self._world(case, base)
         await self._hold(bodies)
-        outcomes = await self._opa.decided(case.resource, [case.key])
+        outcomes = await self._opa.evaluate(case.resource, [case.key])
         seconds = self._pace.clock() - begun
         if (outcome := outcomes.get(case.key)) is None:
             return Tried(case, "broken", seconds, why=f"OPA does not hold {case.key}")
@@ -131,7 +131,7 @@ class Runner:
         for name, objects in bodies.items():
             if self._held.get(name) != objects:
                 self._held.pop(name, None)
-                await self._opa.put(name, objects)
+                await self._opa.put_collection(name, objects)
                 self._held[name] = objects
 
     async def _rules(self, body: bytes) -> tuple[Rule, ...]:
@@ -159,7 +159,7 @@ async def serving(
     world = World("scenarios", policies.modules, {}, beside, policies.called)
     async with AsyncExitStack() as stack:
         try:
-            opa = await stack.enter_async_context(opened(scratch, settings, world))
+            opa = await stack.enter_async_context(serving_world(scratch, settings, world))
         except SyncError as error:
             if not (rival := policies.beside(data)):
                 raise

@@ -37,7 +37,7 @@ def _opa(client: Client) -> OfflineOpa:
 async def test_inputs_are_decided_on_in_one_query_without_warnings_or_are_undefined() -> None:
     answer = {"0": {"labels": {"a": "b"}, "warnings": ["w"]}, "2": {"annotations": 1}}
     client = Client(lambda _: json.dumps(answer).encode())
-    decided, undefined, wrong = await _opa(client).decided_on([{"asked": n} for n in range(3)])
+    decided, undefined, wrong = await _opa(client).evaluate_inputs([{"asked": n} for n in range(3)])
     assert (decided, undefined) == (Outcome("", Decision(labels={"a": "b"})), Outcome(""))
     assert wrong.failure is not None
     assert client.asked == [3]
@@ -51,14 +51,14 @@ async def test_input_that_fails_keeps_no_other_from_being_decided_on() -> None:
         return None
 
     client = Client(answer)
-    found = await _opa(client).decided_on([{"asked": 0}, {"asked": 1}])
+    found = await _opa(client).evaluate_inputs([{"asked": 0}, {"asked": 1}])
     assert found == [Outcome(""), Outcome("", failure="conflict")]
     assert client.asked == [2, 1, 1]
 
 
 async def test_answer_that_cannot_be_read_is_asked_for_again() -> None:
     with pytest.raises(Retriable, match="OPA's decisions cannot be read"):
-        await _opa(Client(lambda _: b"[]")).decided_on([{"asked": 0}])
+        await _opa(Client(lambda _: b"[]")).evaluate_inputs([{"asked": 0}])
 
 
 def test_inputs_come_with_objects_at_places_of_the_data() -> None:
