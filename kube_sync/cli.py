@@ -327,13 +327,11 @@ def _plan(arguments: argparse.Namespace) -> int:
 @_answering
 def _why(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, log_level="error")
-    if past.of_the_past(arguments):
-        from kube_sync.reasoning import pastcommand  # noqa: PLC0415 - slow, as `app` is
-
-        recalled = past.recalled(arguments, settings, time.time())
-        return _answered(pastcommand.run(recalled, settings))
     from kube_sync.reasoning import command  # noqa: PLC0415 - slow, as `app` is
 
+    if past.of_the_past(arguments):
+        recalled = past.recalled(arguments, settings, time.time())
+        return _answered(command.run_past(recalled, settings))
     return _answered(command.run(reasoning.asked(arguments), settings, _complain))
 
 

@@ -11,11 +11,13 @@ SyncError
 ├── EpochLost       OPA no longer holds what was written: load everything again
 ├── Undecided       the engine gave no usable decision, and asking again gives none either
 └── Terminal        retrying cannot help until somebody changes something
-    └── Misconfigured   the configuration: say which field, exit with status 2
+    ├── Misconfigured   the configuration: say which field, exit with status 2
+    └── Broken      what a command was asked with: say all that is wrong with it, line by line
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -79,6 +81,13 @@ class Terminal(SyncError):
 
 class Misconfigured(Terminal):
     """The configuration is wrong; the message begins with the path of the field."""
+
+
+class Broken(Terminal):
+    """There is no answer; each line names a file with its row, or an object."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        super().__init__("\n".join(lines))
 
 
 def json_type(value: object) -> str:

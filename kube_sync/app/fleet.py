@@ -14,9 +14,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.remediator.clusters import Clusters
 from kube_sync.runtime.services import Service
 from kube_sync.safety import Inventory
-from kube_sync.settings import Resource, Settings
-
-CLUSTERS = "clusters"  # the name in OPA of the collection
+from kube_sync.settings import CLUSTERS, Resource, Settings
 
 
 def clusters_of(settings: Settings) -> Resource | None:

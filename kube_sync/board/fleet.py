@@ -15,8 +15,8 @@ import msgspec
 
 from kube_sync.errors import SyncError
 from kube_sync.opa.paths import DataPath
+from kube_sync.settings import CLUSTERS
 
-CLUSTERS: Final = "clusters"  # the name in OPA of the collection that is the fleet
 MOST: Final = 2_000
 
 _FRESH_SECONDS: Final = 2.0

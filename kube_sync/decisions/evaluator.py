@@ -29,7 +29,7 @@ from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.lanes import Lane, batch_package, lane_path
-from kube_sync.opa.paths import DataPath
+from kube_sync.opa.paths import DataPath, reference
 
 BATCH_MODULE = "kube_sync/replicator/batch"  # its id
 _PACKAGE: DataPath = ("kube_sync", "batch")
@@ -252,10 +252,7 @@ def batch_module(root: str, path: str, lane: Lane | None = None) -> str:
     Limits are those of what is in force: a lane says nothing of them.
     """
     path = path if lane is None else lane_path(lane, path)
-    decision = "data" + "".join(
-        f"[{msgspec.json.encode(part).decode()}]" for part in path.split("/")
-    )
-    data = f"data[{msgspec.json.encode(root).decode()}]"
+    decision, data = reference(path.split("/")), reference((root,))
     return f"""package {".".join(_package(lane))}
 {_DECISIONS}
 # The same with the inputs and collections that are asked for, and which batch came last.

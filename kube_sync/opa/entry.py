@@ -14,6 +14,7 @@ import msgspec
 
 from kube_sync.errors import NO_JSON
 from kube_sync.opa.lanes import ROOT, lane_path
+from kube_sync.opa.paths import reference
 from kube_sync.opa.sides import DIGITS, Side, below
 
 # Its id: behind those of the lane, so that OPA gets it after them.
@@ -43,8 +44,8 @@ _namespace := object.get(input.metadata, "namespace", "")""")
     return "\n\n".join(
         [
             f"package {ROOT}.entry",
-            _answer("canary", _reference(lane_path("canary", path)), "_canary"),
-            _answer("in force", _reference(path), "not _canary"),
+            _answer("canary", reference(lane_path("canary", path).split("/")), "_canary"),
+            _answer("in force", reference(path.split("/")), "not _canary"),
             *rules,
             "",
         ]
@@ -62,10 +63,6 @@ def entered(document: bytes | msgspec.Raw) -> Entered | None:
 def _answer(side: str, decision: str, condition: str) -> str:
     said = f'{{"decision": decision | decision := {decision}}}'
     return f'answer := object.union({{"side": {_text(side)}}}, {said}) if {condition}'
-
-
-def _reference(path: str) -> str:
-    return "data" + "".join(f"[{_text(part)}]" for part in path.split("/"))
 
 
 def _text(value: str) -> str:

@@ -7,7 +7,12 @@ in it, so a lone `%` is sent as `%25`; a URL escapes everything that is not unre
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from urllib.parse import quote
+
+import msgspec
+
+from kube_sync.objects import ObjectKey
 
 DataPath = tuple[str, ...]
 
@@ -20,6 +25,16 @@ def pointer(path: DataPath) -> str:
 def url(path: DataPath) -> str:
     """Return `path` as the rest of a `/v1/data` URL."""
     return "".join("/" + quote(part, safe="") for part in path)
+
+
+def reference(path: Iterable[str]) -> str:
+    """Return `path` below `data` as Rego refers to it."""
+    return "data" + "".join(f"[{msgspec.json.encode(part).decode()}]" for part in path)
+
+
+def object_path(root: str, name: str, key: ObjectKey) -> DataPath:
+    """Return where an object of a collection lies that is below `root`."""
+    return (root, name, key.namespace, key.name) if key.namespace else (root, name, key.name)
 
 
 def _escaped(part: str) -> str:

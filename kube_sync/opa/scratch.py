@@ -337,6 +337,15 @@ def too_expensive(what: str, error: TooExpensive) -> Cause:
     return {"code": TOO_EXPENSIVE, "message": f"too expensive to {what} ({error.limit})"}
 
 
+def line_of(cause: Cause, names: Mapping[str, str] | None = None) -> str:
+    """Return a cause in one line, with file and row; `names` are what people call files."""
+    location = cause.get("location") or {}
+    file, row = str(location.get("file") or ""), location.get("row")
+    place = (names or {}).get(file, file)
+    where = f"{place}:{row}: " if place and row else f"{place}: " if place else ""
+    return f"{where}{cause.get('code', 'error')}: {cause.get('message', '')}"
+
+
 _encode = msgspec.json.encode
 
 
@@ -353,10 +362,7 @@ def _not_shown() -> TooExpensive:
 
 
 def _against(causes: Sequence[Cause]) -> Terminal:
-    location = causes[0].get("location") or {}
-    place = ":".join(str(part) for part in (location.get("file"), location.get("row")) if part)
-    where = f"{place}: " if place else ""
-    return Terminal(f"{where}{causes[0].get('code', 'error')}: {causes[0].get('message')}")
+    return Terminal(line_of(causes[0]))
 
 
 def _first_parse_errors(causes: Iterable[Cause]) -> Iterable[Cause]:

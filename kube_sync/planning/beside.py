@@ -1,7 +1,8 @@
-"""What ConfigMaps say beside policies: JSON data, and the last good version of each policy.
+"""What ConfigMaps say beside policies: JSON data, the last good version of each policy, a canary.
 
 Keeps true: it is what the replicator would make of them if it began now. What only a running one
-knows, the last good value of a key that is no JSON now, is left out and noted. Pure.
+knows, the last good value of a key that is no JSON now, is left out and noted; so is a canary that
+is being counted, was halted or was edited since. Pure.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ import msgspec
 
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMap
+from kube_sync.kube.policymaps import PolicyMap
+from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
+from kube_sync.opa import sides
 from kube_sync.opa.paths import DataPath
-from kube_sync.planning.snapshot import data_of
+from kube_sync.opa.sides import Side
+from kube_sync.planning.candidates import Candidates
+from kube_sync.planning.snapshot import data_of, staged_of
 from kube_sync.replicator.datamaps import RESERVED, why_no_json
+from kube_sync.replicator.policies.canary import CanaryKeeper
 from kube_sync.replicator.policies.choice import Versions
 from kube_sync.replicator.policies.lastgood import NAME, UNREADABLE, unpacked
-from kube_sync.settings import Settings
+from kube_sync.settings import Policies, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,43 @@ def last_good(configmaps: Iterable[Item], settings: Settings) -> Versions:
 def record_of(settings: Settings) -> ObjectKey:
     """Return where the replicator keeps that record."""
     return ObjectKey(settings.coordination.namespace, NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class InEffect:
+    """A canary that decides on the objects of its side."""
+
+    policy: PolicyMap
+    side: Side
+
+    @property
+    def place(self) -> ObjectKey:
+        """What it stands for."""
+        return self.policy.stands_for or self.policy.key
+
+    @property
+    def candidates(self) -> Candidates:
+        """It as what is tried in its place; its modules keep the ids that their author knows."""
+        return Candidates([(called(self.policy.key), self.place, self.policy.modules)])
+
+    def __str__(self) -> str:
+        return f"{called(self.policy.key)}, a canary of {sides.told(self.side)}"
+
+
+async def in_effect(configmaps: Iterable[Item], policies: Policies) -> InEffect | None:
+    """Return the canary that decides, None where none does. Raises Retriable."""
+    keeper = CanaryKeeper()
+    keeper.look(await staged_of(configmaps, policies))
+    if not isinstance(keeper.policy, PolicyMap) or keeper.effect is None:
+        return None
+    return InEffect(keeper.policy, keeper.effect)
+
+
+def counted(canary: InEffect, keys: Iterable[ObjectKey]) -> str:
+    """Return what a plan has to say of a canary, which knows only what is in force."""
+    on = sum(map(canary.side.has, keys))
+    what = f"{canary}, decides on {on} of these workloads"
+    return f"{what}: they are counted by what is in force, before and after"
 
 
 def _document(found: ConfigMap, without: Iterable[str]) -> bytes:

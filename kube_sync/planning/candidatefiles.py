@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.errors import Broken
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.kube.manifests import Document, files_of, is_manifest, read_files
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Candidates, key_of, name_of, unstaged, version_of
 from kube_sync.planning.policyobjects import is_kind, is_object
 from kube_sync.planning.snapshot import policies_of
 from kube_sync.settings import Policies
-from kube_sync.survey.sources import read_sources
+from kube_sync.survey.sources import is_policy, read_sources
 
 SCENARIOS: Final = (".scenario.yaml", ".scenario.yml")  # what tests of policies end with
 _NOTHING: Final = "no policy (*.rego, tests left out, or objects in YAML or JSON) lies here"
@@ -111,10 +111,9 @@ def _below(file: str, path: str) -> str:
 
 
 def _is_one(file: Path) -> bool:
-    if not file.is_file():
-        return False
-    rego = file.suffix == ".rego" and not file.name.endswith("_test.rego")
-    return rego or (is_manifest(file) and not file.name.endswith(SCENARIOS))
+    return is_policy(file) or (
+        is_manifest(file) and not file.name.endswith(SCENARIOS) and file.is_file()
+    )
 
 
 def _may_be_policy(document: Document) -> bool:

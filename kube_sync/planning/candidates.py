@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import NO_JSON, Broken
 from kube_sync.kube.collection import Item
 from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.policymaps import STAGED
@@ -22,7 +22,7 @@ from kube_sync.kube.policynames import called, policy_key
 from kube_sync.kube.staging import STANDS_FOR, SUFFIX
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
-from kube_sync.planning.broken import Broken
+from kube_sync.planning.facts import named
 from kube_sync.planning.policyobjects import as_active, is_object
 from kube_sync.regoversion import V1, by_default
 from kube_sync.regoversion import version_of as rego_version_of
@@ -112,7 +112,7 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted
     names, changed, wrong = dict[str, str](), set[ObjectKey](), list[str]()
     for name in candidates.removed:
         try:
-            del wanted[_named(name, wanted)]
+            del wanted[named(name, wanted, "--remove-policy", "policy")]
         except Broken as error:
             wrong.append(str(error))
     for file, key, modules in candidates.maps:
@@ -139,17 +139,6 @@ def put(candidates: Candidates, policies: Mapping[ObjectKey, Modules]) -> Wanted
     if wrong:
         raise Broken(wrong)
     return Wanted(wanted, frozenset(changed), names, candidates.staged)
-
-
-def _named(name: str, policies: Iterable[ObjectKey]) -> ObjectKey:
-    """Return the one policy of a name, `namespace/name` or bare."""
-    fits = [key for key in policies if name in (str(key), key.name)]
-    if len(fits) == 1:
-        return fits[0]
-    option = "--remove-policy"
-    if not fits:
-        raise Broken([f"{option}: there is no policy {name}"])
-    raise Broken([f"{option}: {name} may be {_either(map(str, fits))}: say which"])
 
 
 def _place(

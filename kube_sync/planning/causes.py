@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kube_sync.decisions.explaining import Explaining, Rule
-from kube_sync.opa.modules import file_of
+from kube_sync.decisions.explaining import Rule
 from kube_sync.planning.deciding import Decided
 from kube_sync.planning.effects import Effect
-from kube_sync.planning.together import both
+from kube_sync.planning.offline import both
 from kube_sync.survey.progress import Progress
 
 # Ways that are asked about: half a second each in a fleet of 100 clusters. No more than may wait.
@@ -46,8 +45,6 @@ async def causes(
     effects: Iterable[Effect],
     now: Decided,
     then: Decided,
-    decision: str,
-    names: Mapping[str, str],
     progress: Progress,
 ) -> Mapping[Way, Sequence[Cause]]:
     """Return the rules that are responsible, by way. What OPA cannot tell is left out."""
@@ -55,18 +52,15 @@ async def causes(
     for effect in effects:
         ways.setdefault(way(effect), []).append(effect)
     common = sorted(ways, key=lambda w: -len(ways[w]))[:MOST]
-    asked = [(Explaining(side.opa, decision), side, _modules(side)) for side in (now, then)]
     found: dict[Way, Sequence[Cause]] = {}
 
     async def ask(one: Way) -> None:
         key = (ways[one][0].resource, ways[one][0].key)
-        is_now, is_then = (
-            explaining.explain(side.asked(key), modules) for explaining, side, modules in asked
-        )
-        before, later = await both(is_now, is_then)
+        asked = (side.opa.explain(side.world.asked(*key)) for side in (now, then))
+        before, later = await both(*asked)
         progress.reached(f"found the rules of {len(found)} of {len(common)} ways …")
         if before.failure is None and later.failure is None:
-            found[one] = responsible(before.rules, later.rules, names)
+            found[one] = responsible(before.rules, later.rules, then.world.names)
 
     # OPA is asked about one after the other, and explains the next one while this one is read.
     async with asyncio.TaskGroup() as group:
@@ -102,7 +96,3 @@ def _cause(rule: Rule, when: Literal["now", "then", "both"], names: Mapping[str,
 
 def _is_helper(rule: Rule) -> bool:
     return rule.name.rpartition(".")[2].startswith("_")
-
-
-def _modules(side: Decided) -> dict[str, str]:
-    return {file_of(policy_id): source for policy_id, source in side.world.modules.items()}

@@ -17,26 +17,23 @@ from dataclasses import replace
 from typing import Final
 
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.errors import Undecided
-from kube_sync.kube.client import KubeClient, kube_client
+from kube_sync.errors import Broken, Undecided
+from kube_sync.kube.client import kube_client
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
 from kube_sync.planning.alike import Effects
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.broken import Broken
-from kube_sync.planning.canaries import counted, in_effect
+from kube_sync.planning.beside import counted, in_effect
 from kube_sync.planning.causes import causes
-from kube_sync.planning.deciding import Decided, World, deciding
+from kube_sync.planning.deciding import Decided, Sharing, deciding
 from kube_sync.planning.effects import Effect, unknown_clusters
 from kube_sync.planning.forecast import Forecast, Workload, forecast, tightening, workload
+from kube_sync.planning.offline import World, both
 from kube_sync.planning.outcome import Plan, identity
 from kube_sync.planning.report import as_json, as_markdown, as_table
-from kube_sync.planning.sharing import Sharing
 from kube_sync.planning.snapshot import Objects, Snapshot, currents
-from kube_sync.planning.together import both
-from kube_sync.planning.worlds import CLUSTERS, worlds
+from kube_sync.planning.worlds import worlds
 from kube_sync.policykinds.printing import Answer
 from kube_sync.remediator.clusters import inventory, labels_of
 from kube_sync.remediator.modes import Modes
@@ -44,7 +41,7 @@ from kube_sync.remediator.plan import Current
 from kube_sync.replicator.extent import Need
 from kube_sync.safety import Change, Fleet, Inventory, Placements, limits_of, read_history
 from kube_sync.safety.history import History
-from kube_sync.settings import TOPOLOGY, Settings
+from kube_sync.settings import CLUSTERS, TOPOLOGY, Settings
 from kube_sync.survey.progress import Progress
 
 Say = Callable[[str], None]
@@ -79,18 +76,11 @@ async def export(settings: Settings, say: Say, tell: Say) -> None:
 async def planned(request: Request, settings: Settings, progress: Progress, now: float) -> Plan:
     """Return the plan, with moves that go from `now` on (Unix seconds). Raises SyncError."""
     scratch = ScratchOpa.of(settings)
-    async with AsyncExitStack() as stack:
-        client: KubeClient | None = None
-        if request.exported is None:
-            client = await stack.enter_async_context(kube_client(settings.kubernetes))
-            snapshot = await sources.of_cluster(client, settings, progress)
-        else:
-            scoped = request.cluster_scoped
-            snapshot = await sources.of_file(request.exported, settings, scoped)
-        plan = await _planned(request, settings, snapshot, scratch, progress, now)
-        if client is not None:
-            await _stand(client, settings, plan.effects)
-        return plan
+    snapshot = await sources.snapshot_of(request, settings, progress)
+    plan = await _planned(request, settings, snapshot, scratch, progress, now)
+    if request.exported is None and plan.effects:
+        await _stand(settings, plan.effects)
+    return plan
 
 
 async def _planned(
@@ -116,11 +106,9 @@ async def _planned(
         has = {name: await currents(snapshot.objects[name]) for name in _targets(settings)}
         fleet = _fleet(settings, len(clusters), found.clusters)
         effects = _effects(settings, has, is_now, then, fleet.inventory)
-        names = {file_of(i): name for i, name in found.names.items()}
-        path = settings.placement.path
         # The one waits for OPA, the other calculates.
         why, (going, notes) = await both(
-            causes(effects, is_now, then, path, names, progress),
+            causes(effects, is_now, then, progress),
             _forecast(settings, effects, has, then, fleet, now),
         )
     number = sum(map(len, has.values()))
@@ -185,7 +173,7 @@ async def _forecast(
         left = len(placed) - len(moving)
         notes.append(f"{left} lie where the remediator does not write (remediate.mode, namespaces)")
     try:
-        by = tightening(await then.budget())
+        by = tightening(await then.opa.budget())
     except Undecided as error:
         notes.append(f"what policies limit cannot be used, so nothing would move: {error}")
         return Forecast({}, {}), notes
@@ -237,11 +225,10 @@ def _numbers(has: _Currents, modes: Modes) -> Counter[str]:
     )
 
 
-async def _stand(client: KubeClient, settings: Settings, effects: Sequence[Effect]) -> None:
+async def _stand(settings: Settings, effects: Sequence[Effect]) -> None:
     """Make sure that what a plan is about is still there. Raises Broken, SyncError."""
-    if not effects:
-        return
-    missing = await sources.gone(client, settings, {effect.uid for effect in effects})
+    async with kube_client(settings.kubernetes) as client:
+        missing = await sources.gone(client, settings, {effect.uid for effect in effects})
     if missing:
         raise Broken(
             f"{e.resource} {e.key}: it vanished while it was planned"

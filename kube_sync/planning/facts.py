@@ -6,16 +6,15 @@ several have is none. Facts apply in one order: a file, then fields, then cluste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import NO_JSON, Broken
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import Objects
 
 _MAPS: Final = ("labels", "annotations")
@@ -66,13 +65,15 @@ def applied(facts: Facts, clusters: Objects) -> dict[ObjectKey, Item]:
     return found
 
 
-def named(name: str, clusters: Objects, option: str) -> ObjectKey:
-    """Return the one cluster of a name, `namespace/name` or bare. Raises Broken."""
-    fits = [key for key in clusters if name in (str(key), key.name)]
+def named(
+    name: str, keys: Iterable[ObjectKey], option: str, what: str = "cluster", perhaps: str = ""
+) -> ObjectKey:
+    """Return the one of a name, `namespace/name` or bare. Raises Broken, with what comes near."""
+    fits = [key for key in keys if name in (str(key), key.name)]
     if len(fits) == 1:
         return fits[0]
     if not fits:
-        raise Broken([f"{option}: there is no cluster {name}"])
+        raise Broken([f"{option}: there is no {what} {name}{perhaps}"])
     several = " or ".join(sorted(map(str, fits)))
     raise Broken([f"{option}: {name} may be {several}: say which"])
 

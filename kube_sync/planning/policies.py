@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
+from kube_sync.errors import Broken
 from kube_sync.kube.policynames import called
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import forbidden
-from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.planning.broken import Broken
+from kube_sync.opa.paths import DataPath
+from kube_sync.opa.scratch import Cause, Modules, line_of
 from kube_sync.planning.candidates import Wanted
+from kube_sync.planning.offline import common_modules
+from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.header import Declared
 from kube_sync.replicator.policies.way import Compiler
+from kube_sync.settings import TOPOLOGY, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,26 @@ class Chooser:
         self._generated = generated
         self._born = born
         self._declared = Declared(compiler)
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        compiler: Compiler,
+        places: Iterable[DataPath] = (),
+        born: Mapping[ObjectKey, str] | None = None,
+    ) -> Self:
+        """Return one as the replicator is configured; data lies at `places`, too."""
+        replicate, allow, builtin = settings.replicate, settings.policies.allow, built_in(settings)
+        names = [resource.name for resource in replicate.resources]
+        names += [TOPOLOGY] * replicate.topology
+        guard = Guard(
+            [*((replicate.root, name) for name in names), *places],
+            frozenset(allow.packages),
+            frozenset(allow.builtins),
+            builtin=packages(builtin),
+        )
+        return cls(compiler, guard, common_modules(settings), born or {})
 
     async def as_is(
         self, policies: Mapping[ObjectKey, Modules], good: Versions
@@ -95,15 +120,7 @@ class Chooser:
 
 def lines(causes: Iterable[Cause], names: Mapping[str, str]) -> list[str]:
     """Return a line for each cause: file, row, and what OPA has against it."""
-    return [_line(cause, names) for cause in causes]
-
-
-def _line(cause: Cause, names: Mapping[str, str]) -> str:
-    location = cause.get("location") or {}
-    file, row = location.get("file", ""), location.get("row")
-    place = names.get(file, file)
-    where = f"{place}:{row}: " if place and row else f"{place}: " if place else ""
-    return f"{where}{cause.get('code', 'error')}: {cause.get('message', '')}"
+    return [line_of(cause, names) for cause in causes]
 
 
 def _instead(key: ObjectKey, choice: Choice) -> str:

@@ -7,7 +7,6 @@ ends the plan, as what it stands for is not known.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -27,6 +26,7 @@ from kube_sync.kube.policynames import called
 from kube_sync.kube.staging import ACTIVE
 from kube_sync.objects import ObjectKey
 from kube_sync.settings import Policies, Resource
+from kube_sync.survey.clusterobjects import items_of
 
 OBJECTS: Final = Resource(
     PLACEMENT_POLICIES.group, PLACEMENT_POLICIES.version, PLACEMENT_POLICIES.resource
@@ -70,9 +70,7 @@ async def listed_objects(client: KubeClient, policies: Policies) -> list[Item]:
     found: list[Item] = []
     for namespace in dict.fromkeys(policies.namespaces):
         source = MaybeServed(client, PLACEMENT_POLICIES, namespace)
-        async with aclosing(source.list()) as pages:
-            async for page in pages:
-                found += page.items
+        found += [item async for item in items_of(source)]
     return found
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from kube_sync.planning.candidates import Staged
 from kube_sync.planning.causes import Cause
 from kube_sync.planning.effects import KINDS, Effect
 from kube_sync.planning.outcome import Plan
+from kube_sync.policykinds.printing import indented, plain
 from kube_sync.safety import Held
 
 _ROWS: Final = 40
@@ -52,7 +51,7 @@ def as_json(plan: Plan, *, whole: bool = True) -> str:
         "candidates": [_candidate(staged) for staged in plan.staged],
         "notes": plan.notes,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented(document)
 
 
 def as_table(plan: Plan, width: int, *, every: bool = False) -> str:
@@ -62,7 +61,7 @@ def as_table(plan: Plan, width: int, *, every: bool = False) -> str:
     if left := len(plan.effects) - len(shown):
         blocks.append(f"… and {left} more (--all, or -o json)")
     blocks.append("\n".join(_summary(plan)))
-    return "\n\n".join(map(_plain, blocks))
+    return "\n\n".join(map(plain, blocks))
 
 
 def as_markdown(plan: Plan, *, every: bool = False) -> str:
@@ -77,7 +76,7 @@ def as_markdown(plan: Plan, *, every: bool = False) -> str:
         lines += ["", *(f"| {' | '.join(row)} |" for row in (titles, rule, *rows))]
     if left := len(plan.effects) - len(shown):
         lines += ["", f"… and {left} more."]
-    return _plain("\n".join(lines))
+    return plain("\n".join(lines))
 
 
 def duration(seconds: float) -> str:
@@ -172,10 +171,6 @@ def _short(text: str, width: int, *, from_left: bool) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def _candidate(staged: Staged) -> dict[str, str]:

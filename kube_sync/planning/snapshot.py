@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
-from kube_sync.errors import NO_JSON, Terminal
+from kube_sync.errors import NO_JSON, Broken, Terminal
 from kube_sync.kube.collection import Item
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps, read_configmap
 from kube_sync.kube.placementpolicies import PlacementPolicy
@@ -23,10 +23,11 @@ from kube_sync.planning.policyobjects import is_object, objects_among
 from kube_sync.remediator.plan import Current
 from kube_sync.remediator.targets import Targets
 from kube_sync.replicator.projection import configured
-from kube_sync.settings import TOPOLOGY, Policies, Resource, Settings
+from kube_sync.settings import CLUSTERS, TOPOLOGY, Policies, Resource, Settings
 
 M = TypeVar("M", ConfigMap, PolicyMap)
 Objects = Mapping[ObjectKey, Item]
+Bodies = Mapping[str, Mapping[ObjectKey, bytes]]  # by collection
 EPOCH = "plan"  # the state of the data that decisions are asked on
 
 
@@ -41,6 +42,13 @@ class Snapshot:
     objects: Mapping[str, Objects]
     configmaps: Sequence[Item] = ()
     notes: tuple[str, ...] = ()  # what is not in it
+
+    def fleet(self) -> tuple[Collection, Objects]:
+        """Return where clusters lie, and all of them. Raises Broken: they are not replicated."""
+        if CLUSTERS not in self.places:
+            msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
+            raise Broken([msg])
+        return self.places[CLUSTERS], self.objects[CLUSTERS]
 
     def with_objects(self, name: str, objects: Objects) -> Snapshot:
         """Return the same with other objects in one collection."""
@@ -111,15 +119,11 @@ def reducing(resource: Resource) -> Callable[[Item], bytes]:
     return reduced
 
 
-def document(
-    root: str,
-    bodies: Mapping[str, Mapping[ObjectKey, bytes]],
-    beside: Mapping[ObjectKey, bytes] | None = None,
-) -> bytes:
+def document(root: str, bodies: Bodies, beside: Mapping[ObjectKey, bytes] | None = None) -> bytes:
     """Return what OPA would hold of them, and `beside` them, as JSON."""
-    whole = {name: _collection(objects) for name, objects in bodies.items()}
+    whole = {name: collection(objects) for name, objects in bodies.items()}
     ours = {root: whole, "kube_sync": {"epoch": {EPOCH: "loaded"}}}
-    return msgspec.json.encode({**_collection(beside or {}), **ours})
+    return msgspec.json.encode({**collection(beside or {}), **ours})
 
 
 async def _held(configmaps: Iterable[Item], stores: Sequence[ConfigMaps[M]]) -> dict[ObjectKey, M]:
@@ -135,7 +139,8 @@ async def _fill(configmaps: Iterable[Item], stores: Iterable[ConfigMaps[M]]) -> 
         store.finish(known=True)
 
 
-def _collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:
+def collection(objects: Mapping[ObjectKey, bytes]) -> dict[str, object]:
+    """Return the objects of a collection as OPA would hold them."""
     found: dict[str, object] = {}
     for key, body in objects.items():
         if not key.namespace:

@@ -7,27 +7,26 @@ has the same plan from both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterator
-from contextlib import aclosing
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from kube_sync.decisions.requested import FIELD_MANAGER
-from kube_sync.errors import NO_JSON, NotFound, Refused, Terminal
-from kube_sync.kube.client import KubeClient
+from kube_sync.errors import NO_JSON, Broken, NotFound, Refused, Terminal
+from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.kube.collection import Item, KubeCollection, ResourceVersion
 from kube_sync.kube.configmaps import CONFIGMAPS
 from kube_sync.kube.meta import object_meta
 from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import topology
+from kube_sync.planning.arguments import Request
 from kube_sync.planning.beside import record_of
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.policyobjects import OBJECTS, is_object, listed_objects
 from kube_sync.planning.snapshot import Objects, Snapshot
 from kube_sync.replicator.projection import Fields, is_secret, tidy, withhold
 from kube_sync.settings import TOPOLOGY, Resource, Settings
-from kube_sync.survey.clusterobjects import sources_of
+from kube_sync.survey.clusterobjects import items_of, sources_of
 from kube_sync.survey.exported import Exported, read_objects
 from kube_sync.survey.places import asked, guessed
 from kube_sync.survey.progress import Progress
@@ -36,6 +35,14 @@ _MAPS = Resource("", "v1", "configmaps")
 
 
 _fields = msgspec.json.Decoder(Fields)
+
+
+async def snapshot_of(request: Request, settings: Settings, progress: Progress) -> Snapshot:
+    """Return what is to be planned with. Raises SyncError, Broken."""
+    if request.exported is not None:
+        return await of_file(request.exported, settings, request.cluster_scoped)
+    async with kube_client(settings.kubernetes) as client:
+        return await of_cluster(client, settings, progress)
 
 
 async def of_cluster(client: KubeClient, settings: Settings, progress: Progress) -> Snapshot:
@@ -50,7 +57,7 @@ async def of_cluster(client: KubeClient, settings: Settings, progress: Progress)
         found: dict[ObjectKey, Item] = {}
         if resource.name not in unknown:
             for source in sources_of(client, replicate, resource, places[resource.name]):
-                async for item in _items(source):
+                async for item in items_of(source):
                     found[item.key] = item
                     progress.reached(f"{resource.name}: {len(found)} objects read …")
         objects[resource.name] = found
@@ -121,7 +128,7 @@ async def gone(client: KubeClient, settings: Settings, held: Collection[str]) ->
     for resource in settings.targets():
         if resource.name in places:
             for source in sources_of(client, settings.replicate, resource, places[resource.name]):
-                async for item in _items(source):
+                async for item in items_of(source):
                     left.discard(item.uid)
     return left
 
@@ -132,7 +139,7 @@ async def _configmaps(client: KubeClient, settings: Settings) -> list[Item]:
     scopes = [(store.scope, store.selector) for found in stores for store in found]
     for scope, selector in scopes:
         source = KubeCollection(client, CONFIGMAPS, namespace=scope, label_selector=selector)
-        async for item in _items(source):
+        async for item in items_of(source):
             found[item.key] = item
     record = await _record(client, record_of(settings))
     return [*found.values(), *(item for item in record if item.key not in found)]
@@ -144,13 +151,6 @@ async def _record(client: KubeClient, key: ObjectKey) -> list[Item]:
         return [_item(await client.request("GET", CONFIGMAPS.path(key.namespace, key.name)))]
     except (NotFound, Refused):  # whoever plans need not have the right to read it
         return []
-
-
-async def _items(source: KubeCollection) -> AsyncGenerator[Item]:
-    async with aclosing(source.list()) as pages:
-        async for page in pages:
-            for item in page.items:
-                yield item
 
 
 def _read(exported: Exported, resource: Resource) -> Iterator[Item]:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import aclosing
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.errors import Broken
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
-from kube_sync.planning.broken import Broken
 from kube_sync.settings import TOPOLOGY, PolicyTopology, Replicate, Resource
+from kube_sync.survey.clusterobjects import items_of
 from kube_sync.survey.exported import Exported
 from kube_sync.topology.controller.feed import Notes, Source, follow_gateway_api, withheld
 from kube_sync.topology.controller.liverecords import LiveRecords, News
@@ -56,7 +56,7 @@ async def of_cluster(
         following = group.create_task(source.followed.run())
         try:
             async with asyncio.timeout(seconds):
-                found = await _listed(records)
+                found = {item.key: item async for item in items_of(records)}
         except TimeoutError:
             found = None
         following.cancel()
@@ -79,11 +79,6 @@ def of_export(exported: Exported) -> Records:
         key: Item(key, "", ResourceVersion(""), bytes(_exported.decode(body).record))
         for key, body in exported.placed(_RECORDS)
     }
-
-
-async def _listed(records: LiveRecords) -> Records:
-    async with aclosing(records.list()) as pages:
-        return {item.key: item async for page in pages for item in page.items}
 
 
 def _why(source: Source, said: list[str | None]) -> str:

@@ -9,31 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kube_sync.analysis.analyzer import Collection
 from kube_sync.analysis.reads import Reads, withheld
+from kube_sync.errors import Broken
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules, ScratchOpa
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.beside import Beside, beside, last_good
-from kube_sync.planning.broken import Broken
-from kube_sync.planning.canaries import InEffect
+from kube_sync.planning.beside import InEffect, beside, last_good
 from kube_sync.planning.candidatefiles import clusters_of, only, read_candidates
 from kube_sync.planning.candidates import Candidates, Staged, Wanted, put
-from kube_sync.planning.deciding import World, generated
 from kube_sync.planning.facts import Facts, applied
+from kube_sync.planning.offline import World, analysis, common_modules
 from kube_sync.planning.policies import Chooser, Policies
-from kube_sync.planning.sharing import Bodies
-from kube_sync.planning.snapshot import Objects, Snapshot, policies_of, projected
-from kube_sync.replicator.policies.builtin import built_in, packages
+from kube_sync.planning.snapshot import Bodies, Objects, Snapshot, policies_of, projected
 from kube_sync.replicator.policies.choice import Versions
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.reading import Reading
-from kube_sync.settings import TOPOLOGY, Settings
+from kube_sync.settings import CLUSTERS, Settings
 from kube_sync.survey.progress import Progress
-
-CLUSTERS = "clusters"  # by its name in OPA, as the remediator counts them
 
 _EDITED: Final = "this is told by what would be in force"
 _UNKNOWN: Final = "its set cannot be made now, so this is told by what is in force"
@@ -55,12 +47,11 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Worlds:
-    """Both sides, what the policies of each read, and what candidates are called."""
+    """Both sides, and what the policies of each read."""
 
     now: World
     then: World
     reads: Mapping[str, Reads]  # by the name of the side
-    names: Mapping[str, str]  # a candidate's file, by the id of its module
     snapshot: Snapshot  # with the candidate facts
     notes: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()
@@ -89,28 +80,25 @@ async def worlds(
     data = await beside(snapshot.configmaps, settings)
     known = await policies_of(snapshot.configmaps, settings.policies)
     candidates = await _candidates(request, settings, snapshot)
-    chooser = _chooser(settings, scratch, data, known)
+    born = {key: policy.born for key, policy in known.items()}
+    chooser = Chooser.of(settings, scratch, data.places, born)
     good = last_good(snapshot.configmaps, settings)
     with progress.during("compiling the policies"):
         chosen = await _chosen(chooser, known, good, candidates, on)
     bodies = projected(settings, snapshot)
     moved, then_bodies = _moved(facts, settings, snapshot, bodies)
-    always = {**generated(settings), **built_in(settings)}
-    now = World("now", {**chosen.before.modules, **always}, bodies, data.documents)
+    added = common_modules(settings)
+    now = World("now", {**chosen.before.modules, **added}, bodies, data.documents)
     names = chosen.wanted.names if chosen.wanted else {}
-    then = World("then", {**chosen.after.modules, **always}, then_bodies, data.documents, names)
-
-    async def places() -> Mapping[str, Collection]:
-        return snapshot.places
-
+    then = World("then", {**chosen.after.modules, **added}, then_bodies, data.documents, names)
     # One for both: where the policies are the same they are analysed once.
-    reading = Reading(scratch, settings.placement.path, places)
+    reading = analysis(scratch, settings.placement.path, snapshot.places)
     with progress.during("finding out what the policies read"):
         reads = {side.name: (await reading.need(side.modules)).reads for side in (now, then)}
     staged = chosen.wanted.staged if chosen.wanted else ()
     kept_out = _kept_out(reads[then.name], settings)
     notes = (*snapshot.notes, *chosen.before.notes, *data.notes, *chosen.notes, *kept_out)
-    return Worlds(now, then, reads, names, moved, notes, staged, chosen.canary)
+    return Worlds(now, then, reads, moved, notes, staged, chosen.canary)
 
 
 def _kept_out(reads: Reads, settings: Settings) -> list[str]:
@@ -123,11 +111,8 @@ def _facts(request: Request, snapshot: Snapshot) -> Facts:
     facts = Facts((), request.fields, request.removed)
     if not request.clusters and not facts:
         return facts
-    if CLUSTERS not in snapshot.places:
-        msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
-        raise Broken([msg])
-    namespaced = snapshot.places[CLUSTERS].namespaced
-    return replace(facts, brought=clusters_of(request.clusters, namespaced=namespaced))
+    place, _ = snapshot.fleet()
+    return replace(facts, brought=clusters_of(request.clusters, namespaced=place.namespaced))
 
 
 def _moved(
@@ -149,21 +134,6 @@ async def _candidates(request: Request, settings: Settings, snapshot: Snapshot) 
             request.files, staged, settings.policies, instead=request.instead
         )
     return replace(candidates, removed=request.unloaded)
-
-
-def _chooser(settings: Settings, scratch: ScratchOpa, data: Beside, known: _Known) -> Chooser:
-    replicate = settings.replicate
-    names = [resource.name for resource in replicate.resources] + [TOPOLOGY] * replicate.topology
-    builtin = built_in(settings)
-    allow = settings.policies.allow
-    guard = Guard(
-        [*((replicate.root, name) for name in names), *data.places],
-        frozenset(allow.packages),
-        frozenset(allow.builtins),
-        builtin=packages(builtin),
-    )
-    born = {key: policy.born for key, policy in known.items()}
-    return Chooser(scratch, guard, {**generated(settings), **builtin}, born)
 
 
 async def _chosen(

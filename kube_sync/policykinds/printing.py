@@ -16,10 +16,11 @@ from kube_sync.policykinds.reports import Report
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to print, and the exit status: 0 where all is admitted, else 1."""
+    """What to print, with the exit status, and what there is against it."""
 
     text: str
     status: int
+    complaints: tuple[str, ...] = ()
 
 
 def as_text(blocks: Iterable[str], reports: Mapping[str, Report], *, unused: str) -> str:
@@ -27,13 +28,23 @@ def as_text(blocks: Iterable[str], reports: Mapping[str, Report], *, unused: str
 
     `unused` is the title of what decisions do not use.
     """
-    return "\n\n".join(_plain(block) for block in (*blocks, *_on_policies(reports, unused)))
+    return "\n\n".join(plain(block) for block in (*blocks, *_on_policies(reports, unused)))
 
 
 def as_json(document: Mapping[str, Any], reports: Mapping[str, Report]) -> str:
     """Return the same for programs."""
     whole = {**document, "reports": dict(sorted(reports.items()))}
+    return indented(whole)
+
+
+def indented(whole: Mapping[str, Any]) -> str:
+    """Return JSON for programs, and for people who look at it."""
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
+
+
+def plain(text: str, keep: str = "\n") -> str:
+    """Return a text with a space for what would move a cursor, but for what is to be kept."""
+    return "".join(c if c.isprintable() or c in keep else " " for c in text)
 
 
 def _on_policies(reports: Mapping[str, Report], unused: str) -> Iterable[str]:
@@ -45,7 +56,3 @@ def _on_policies(reports: Mapping[str, Report], unused: str) -> Iterable[str]:
     ):
         if lines := [f"  {name}: {line}" for name in sorted(told) for line in told[name]]:
             yield "\n".join([title, *lines])
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

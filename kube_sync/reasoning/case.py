@@ -1,30 +1,28 @@
 """One object in one world: what is decided of it, by an OPA of its own that can be asked on.
 
-Keeps true: the question is the one that the replicator asks, by the same generated module.
+Placements are read as the remediator reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kube_sync.analysis.reads import Document, Reads
-from kube_sync.decisions.evaluator import Evaluator, Outcome
-from kube_sync.decisions.reading import ReadDecision
+from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.evaluator import Outcome
+from kube_sync.errors import Broken
 from kube_sync.kube.collection import Item
-from kube_sync.objects import ObjectKey
-from kube_sync.opa.client import OpaClient
-from kube_sync.opa.modules import file_of
-from kube_sync.opa.paths import DataPath
+from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import Modules
-from kube_sync.planning.broken import Broken
-from kube_sync.planning.deciding import Scratch, World, generated, reader
-from kube_sync.planning.snapshot import EPOCH, document, reducing
-from kube_sync.planning.worlds import CLUSTERS, Worlds
+from kube_sync.planning.effects import clusters
+from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
+from kube_sync.planning.snapshot import reducing
+from kube_sync.planning.worlds import Worlds
 from kube_sync.reasoning.subject import Subject
-from kube_sync.replicator.policies.builtin import built_in
-from kube_sync.settings import Resource, Settings
+from kube_sync.safety import Placements
+from kube_sync.settings import CLUSTERS, Resource, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +32,8 @@ class Case:
     settings: Settings
     worlds: Worlds
     subject: Subject
-    opa: OpaClient
+    opa: OfflineOpa
     outcome: Outcome
-    modules: Mapping[str, str] = field(repr=False)  # by the names of their files
 
     @property
     def world(self) -> World:
@@ -53,64 +50,85 @@ class Case:
         """What the policies read of each cluster."""
         return self.reads.resources.get(CLUSTERS, Document())
 
-    def file(self, name: str) -> str:
-        """Return what people call the file of a module."""
-        for policy_id in self.world.modules:
-            if name in (policy_id, file_of(policy_id)):
-                return self.worlds.names.get(policy_id, policy_id)
-        return name
-
-    @property
-    def read(self) -> ReadDecision:
-        """What reads decisions on it."""
-        return reader(self.settings, self.world.modules, self.world.names)
-
     def resource(self, name: str) -> Resource:
         """Return a replicated resource by its name in OPA."""
         return next(r for r in self.settings.replicate.resources if r.name == name)
 
-    def place(self, name: str, key: ObjectKey) -> DataPath:
-        """Return where an object lies in OPA's data."""
-        inside = (key.namespace, key.name) if key.namespace else (key.name,)
-        return (self.settings.replicate.root, name, *inside)
+    async def put(self, opa: OfflineOpa, name: str, item: Item) -> bytes:
+        """Put an object in place of its own for good, and return it as it is there.
+
+        Raises SyncError.
+        """
+        body = reducing(self.resource(name))(item)
+        await opa.client.put_data(object_path(self.settings.replicate.root, name, item.key), body)
+        return body
 
     async def with_item(self, name: str, item: Item) -> Outcome:
         """Return what is decided with another object in place of its own, which then comes back.
 
         Raises SyncError.
         """
-        place, before = self.place(name, item.key), self.world.bodies[name][item.key]
-        await self.opa.put_data(place, reducing(self.resource(name))(item))
+        await self.put(self.opa, name, item)
         try:
-            return await decided(self.opa, self.subject, self.read)
+            return await _decided(self.opa, self.subject)
         finally:
-            await self.opa.put_data(place, before)
+            place = object_path(self.settings.replicate.root, name, item.key)
+            await self.opa.client.put_data(place, self.world.bodies[name][item.key])
 
 
 @asynccontextmanager
-async def opened(
+async def opened_case(
     settings: Settings, worlds: Worlds, subject: Subject, scratch: Scratch, more: Modules
 ) -> AsyncGenerator[Case]:
     """Yield the case of an object, in an OPA that holds `more` modules. Raises SyncError."""
-    world = worlds.then
-    data = document(settings.replicate.root, world.bodies, world.beside)
-    async with scratch.serving({**world.modules, **more}, data) as opa:
-        modules = {file_of(policy_id): source for policy_id, source in world.modules.items()}
-        outcome = await decided(opa, subject, reader(settings, world.modules, world.names))
-        yield Case(settings, worlds, subject, opa, outcome, modules)
+    async with serving_world(scratch, settings, worlds.then, more) as opa:
+        yield Case(settings, worlds, subject, opa, await _decided(opa, subject))
 
 
-def authored(settings: Settings, modules: Modules) -> dict[str, str]:
-    """Return the modules that somebody wrote, without those that are part of every set."""
-    always = {**generated(settings), **built_in(settings)}
-    return {i: source for i, source in modules.items() if i not in always}
-
-
-async def decided(opa: OpaClient, subject: Subject, read: ReadDecision) -> Outcome:
-    """Return what is decided of an object. Raises SyncError."""
-    evaluator = Evaluator(opa, EPOCH, read=read)
-    answers = await evaluator.evaluate(subject.resource.name, [subject.key])
+async def _decided(opa: OfflineOpa, subject: Subject) -> Outcome:
+    answers = await opa.evaluate(subject.resource.name, [subject.key])
     if subject.key not in answers:
         why = "OPA does not hold it" if subject.item.uid else "it has no uid: nobody stored it"
         raise Broken([f"{subject}: {why}"])
     return answers[subject.key]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads placements as the remediator does."""
+
+    placements: Placements
+
+    @classmethod
+    def of(cls, settings: Settings) -> Reader:
+        """Return what reads the configured placement annotations."""
+        return cls(Placements(settings.remediate.guard.placements))
+
+    def names(self, annotations: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the clusters that annotations name, for people."""
+        return clusters(self.placements, annotations)
+
+    def decided(self, outcome: Outcome) -> tuple[str, ...]:
+        """Return the clusters that are decided, for people; none where it is refused."""
+        decision = usable(outcome)
+        return () if decision is None else self.names(decision.annotations)
+
+    def chooses(self, outcome: Outcome, cluster: str) -> bool:
+        """Tell whether the object may run on a cluster by what was decided."""
+        if (decision := usable(outcome)) is None:
+            return False
+        read = self.placements.read(decision.annotations).values()
+        return any(c is not None and (cluster in c.names) != c.open for c in read)
+
+    def by_selector(self, outcome: Outcome) -> bool:
+        """Tell whether clusters are decided that have no names."""
+        decision, forms = usable(outcome), self.placements.forms
+        return decision is not None and any(
+            forms.get(key) == "selector" for key in decision.annotations
+        )
+
+
+def usable(outcome: Outcome) -> Decision | None:
+    """Return what was decided if it can be carried out."""
+    decision = outcome.decision
+    return None if decision is None or decision.errors else decision

@@ -1,4 +1,4 @@
-"""`kube-sync why` and `why-not`, from what is asked for to what is printed.
+"""`kube-sync why` (`--at` too) and `why-not`, from what is asked for to what is printed.
 
 Keeps true: of a cluster it only reads, the OPA that serves is not asked, and nothing is said as an
 answer unless all of it is one. It is wired here and not in `app`, as `plan` is.
@@ -9,27 +9,29 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
-from kube_sync.kube.client import kube_client
-from kube_sync.kube.collection import Item
+from kube_sync.ledger.reading import reading
+from kube_sync.opa.paths import object_path
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import sources
-from kube_sync.planning.broken import Broken
-from kube_sync.planning.canaries import in_effect
+from kube_sync.planning.beside import in_effect
+from kube_sync.planning.offline import authored, both, inputs_module
 from kube_sync.planning.snapshot import Snapshot
-from kube_sync.planning.together import both
-from kube_sync.planning.worlds import CLUSTERS, worlds
+from kube_sync.planning.worlds import worlds
 from kube_sync.policykinds.printing import Answer
-from kube_sync.reasoning import trying
-from kube_sync.reasoning.answer import Told
 from kube_sync.reasoning.arguments import Question
-from kube_sync.reasoning.case import authored, opened
+from kube_sync.reasoning.case import opened_case
+from kube_sync.reasoning.past import past
+from kube_sync.reasoning.pastreport import past_as_json, past_as_text
+from kube_sync.reasoning.pastrules import derived
+from kube_sync.reasoning.recalled import Recalled
 from kube_sync.reasoning.report import as_json, as_text
 from kube_sync.reasoning.search import search
 from kube_sync.reasoning.subject import cluster, subject
-from kube_sync.reasoning.telling import told
+from kube_sync.reasoning.telling import Told, told
 from kube_sync.reasoning.weighing import weighed
-from kube_sync.settings import Settings
+from kube_sync.settings import CLUSTERS, Settings
 from kube_sync.survey.progress import Progress
 
 Say = Callable[[str], None]
@@ -38,11 +40,21 @@ Say = Callable[[str], None]
 async def run(question: Question, settings: Settings, say: Say) -> Answer:
     """Answer a question, and return what to print. Raises SyncError: there is no answer."""
     progress = Progress(say)
-    snapshot = await _snapshot(question, settings, progress)
+    snapshot = await sources.snapshot_of(question.world, settings, progress)
     found = await answered(question, settings, snapshot, progress)
     if question.form == "json":
         return Answer(as_json(found), 0)
     return Answer(as_text(found, shutil.get_terminal_size((100, 40)).columns), 0)
+
+
+async def run_past(asked: Recalled, settings: Settings) -> Answer:
+    """Answer a question about the past: the ledger is read, no cluster. Raises SyncError."""
+    with reading(Path(asked.file)) as ledger:
+        found = past(ledger, asked)
+    rules = await derived(found, settings, lambda: ScratchOpa.of(settings))
+    if asked.form == "json":
+        return Answer(past_as_json(found, rules), 0)
+    return Answer(past_as_text(found, rules, shutil.get_terminal_size((100, 40)).columns), 0)
 
 
 async def answered(
@@ -58,14 +70,14 @@ async def answered(
     asked = subject(
         question.subject, question.namespace, settings.targets(), sides.snapshot.objects
     )
-    about = None if question.cluster is None else _cluster(question.cluster, sides.snapshot)
-    more = {}
-    if about is not None:
-        root, path = settings.replicate.root, settings.placement.path
-        places = trying.places(root, (asked.resource.name, asked.key), about.key)
-        more = {trying.MODULE: trying.module(path, places)}
+    about, more = None, {}
+    if question.cluster is not None:
+        about = cluster(question.cluster, sides.snapshot.fleet()[1])
+        root = settings.replicate.root
+        places = ((asked.resource.name, asked.key), (CLUSTERS, about.key))
+        more = inputs_module(settings.placement.path, (object_path(root, *one) for one in places))
     policies = authored(settings, sides.then.modules)
-    async with opened(settings, sides, asked, scratch, more) as case:
+    async with opened_case(settings, sides, asked, scratch, more) as case:
         found, trees = await both(told(case), scratch.parsed(policies))
         if about is None:
             return await weighed(case, found, trees, scratch)
@@ -74,18 +86,3 @@ async def answered(
             return replace(found, standings=(standing,))
         turning = await search(case, about, trees, question.tries, progress)
         return await weighed(case, replace(found, search=turning), trees, scratch, about)
-
-
-def _cluster(name: str, snapshot: Snapshot) -> Item:
-    if CLUSTERS not in snapshot.places:
-        msg = f'there is no collection "{CLUSTERS}" in replicate.resources, or no such kind'
-        raise Broken([msg])
-    return cluster(name, snapshot.objects[CLUSTERS])
-
-
-async def _snapshot(question: Question, settings: Settings, progress: Progress) -> Snapshot:
-    world = question.world
-    if world.exported is not None:
-        return await sources.of_file(world.exported, settings, world.cluster_scoped)
-    async with kube_client(settings.kubernetes) as client:
-        return await sources.of_cluster(client, settings, progress)

@@ -11,10 +11,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kube_sync.reasoning.answer import Against, Seen
 from kube_sync.reasoning.probes import Note, Probed, Watched, shown
 
 ANYBODY = ""  # whoever it was that reached a point
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A value that an expression saw, as JSON text; None: nothing was there."""
+
+    term: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """An expression of a rule that speaks against a cluster: by not holding, or by holding."""
+
+    file: str
+    row: int
+    rule: str
+    text: str
+    holds: bool
+    saw: tuple[Seen, ...] = ()
 
 
 @dataclass(slots=True)

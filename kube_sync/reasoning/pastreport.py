@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
-
 from kube_sync.decisions.board import wanted
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.ledger.printing import moment
+from kube_sync.policykinds.printing import indented
 from kube_sync.reasoning.past import UNKNOWN, Past, Values, Written
 from kube_sync.reasoning.pastrules import Derived
 from kube_sync.reasoning.report import inputs_of, laid_out, more, rules_of
@@ -61,7 +60,7 @@ def past_as_json(past: Past, derived: Derived) -> str:
         "held": past.held,
         "notes": past.notes,
     }
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
+    return indented(whole)
 
 
 def _decision(past: Past) -> Iterator[str]:

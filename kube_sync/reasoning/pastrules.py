@@ -6,32 +6,26 @@ byte; otherwise it is said what is missing. The OPA that is asked is its own, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
-
-from kube_sync.decisions.explaining import Explaining, Explanation, Rule
-from kube_sync.decisions.inputs import Input, inputs
-from kube_sync.errors import NO_JSON, SyncError
+from kube_sync.decisions.explaining import Explanation, Rule
+from kube_sync.decisions.inputs import Input
+from kube_sync.errors import SyncError
 from kube_sync.ledger.entries import text_of
-from kube_sync.opa.client import OpaClient
-from kube_sync.opa.modules import file_of
 from kube_sync.opa.scratch import Modules
+from kube_sync.planning.offline import OfflineOpa, analysis
+from kube_sync.planning.offline import Scratch as Serving
 from kube_sync.reasoning.past import Past
+from kube_sync.reasoning.telling import inputs_read
 from kube_sync.replicator.policies.builtin import built_in
-from kube_sync.replicator.policies.reading import Reading, TreeCompiler
+from kube_sync.replicator.policies.reading import TreeCompiler
 from kube_sync.settings import Settings
 
 
-class Scratch(TreeCompiler, Protocol):
+class Scratch(Serving, TreeCompiler, Protocol):
     """The scratch OPA."""
-
-    def serving(self, modules: Modules, data: bytes) -> AbstractAsyncContextManager[OpaClient]:
-        """Yield a client of an OPA that holds these."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +53,8 @@ async def derived(past: Past, settings: Settings, scratch: Callable[[], Scratch]
         found = await _explained(past, body, modules, settings, opa)
         if (failure := _failure(past, found)) is not None:
             return Derived(rules_failure=failure)
-        return Derived(
-            _named(found.rules, modules), None, *await _inputs(body, modules, settings, opa)
-        )
+        need = await analysis(opa, settings.placement.path, {}).need(modules)
+        return Derived(found.rules, None, *inputs_read(body, need.reads))
     except SyncError as error:
         return Derived(rules_failure=f"not known: {error}")
 
@@ -77,10 +70,9 @@ def _missing(past: Past) -> str | None:
 async def _explained(
     past: Past, body: bytes, modules: Modules, settings: Settings, scratch: Scratch
 ) -> Explanation:
-    sources = {file_of(policy_id): source for policy_id, source in modules.items()}
-    path = past.ground.path or settings.placement.path
-    async with scratch.serving(modules, past.ground.data or b"{}") as opa:
-        return await Explaining(opa, path).explain(body, sources)
+    root, path = settings.replicate.root, past.ground.path or settings.placement.path
+    async with scratch.serving(modules, past.ground.data or b"{}") as client:
+        return await OfflineOpa(client, modules, root, path).explain(body)
 
 
 def _failure(past: Past, found: Explanation) -> str | None:
@@ -94,23 +86,3 @@ def _failure(past: Past, found: Explanation) -> str | None:
     if lacks := [f"{name} ({why})" for name, why in sorted(past.ground.lacks.items())]:
         return f"not known: of what was read this is not recorded: {', '.join(lacks)}"
     return "not known: of what was recorded another decision comes out now"
-
-
-def _named(rules: tuple[Rule, ...], modules: Mapping[str, str]) -> tuple[Rule, ...]:
-    names = {file_of(policy_id): policy_id for policy_id in modules}
-    return tuple(msgspec.structs.replace(r, file=names.get(r.file, r.file)) for r in rules)
-
-
-async def _inputs(
-    body: bytes, modules: Modules, settings: Settings, scratch: Scratch
-) -> tuple[tuple[Input, ...], str | None]:
-    async def nowhere() -> Mapping[str, Any]:
-        return {}
-
-    reads = (await Reading(scratch, settings.placement.path, nowhere).need(modules)).reads
-    if reads.gave_up is not None:
-        return (), f"not known: {reads.gave_up}"
-    try:
-        return inputs(msgspec.json.decode(body, type=dict), reads.input), None
-    except NO_JSON:
-        return (), "the object cannot be read"

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube_sync.opa.paths import reference
 from kube_sync.reasoning.syntax import (
     Body,
     aliases,
@@ -71,8 +72,7 @@ _ELSE: Final = re.compile(r"else\b")
 
 def module(path: str) -> str:
     """Return the module that asks for the decision at `path`, and makes notes."""
-    parts = "".join(f"[{msgspec.json.encode(part).decode()}]" for part in path.split("/"))
-    return _SOURCE.replace("DECISION", f"data{parts}")
+    return _SOURCE.replace("DECISION", reference(path.split("/")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Final
 
-import msgspec
-
 from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input
-from kube_sync.planning.canaries import InEffect
-from kube_sync.reasoning.answer import Against, Standing, Told
+from kube_sync.planning.beside import InEffect
+from kube_sync.policykinds.printing import indented, plain
 from kube_sync.reasoning.change import as_option
+from kube_sync.reasoning.contrast import Against
 from kube_sync.reasoning.search import Search, Turn
+from kube_sync.reasoning.telling import Standing, Told
 
 _RULES, _INPUTS, _CLUSTERS, _AGAINST = 6, 20, 40, 4
 _GAP: Final = "  "
@@ -64,7 +64,7 @@ def as_json(told: Told) -> str:
         "search": None if told.search is None else _searched(told, told.search),
         "notes": told.notes,
     }
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
+    return indented(whole)
 
 
 def _decision(told: Told) -> Iterator[str]:
@@ -232,13 +232,9 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
 def _joined(blocks: Iterable[Iterable[str]], notes: Iterable[str]) -> str:
     whole = [*blocks, (f"note: {note}" for note in notes)]
-    texts = ("\n".join(map(_plain, block)) for block in whole)
+    texts = ("\n".join(plain(line, keep="") for line in block) for block in whole)
     return "\n\n".join(text for text in texts if text)
 
 

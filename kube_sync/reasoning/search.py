@@ -1,11 +1,14 @@
-"""The smallest single change that puts an object on a cluster, found by trying.
+"""The smallest single change that puts an object on a cluster, found by trying many in one query.
 
-Keeps true: what is reported was seen to turn the decision, over data that has the change; where
-nothing did, it is told how much was tried, and whether that was all there is to try.
+Keeps true: what is reported was seen to turn the decision: the changed object lay in OPA's data in
+place of its own, and the replicator's own question was answered so. What is only decided `with` it
+is a hint of where to look. Where nothing turned it, it is told how much was tried, and whether that
+was all there is to try.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,18 +18,20 @@ import msgspec
 
 from kube_sync.analysis.reads import FieldRead, Reads
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.requested import requests
+from kube_sync.decisions.requested import as_asked, requests
 from kube_sync.kube.collection import Item
-from kube_sync.reasoning.case import Case
-from kube_sync.reasoning.change import ABSENT, Change
-from kube_sync.reasoning.constants import constants
-from kube_sync.reasoning.placed import Reader
+from kube_sync.planning.snapshot import reducing
+from kube_sync.reasoning.case import Case, Reader
+from kube_sync.reasoning.change import ABSENT, Change, applied
+from kube_sync.reasoning.terms import constants
 from kube_sync.reasoning.tries import Side, as_number, changes
-from kube_sync.reasoning.trying import Tried, Trying
+from kube_sync.settings import CLUSTERS
 from kube_sync.survey.progress import Progress
 
 _SHOWN: Final = 4  # changes at most, each of another spot
 _DOUBTED: Final = 12  # changes that are verified at most
+_MOST: Final = 50  # tries in one query
+_SECONDS: Final = 1.0  # that one query is to take, far less than it may
 _OTHERS: Final = 100  # clusters, and objects, whose values are tried
 
 
@@ -46,6 +51,15 @@ class Search:
     found: tuple[Turn, ...]
     tried: int
     possible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A change, the object that has it, and what is decided then."""
+
+    change: Change
+    item: Item
+    outcome: Outcome
 
 
 async def search(
@@ -131,3 +145,40 @@ def _bodies(items: Sequence[Item]) -> list[dict[str, Any]]:
 
 def _body(item: Item) -> dict[str, Any]:
     return msgspec.json.decode(item.body, type=dict[str, Any])
+
+
+class Trying:
+    """Tries changes of the object of a case, and of one cluster."""
+
+    def __init__(
+        self, case: Case, cluster: Item, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._case = case
+        self._items = {"object": case.subject.item, "cluster": cluster}
+        self._names = {"object": case.subject.resource.name, "cluster": CLUSTERS}
+        self._reduce = {of: reducing(case.resource(name)) for of, name in self._names.items()}
+
+    async def outcomes(self, changes: Iterable[Change], progress: Progress) -> list[Tried]:
+        """Return what each change would make of the decision. Raises SyncError."""
+        made = ((c, item) for c in changes if (item := applied(c, self._items[c.of])) is not None)
+        found: list[Tried] = []
+        room = 1
+        while part := list(islice(made, room)):
+            begun = self._clock()
+            outcomes = await self._case.opa.evaluate_inputs([self._question(*one) for one in part])
+            each = (self._clock() - begun) / len(part)
+            room = max(1, min(_MOST, int(_SECONDS / max(each, _SECONDS / _MOST))))
+            found += [Tried(*one, outcome) for one, outcome in zip(part, outcomes, strict=True)]
+            progress.reached(f"{len(found)} changes tried …")
+        return found
+
+    async def verified(self, tried: Tried) -> Outcome:
+        """Return what is decided once OPA's data has the change. Raises SyncError."""
+        return await self._case.with_item(self._names[tried.change.of], tried.item)
+
+    def _question(self, change: Change, item: Item) -> dict[str, Any]:
+        items = {**self._items, change.of: item}
+        bodies = {of: reduce(items[of]) for of, reduce in self._reduce.items()}
+        objects = [msgspec.Raw(bodies["object"]), msgspec.Raw(bodies["cluster"])]
+        return {"asked": msgspec.Raw(as_asked(bodies["object"])), "objects": objects}

@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from kube_sync.commandline import kind_and_name
-from kube_sync.errors import NO_JSON
+from kube_sync.errors import NO_JSON, Broken
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.broken import Broken
+from kube_sync.planning.facts import named
 from kube_sync.planning.snapshot import Objects
 from kube_sync.settings import Resource
 
@@ -78,15 +78,9 @@ def subject(
 
 def cluster(asked: str, clusters: Objects) -> Item:
     """Return the one cluster of a name, `namespace/name` or bare. Raises Broken."""
-    fits = [key for key in clusters if asked in (str(key), key.name)]
-    if len(fits) == 1:
-        return clusters[fits[0]]
-    if fits:
-        several = " or ".join(sorted(map(str, fits)))
-        raise Broken([f"--cluster: {asked} may be {several}: say which"])
     names = {spelt: str(key) for key in clusters for spelt in (key.name, str(key))}
     near = get_close_matches(asked, names, _NEAR) or sorted({k.name for k in clusters})[:_NEAR]
-    raise Broken([f"--cluster: there is no cluster {asked}{_perhaps(near)}"])
+    return clusters[named(asked, clusters, "--cluster", perhaps=_perhaps(near))]
 
 
 def _spellings(resource: Resource, objects: Objects) -> Iterator[str]:

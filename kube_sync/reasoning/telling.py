@@ -7,19 +7,53 @@ object nothing is told but what policies read, and of a Secret no value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import Outcome
-from kube_sync.decisions.explaining import Explaining, Rule
+from kube_sync.decisions.explaining import Rule
 from kube_sync.decisions.inputs import Input, inputs
-from kube_sync.decisions.requested import as_asked
+from kube_sync.errors import NO_JSON
+from kube_sync.objects import ObjectKey
+from kube_sync.planning.beside import InEffect
 from kube_sync.planning.snapshot import currents
-from kube_sync.reasoning.answer import Standing, Told
-from kube_sync.reasoning.case import Case
-from kube_sync.reasoning.placed import Reader
+from kube_sync.reasoning.case import Case, Reader
+from kube_sync.reasoning.contrast import Against
+from kube_sync.reasoning.search import Search
 from kube_sync.remediator.plan import Current, Held, Nothing, Wanted, plan
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one cluster fares: chosen or not, what the policy says of it, and what was derived."""
+
+    cluster: ObjectKey
+    chosen: bool
+    said: str = ""
+    against: tuple[Against, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The decision on one object, how it came about, and how clusters fare."""
+
+    resource: str
+    key: ObjectKey
+    outcome: Outcome
+    decided: tuple[str, ...]  # clusters
+    has: tuple[str, ...]
+    pending: str  # what differs between what is decided and what it has; empty: nothing
+    rules: tuple[Rule, ...] = ()
+    rules_failure: str | None = None
+    inputs: tuple[Input, ...] = ()
+    inputs_failure: str | None = None
+    standings: tuple[Standing, ...] = ()
+    compared: str = ""  # what the reasons that were derived are derived from, or why there are none
+    search: Search | None = None
+    canary: InEffect | None = None  # that decides on it; None: what is in force does
+    notes: tuple[str, ...] = field(default=())
 
 
 async def told(case: Case) -> Told:
@@ -28,12 +62,10 @@ async def told(case: Case) -> Told:
     Raises SyncError.
     """
     reader, subject = Reader.of(case.settings), case.subject
-    body = as_asked(case.world.bodies[subject.resource.name][subject.key])
-    explanation = await Explaining(case.opa, case.settings.placement.path).explain(
-        body, case.modules
-    )
+    body = case.world.asked(subject.resource.name, subject.key)
+    explanation = await case.opa.explain(body)
     current = (await currents({subject.key: subject.item}))[subject.key]
-    read, failure = _inputs(case, body)
+    read, failure = inputs_read(body, case.reads)
     return Told(
         subject.resource.name,
         subject.key,
@@ -76,18 +108,18 @@ def standings(case: Case, reader: Reader) -> tuple[Standing, ...]:
     )
 
 
-def _inputs(case: Case, body: bytes) -> tuple[tuple[Input, ...], str | None]:
-    reads = case.reads
+def inputs_read(body: bytes, reads: Reads) -> tuple[tuple[Input, ...], str | None]:
+    """Return the fields of an object that policies read, or why they are not known."""
     if reads.gave_up is not None:
         return (), f"not known: {reads.gave_up}"
     try:
         return inputs(msgspec.json.decode(body, type=dict), reads.input), None
-    except (msgspec.DecodeError, RecursionError):
+    except NO_JSON:
         return (), "the object cannot be read"
 
 
 def _named(case: Case, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    return tuple(msgspec.structs.replace(rule, file=case.file(rule.file)) for rule in rules)
+    return tuple(msgspec.structs.replace(rule, file=case.world.called(rule.file)) for rule in rules)
 
 
 def _notes(case: Case, reader: Reader) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from typing import Any, Final, Literal
 from kube_sync.analysis.reads import FieldRead
 from kube_sync.decisions.decision import compact
 from kube_sync.reasoning.change import ABSENT, MAPS, Change, Spot, at, text
-from kube_sync.reasoning.constants import Place, Scalar
 from kube_sync.reasoning.spots import may_change, spots
+from kube_sync.reasoning.terms import Place, Scalar
 
 _LONGEST: Final = 2_000  # bytes of a value that is worth a try
 _TEXT: Final = 63  # characters of a label's value

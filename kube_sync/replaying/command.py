@@ -7,9 +7,11 @@ asked but OPAs that end with it. Wired here and not in `app`, as planning is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 
-from kube_sync.analysis.analyzer import Collection
+import msgspec
+
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.errors import NotFound
@@ -18,17 +20,16 @@ from kube_sync.ledger.reading import reading
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.candidatefiles import read_candidates
 from kube_sync.planning.candidates import Candidates
-from kube_sync.planning.deciding import reader
+from kube_sync.planning.offline import OfflineOpa, analysis, inputs_module, reader
 from kube_sync.policykinds.printing import Answer
 from kube_sync.replaying.arguments import Request
-from kube_sync.replaying.covering import lacking, places
 from kube_sync.replaying.deciders import Deciders
-from kube_sync.replaying.deciding import Question, decided
-from kube_sync.replaying.recorded import Case, Recorded, Unknown
+from kube_sync.replaying.recorded import Case, Recorded, Unknown, lacking, places
 from kube_sync.replaying.replayed import Difference, Replayed, as_json, as_text, is_same
 from kube_sync.replicator.policies.builtin import built_in
-from kube_sync.replicator.policies.reading import Reading
 from kube_sync.settings import Settings
+
+_SLICE = 100  # inputs in one query
 
 _Set = tuple[str, str, str]  # the digest of the policies, "" of none of then; root; path
 
@@ -111,28 +112,36 @@ class _Replay:
         policy = self._deciders.named(entry.policy)
         asked = (policy, case.state.path, *sorted(found.items(), key=lambda one: one[0]))
         if asked not in self._reads:
-
-            async def where() -> Mapping[str, Collection]:
-                return found
-
             whole = await self._deciders.modules(entry.policy)
-            need = await Reading(self._scratch, case.state.path, where).need(whole)
+            need = await analysis(self._scratch, case.state.path, found).need(whole)
             self._reads[asked] = need.reads
         return self._reads[asked]
 
     async def _decided(
         self, which: _Set, states: Mapping[str, list[Case]]
     ) -> list[tuple[Case, Outcome]]:
+        """Return what a set of policies decides, in one OPA that is given one state after another.
+
+        Each input is decided on once in each state. Raises SyncError.
+        """
         policy, root, path = which
         modules = await self._deciders.modules(policy)
-        questions = [
-            Question(self._collections[data], {case.row.entry.input: case.input for case in cases})
-            for data, cases in states.items()
-        ]
-        read = reader(self._settings, modules)
-        answers = await decided(self._scratch, modules, root, path, questions, read)
-        return [
-            (case, answer[case.row.entry.input])
-            for answer, cases in zip(answers, states.values(), strict=True)
-            for case in cases
-        ]
+        found: list[tuple[Case, Outcome]] = []
+        async with self._scratch.serving({**modules, **inputs_module(path)}, b"{}") as client:
+            opa = OfflineOpa(client, modules, root, path, reader(self._settings, modules))
+            for data, cases in states.items():
+                collections = self._collections[data]
+                whole = {name: msgspec.Raw(body) for name, body in collections.items()}
+                await client.put_data((root,), msgspec.json.encode(whole))
+                answers = await _answers(opa, cases)
+                found += [(case, answers[case.row.entry.input]) for case in cases]
+        return found
+
+
+async def _answers(opa: OfflineOpa, cases: Iterable[Case]) -> dict[str, Outcome]:
+    """Return what is decided on the inputs of cases, by their digests."""
+    inputs = {case.row.entry.input: msgspec.Raw(case.input) for case in cases}
+    rest, outcomes = iter(inputs.values()), list[Outcome]()
+    while part := list(islice(rest, _SLICE)):
+        outcomes += await opa.evaluate_inputs([{"asked": asked} for asked in part])
+    return dict(zip(inputs, outcomes, strict=True))

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from kube_sync.errors import Broken
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Candidates, put
 from kube_sync.planning.policies import lines
 from kube_sync.replaying.recorded import Unknown

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from kube_sync.decisions.board import wanted
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.ledger.entries import Row
 from kube_sync.ledger.printing import moment, printable
+from kube_sync.policykinds.printing import indented
 from kube_sync.replaying.recorded import Case
 
 _NAMED = 3  # rows for one reason
@@ -75,7 +74,7 @@ def as_json(found: Replayed) -> str:
         "different": [_document(one) for one in found.different],
         "not_replayed": [{**_where(row), "reason": why} for row, why in found.unknown],
     }
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()
+    return indented(whole)
 
 
 def _lines(found: Replayed) -> Iterator[str]:

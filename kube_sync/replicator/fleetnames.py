@@ -6,12 +6,11 @@ Their labels are not kept, so cluster selectors are judged by the remediator alo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Protocol
 
 from kube_sync.objects import ObjectKey
 from kube_sync.safety import Inventory
-
-CLUSTERS: Final = "clusters"  # by its name in OPA
+from kube_sync.settings import CLUSTERS
 
 
 class Collection(Protocol):

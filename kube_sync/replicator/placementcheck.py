@@ -21,9 +21,9 @@ from kube_sync.decisions.entries import Told
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.reading import Modules, Row, mentions, rows
-from kube_sync.replicator.fleetnames import CLUSTERS
 from kube_sync.safety import Inventory, Placements
 from kube_sync.safety.placements import Clusters
+from kube_sync.settings import CLUSTERS
 
 _REST_SECONDS: Final = 2.0  # at least, between two looks
 _SHARE: Final = 20

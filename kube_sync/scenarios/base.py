@@ -15,10 +15,9 @@ from kube_sync.kube.collection import Item
 from kube_sync.kube.manifests import read_files
 from kube_sync.objects import ObjectKey
 from kube_sync.scenarios.checking import Checking
-from kube_sync.scenarios.facts import body_of, facts_of
-from kube_sync.scenarios.problems import Misfit
-from kube_sync.scenarios.stored import CLUSTERS, Collections
-from kube_sync.yamlnodes import Node
+from kube_sync.scenarios.stored import FACTS, Collections, Misfit, untold
+from kube_sync.settings import CLUSTERS
+from kube_sync.yamlnodes import Node, plain
 
 
 class Base:
@@ -107,6 +106,33 @@ class Base:
         self.objects[name][item.key] = item
 
 
+def facts_of(node: Node, checking: Checking, *, removes: bool = False) -> dict[str, Any] | None:
+    """Return facts, None where something is wrong; with `removes` null takes one away."""
+    before = len(checking.problems)
+    facts = checking.members(node, FACTS)
+    for key, found in facts.items():
+        if not isinstance(found.value, dict) and not (removes and found.value is None):
+            checking.expected(found, "a mapping")
+        elif key in ("labels", "annotations") and isinstance(found.value, dict):
+            for member in found.value.values():
+                if not isinstance(member.value, str) and not (removes and member.value is None):
+                    checking.expected(member, "a text: put it into quotes")
+    if removes and node.value == {}:
+        checking.wrong(node, "nothing is given: leave it out")
+    if len(checking.problems) > before:
+        return None
+    return {key: plain(found) for key, found in facts.items()}
+
+
+def body_of(node: Node, checking: Checking) -> dict[str, Any] | None:
+    """Return a whole object, None where something is wrong that has a place in it."""
+    body: dict[str, Any] = plain(node)
+    problems = [*untold(body)]
+    for path, message in problems:
+        checking.wrong(_below(node, path), message)
+    return None if problems else body
+
+
 def beside(file: str, path: str) -> str:
     """Return a path that a file says, as it is called from where we are."""
     return os.path.normpath(Path(file).parent / path)
@@ -116,3 +142,12 @@ def _called(body: Mapping[str, Any]) -> str:
     metadata = body.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, dict) else ""
     return f"{body.get('kind', 'an object')} {name}".strip()
+
+
+def _below(node: Node, path: tuple[str, ...]) -> Node:
+    """Return the value at a path of keys, or the last that there is on the way."""
+    for key in path:
+        if not isinstance(node.value, dict) or key not in node.value:
+            return node
+        node = node.value[key]
+    return node

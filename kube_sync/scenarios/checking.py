@@ -6,11 +6,12 @@ a harmless value after one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from kube_sync.scenarios.problems import Problem
+from kube_sync.errors import Terminal
 from kube_sync.yamlnodes import Node
 
 _KINDS: Final = {
@@ -21,6 +22,29 @@ _KINDS: Final = {
     list: "a list",
     str: "a text",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong; `row` counts from 1, 0 where there is none."""
+
+    file: str
+    row: int
+    key: str  # as in cases[2].expect.clusters; empty for the file itself
+    message: str
+
+    def __str__(self) -> str:
+        """`file:row: key: message`."""
+        where = f"{self.file}:{self.row}" if self.row else self.file
+        return ": ".join(part for part in (where, self.key, self.message) if part)
+
+
+class Invalid(Terminal):
+    """A scenario file that cannot be run, with all that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 class Checking:

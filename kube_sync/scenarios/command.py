@@ -7,27 +7,29 @@ success. Nothing is asked but OPAs that end with it. Wired here and not in `app`
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kube_sync.errors import Terminal
-from kube_sync.planning.broken import Broken
+from kube_sync.errors import Broken, Terminal
+from kube_sync.kube.manifests import files_of
+from kube_sync.planning.candidatefiles import SCENARIOS
 from kube_sync.policykinds.printing import Answer
 from kube_sync.scenarios.arguments import Request
-from kube_sync.scenarios.finding import scenario_files
+from kube_sync.scenarios.checking import Invalid
 from kube_sync.scenarios.groups import Asked, GroupRunner
 from kube_sync.scenarios.junit import as_junit
 from kube_sync.scenarios.loading import load
-from kube_sync.scenarios.problems import Invalid
-from kube_sync.scenarios.report import Paint, as_text
-from kube_sync.scenarios.reportjson import as_json
+from kube_sync.scenarios.report import Paint, as_json, as_text
 from kube_sync.scenarios.results import FileResult, Run
 from kube_sync.scenarios.scenario import Case
 from kube_sync.scenarios.stored import Collections
 from kube_sync.settings import Settings
 from kube_sync.survey.progress import Progress
+
+_NOTHING = f"no scenario (*{SCENARIOS[0]}) lies here"
 
 
 async def run(
@@ -61,7 +63,7 @@ def _loaded(
     """Return all files, the cases of them that are asked for, and how many others there are."""
     results, asked, left_out = dict[str, FileResult](), list[Asked](), 0
     root = settings.replicate.root
-    for file in scenario_files(request.paths):
+    for file in _scenario_files(request.paths):
         results[file] = FileResult(file)
         try:
             scenario = load(file, collections, root, policies=not request.policies)
@@ -87,3 +89,16 @@ def _write(file: str, text: str) -> None:
     except OSError as error:
         msg = f"--junit: {file}: {error.strerror}"
         raise Terminal(msg) from error
+
+
+def _scenario_files(paths: Iterable[str]) -> list[str]:
+    """Return the files that are named, and all scenarios in folders, each once and in order.
+
+    A folder that holds none is a mistake, since a test of nothing would pass: Misconfigured.
+    """
+    found = (file for path in paths for file in files_of(Path(path), _is_scenario, _NOTHING))
+    return list(dict.fromkeys(os.path.normpath(file) for file in found))
+
+
+def _is_scenario(file: Path) -> bool:
+    return file.name.endswith(SCENARIOS) and file.is_file()

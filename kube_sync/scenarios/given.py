@@ -11,11 +11,10 @@ from typing import Final
 
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
-from kube_sync.scenarios.base import Base
+from kube_sync.scenarios.base import Base, body_of, facts_of
 from kube_sync.scenarios.checking import Checking
-from kube_sync.scenarios.facts import body_of, facts_of
-from kube_sync.scenarios.problems import Misfit
-from kube_sync.scenarios.stored import CLUSTERS
+from kube_sync.scenarios.stored import Misfit
+from kube_sync.settings import CLUSTERS
 from kube_sync.yamlnodes import Node
 
 _KEYS: Final = ("object", "clusters", "joins", "objects")

@@ -16,8 +16,8 @@ import msgspec
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.errors import SyncError
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.scenarios.checking import Problem
 from kube_sync.scenarios.policies import PolicyReader, PolicySet
-from kube_sync.scenarios.problems import Problem
 from kube_sync.scenarios.results import FileResult
 from kube_sync.scenarios.running import Pace, Runner, serving, skipped
 from kube_sync.scenarios.scenario import Case, Scenario

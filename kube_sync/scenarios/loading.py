@@ -12,9 +12,8 @@ from typing import Final
 from kube_sync.errors import Terminal
 from kube_sync.kube.manifests import text_of
 from kube_sync.scenarios.base import Base, beside
-from kube_sync.scenarios.checking import Checking
+from kube_sync.scenarios.checking import Checking, Invalid, Problem
 from kube_sync.scenarios.given import Given
-from kube_sync.scenarios.problems import Invalid, Problem
 from kube_sync.scenarios.scenario import Case, Scenario
 from kube_sync.scenarios.stored import Collections
 from kube_sync.scenarios.wishes import wished

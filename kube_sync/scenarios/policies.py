@@ -15,11 +15,9 @@ from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.candidatefiles import read_candidates
 from kube_sync.planning.candidates import put
-from kube_sync.planning.deciding import generated
+from kube_sync.planning.offline import common_modules
 from kube_sync.planning.policies import Chooser
-from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.choice import Choice
-from kube_sync.replicator.policies.guard import Guard
 from kube_sync.settings import Settings
 
 
@@ -28,12 +26,7 @@ class PolicySet:
     """All modules that decide, and what files are called."""
 
     modules: Mapping[str, str]  # source by id, those that are generated among them
-    names: Mapping[str, str]  # by the file in which OPA has a module
-
-    @property
-    def sources(self) -> dict[str, str]:
-        """The source of each module by the file in which OPA has it."""
-        return {file_of(policy_id): source for policy_id, source in self.modules.items()}
+    called: Mapping[str, str]  # files by the id of the module
 
     def beside(self, data: Mapping[str, Any]) -> str:
         """Return which file's package lies where data does, empty: none."""
@@ -45,8 +38,9 @@ class PolicySet:
 
     def told(self, text: str) -> str:
         """Return what OPA says with files as they are called by whoever asked."""
-        for file in sorted(self.names, key=len, reverse=True):
-            text = text.replace(file, self.names[file])
+        names = {file_of(policy_id): name for policy_id, name in self.called.items()}
+        for file in sorted(names, key=len, reverse=True):
+            text = text.replace(file, names[file])
         return text
 
 
@@ -64,19 +58,10 @@ class PolicyReader:
     """Reads and compiles sets of policies, each once."""
 
     def __init__(self, scratch: ScratchOpa, settings: Settings) -> None:
+        """Find the modules that are part of every set. Raises Misconfigured."""
         self._settings = settings
-        allow = settings.policies.allow
-        builtin = built_in(settings)
-        root = settings.replicate.root
-        guard = Guard(
-            [(root, resource.name) for resource in settings.replicate.resources],
-            frozenset(allow.packages),
-            frozenset(allow.builtins),
-            builtin=packages(builtin),
-        )
-        self._always = {**generated(settings), **builtin}
         self._scratch = scratch
-        self._guard = guard
+        self._always = common_modules(settings)
 
     async def read(self, paths: Sequence[str]) -> PolicySet:
         """Return the policies of files and folders. Raises SyncError, Broken with file and row."""
@@ -84,7 +69,5 @@ class PolicyReader:
         # A file is known by its whole path: two folders may have files of one name.
         files = {file: (file, source) for file, (_, source) in found.files.items()}
         wanted = put(replace(found, files=files), {})
-        chooser = Chooser(self._scratch, self._guard, self._always, {})
-        chosen = await chooser.tried(wanted, Choice({}))
-        names = {file_of(policy_id): name for policy_id, name in wanted.names.items()}
-        return PolicySet({**chosen.modules, **self._always}, names)
+        chosen = await Chooser.of(self._settings, self._scratch).tried(wanted, Choice({}))
+        return PolicySet({**chosen.modules, **self._always}, wanted.names)

@@ -1,15 +1,18 @@
-"""What came of all cases, for people.
+"""What came of all cases, for people and for programs.
 
-Keeps true: each difference says what was expected and what was got; nothing in a text can move a
-terminal's cursor or colour it, and our own colours say nothing that the text does not.
+Keeps true: nothing is left out of the JSON; each difference says what was expected and what was
+got; nothing in a text can move a terminal's cursor or colour it, and our own colours say nothing
+that the text does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+from kube_sync.policykinds.printing import indented, plain
 from kube_sync.scenarios.comparing import Difference, summary
 from kube_sync.scenarios.placed import shown
 from kube_sync.scenarios.results import VERDICTS, FileResult, Run, Tried, Verdict
@@ -29,6 +32,7 @@ _COLORS: Final[dict[Verdict, str]] = {
 }
 _LONGEST: Final = 2_000  # characters of one value
 _INDENT: Final = "      "
+_plain = partial(plain, keep="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +127,57 @@ def _value(text: str) -> str:
     return _plain(short)
 
 
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+def as_json(run: Run) -> str:
+    """Return the whole run for programs; within a version fields are added only."""
+    whole: dict[str, Any] = {
+        "v": 1,
+        "summary": {
+            "cases": sum(len(tested.cases) for tested in run.files),
+            **{verdict: run.count(verdict) for verdict in VERDICTS},
+            "files": len(run.files),
+            "files_not_run": run.broken,
+            "left_out": run.left_out,
+            "seconds": round(run.seconds, 3),
+            "status": run.status,
+        },
+        "files": [_file_document(tested) for tested in run.files],
+    }
+    return indented(whole)
+
+
+def _file_document(tested: FileResult) -> dict[str, Any]:
+    return {
+        "file": tested.file,
+        "problems": [
+            {"file": p.file, "row": p.row, "key": p.key, "message": p.message}
+            for p in tested.problems
+        ],
+        "cases": [_case_document(tried) for tried in tested.cases],
+    }
+
+
+def _case_document(tried: Tried) -> dict[str, Any]:
+    case = tried.case
+    return {
+        "name": case.name,
+        "row": case.row,
+        "resource": case.resource,
+        "namespace": case.key.namespace,
+        "object": case.key.name,
+        "result": tried.verdict,
+        "seconds": round(tried.seconds, 6),
+        "why": tried.why,
+        "differences": tried.differences,
+        "rules": tried.rules,
+        "got": None if tried.outcome is None else _got(tried),
+    }
+
+
+def _got(tried: Tried) -> dict[str, Any]:
+    outcome = tried.outcome
+    placed = tried.placed
+    return {
+        "decision": None if outcome is None else outcome.decision,
+        "failure": None if outcome is None else outcome.failure,
+        "clusters": None if placed is None or placed.unclear else placed.clusters,
+    }

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kube_sync.decisions.evaluator import Outcome
+from kube_sync.scenarios.checking import Problem
 from kube_sync.scenarios.comparing import Difference
 from kube_sync.scenarios.placed import Placed
-from kube_sync.scenarios.problems import Problem
 from kube_sync.scenarios.scenario import Case
 
 PASSED, FAILED, BROKEN = 0, 1, 3  # exit statuses

@@ -16,16 +16,13 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
-from kube_sync.decisions.evaluator import Evaluator, Outcome
-from kube_sync.decisions.explaining import Explaining
+from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.explaining import Rule as Entered
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.client import OpaClient
-from kube_sync.opa.modules import file_of
-from kube_sync.planning.deciding import Scratch, reader
-from kube_sync.planning.snapshot import EPOCH, Snapshot, document, projected
+from kube_sync.planning.offline import OfflineOpa, Scratch, World, serving_world
+from kube_sync.planning.snapshot import Bodies, Snapshot, projected
 from kube_sync.safety import Placements
 from kube_sync.scenarios.comparing import differences
 from kube_sync.scenarios.placed import Placed, placed
@@ -36,8 +33,6 @@ from kube_sync.settings import Settings
 
 MOST: Final = 20  # failures whose rules are asked for: each takes as long as thirty decisions
 _RULES: Final = 5  # of one failure
-
-Bodies = Mapping[str, Mapping[ObjectKey, bytes]]
 
 
 @dataclass(slots=True)
@@ -61,7 +56,7 @@ class Runner:
 
     def __init__(
         self,
-        opa: OpaClient,
+        opa: OfflineOpa,
         policies: PolicySet,
         places: Mapping[str, Collection],
         settings: Settings,
@@ -72,11 +67,6 @@ class Runner:
         self._places = places
         self._settings = settings
         self._pace = pace
-        called = {i: policies.told(file_of(i)) for i in policies.modules}
-        names = {i: name for i, name in called.items() if name != file_of(i)}
-        read = reader(settings, policies.modules, names)
-        self._evaluator = Evaluator(opa, EPOCH, read=read)
-        self._explaining = Explaining(opa, settings.placement.path)
         self._placements = Placements(settings.remediate.guard.placements)
         self._held: dict[str, Mapping[ObjectKey, bytes]] = {}
 
@@ -101,7 +91,7 @@ class Runner:
     async def _decided(self, case: Case, base: Bodies, begun: float) -> Tried:
         bodies = self._world(case, base)
         await self._hold(bodies)
-        outcomes = await self._evaluator.evaluate(case.resource, [case.key])
+        outcomes = await self._opa.evaluate(case.resource, [case.key])
         seconds = self._pace.clock() - begun
         if (outcome := outcomes.get(case.key)) is None:
             return Tried(case, "broken", seconds, why=f"OPA does not hold {case.key}")
@@ -138,26 +128,21 @@ class Runner:
         }
 
     async def _hold(self, bodies: Bodies) -> None:
-        root = self._settings.replicate.root
         for name, objects in bodies.items():
             if self._held.get(name) != objects:
                 self._held.pop(name, None)
-                whole = msgspec.json.decode(document(root, {name: objects}), type=_Document)
-                await self._opa.put_data((root, name), bytes(whole[root][name]))
+                await self._opa.put_collection(name, objects)
                 self._held[name] = objects
 
     async def _rules(self, body: bytes) -> tuple[Rule, ...]:
         if self._pace.explained >= MOST:
             return ()
         self._pace.explained += 1
-        found = await self._explaining.explain(as_asked(body), self._policies.sources)
-        return responsible(found.rules, self._policies.names)
+        found = await self._opa.explain(as_asked(body))
+        return responsible(found.rules, self._policies.called)
 
     def _projected(self, objects: Mapping[str, Mapping[ObjectKey, Any]]) -> Bodies:
         return projected(self._settings, Snapshot(self._places, objects))
-
-
-_Document = dict[str, dict[str, msgspec.Raw]]
 
 
 def skipped(cases: Iterable[Case]) -> tuple[Tried, ...]:
@@ -168,13 +153,13 @@ def skipped(cases: Iterable[Case]) -> tuple[Tried, ...]:
 @asynccontextmanager
 async def serving(
     scratch: Scratch, policies: PolicySet, data: Mapping[str, Any], settings: Settings
-) -> AsyncGenerator[OpaClient]:
+) -> AsyncGenerator[OfflineOpa]:
     """Yield an OPA with these policies, this data, and no object. Raises Retriable, Terminal."""
-    empty = msgspec.json.decode(document(settings.replicate.root, {}))
-    whole = msgspec.json.encode({**data, **empty})
+    beside = {ObjectKey("", key): msgspec.json.encode(value) for key, value in data.items()}
+    world = World("scenarios", policies.modules, {}, beside, policies.called)
     async with AsyncExitStack() as stack:
         try:
-            opa = await stack.enter_async_context(scratch.serving(policies.modules, whole))
+            opa = await stack.enter_async_context(serving_world(scratch, settings, world))
         except SyncError as error:
             if not (rival := policies.beside(data)):
                 raise

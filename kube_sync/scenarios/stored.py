@@ -14,14 +14,13 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.analysis.analyzer import Collection
+from kube_sync.errors import Terminal
 from kube_sync.kube.collection import Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.scenarios.problems import Misfit
 from kube_sync.settings import Resource, Settings
 from kube_sync.survey.exported import is_of
 from kube_sync.survey.places import guessed
 
-CLUSTERS: Final = "clusters"  # by its name in OPA, as the remediator counts them
 FACTS: Final = ("labels", "annotations", "spec", "status")  # what a scenario says of an object
 
 _DEFAULT: Final = "default"
@@ -32,6 +31,10 @@ _KINDS: Final = {"clusterprofiles": "ClusterProfile", "managedclusters": "Manage
 
 Body = dict[str, Any]
 Path = tuple[str, ...]
+
+
+class Misfit(Terminal):
+    """An object that cannot be put where it is to be; whoever put it there knows the place."""
 
 
 class Collections:
@@ -137,6 +140,5 @@ def untold(body: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
 
 
 def _heading(resource: Resource) -> Body:
-    version = "/".join(part for part in (resource.group, resource.version) if part)
     kind = _KINDS.get(resource.resource)
-    return {"apiVersion": version, **({"kind": kind} if kind else {})}
+    return {"apiVersion": resource.gvr.api_version, **({"kind": kind} if kind else {})}

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from kube_sync.scenarios.checking import Checking
-from kube_sync.scenarios.expectation import Expectation, Said
 from kube_sync.scenarios.placed import FIELDS
+from kube_sync.scenarios.scenario import Expectation, Said
 from kube_sync.yamlnodes import Node, plain
 
 KEYS: Final = (

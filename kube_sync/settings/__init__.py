@@ -13,6 +13,7 @@ from kube_sync.settings.environment import CONFIG_ENV, ENV_PREFIX, Field, fields
 from kube_sync.settings.explanation import Key, explained, keys
 from kube_sync.settings.load import Source, effective, load_settings, source_of
 from kube_sync.settings.model import (
+    CLUSTERS,
     LIVE,
     TOPOLOGY,
     Admission,
@@ -55,6 +56,7 @@ from kube_sync.settings.systems import (
 )
 
 __all__ = [
+    "CLUSTERS",
     "CONFIG_ENV",
     "ENV_PREFIX",
     "LIVE",

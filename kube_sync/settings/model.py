@@ -33,6 +33,7 @@ from kube_sync.settings.remediation import (
     Sinks,
 )
 from kube_sync.settings.replication import (
+    CLUSTERS,
     TOPOLOGY,
     Allow,
     Decisions,
@@ -49,6 +50,7 @@ from kube_sync.settings.topology import PolicyTopology, TopologyLink
 from kube_sync.settings.webhook import Admission, EnforceSchedulingPolicy, Engine, Registration
 
 __all__ = [
+    "CLUSTERS",
     "LIVE",
     "TOPOLOGY",
     "Admission",

@@ -84,6 +84,7 @@ class Resource(Section, frozen=True, rename={"as_": "as"}):
         return GroupVersionResource(self.group, self.version, self.resource)
 
 
+CLUSTERS = "clusters"  # the collection that is the fleet, by its name in OPA
 TOPOLOGY = "topology"  # the collection that is made of many resources, and is none itself
 _CLUSTERS = Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "clusters")
 _REPLICASETS = Resource("apps", "v1", "replicasets")

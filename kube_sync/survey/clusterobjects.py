@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from typing import Protocol
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.collection import KubeCollection, outside_of
+from kube_sync.kube.collection import Item, KubeCollection, Page, outside_of
 from kube_sync.settings import Replicate, Resource
 from kube_sync.survey.exported import Found, decoded
 from kube_sync.survey.progress import Progress
+
+
+class Listed(Protocol):
+    """A collection that can be listed."""
+
+    def list(self) -> AsyncGenerator[Page]:
+        """Yield it page by page."""
+        ...
 
 
 async def objects_of(
@@ -24,13 +33,19 @@ async def objects_of(
         place = places.get(resource.name)
         count = 0
         for source in () if place is None else sources_of(client, replicate, resource, place):
-            async with aclosing(source.list()) as pages:
-                async for page in pages:
-                    for item in page.items:
-                        value = decoded(item.body, f"{resource.name} {item.key}")
-                        yield resource.name, value, len(item.body)
-                    count += len(page.items)
-                    progress.reached(f"{resource.name}: {count} objects read …")
+            async for item in items_of(source):
+                value = decoded(item.body, f"{resource.name} {item.key}")
+                yield resource.name, value, len(item.body)
+                count += 1
+                progress.reached(f"{resource.name}: {count} objects read …")
+
+
+async def items_of(source: Listed) -> AsyncGenerator[Item]:
+    """Yield the objects of a collection, of which one page is held. Raises SyncError."""
+    async with aclosing(source.list()) as pages:
+        async for page in pages:
+            for item in page.items:
+                yield item
 
 
 def sources_of(

@@ -18,27 +18,19 @@ from kube_sync.kube.client import KubeClient, kube_client
 from kube_sync.objects import SECRET_VALUES
 from kube_sync.opa.client import opa_client
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.policykinds.printing import Answer
 from kube_sync.settings import Settings, masked
 from kube_sync.survey.arguments import Request
 from kube_sync.survey.clusterobjects import objects_of
 from kube_sync.survey.exported import Exported, Found, read_objects
-from kube_sync.survey.findings import Finding, find
+from kube_sync.survey.findings import Finding, Savings, find, tallies
 from kube_sync.survey.places import asked, guessed
 from kube_sync.survey.policysets import PolicySet, set_of_opa, sets_of_files
 from kube_sync.survey.progress import Progress
 from kube_sync.survey.report import as_json, as_tree
-from kube_sync.survey.savings import Savings, tallies
 from kube_sync.survey.sources import read_sources
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What to print, and what --max-whole has against it."""
-
-    text: str
-    complaints: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -62,7 +54,8 @@ async def run(request: Request, settings: Settings, say: Say) -> Answer:
         findings = await _findings(sets, decision, objects.places, settings, progress)
         saved = await _measured(findings, settings, objects, progress)
     show = as_json if request.json else as_tree
-    return Answer(show(decision, findings, saved), tuple(_complaints(findings, request.max_whole)))
+    complaints = tuple(_complaints(findings, request.max_whole))
+    return Answer(show(decision, findings, saved), 1 if complaints else 0, complaints)
 
 
 async def _objects(

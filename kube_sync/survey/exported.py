@@ -21,8 +21,6 @@ from kube_sync.kube.meta import NamedObjectMeta
 from kube_sync.objects import ObjectKey
 from kube_sync.settings import Resource
 
-_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
 Found = tuple[str, Any, int]  # the resource's name in OPA, an object of it, its size in bytes
 
 
@@ -97,7 +95,7 @@ def decoded(body: bytes, where: str) -> Any:  # noqa: ANN401 - any JSON
     """Return an object that was only looked at so far. Raises Terminal, naming `where`."""
     try:
         return msgspec.json.decode(body)
-    except _NO_JSON as error:
+    except NO_JSON as error:
         msg = f"{where}: not JSON: {error}"
         raise Terminal(msg) from error
 
@@ -105,13 +103,13 @@ def decoded(body: bytes, where: str) -> Any:  # noqa: ANN401 - any JSON
 def _objects(content: bytes, file: str) -> Iterator[tuple[_Heading, bytes]]:
     try:
         found, prefix, unit = _items(content)
-    except _NO_JSON as error:
+    except NO_JSON as error:
         msg = f"{file}: not a JSON list, a Kubernetes List, or one object a line: {error}"
         raise Terminal(msg) from error
     for number, raw in found:
         try:
             yield _object(raw, prefix)
-        except _NO_JSON as error:
+        except NO_JSON as error:
             msg = f"{file}, {unit} {number}: not a Kubernetes object: {error}"
             raise Terminal(msg) from error
 
@@ -151,8 +149,7 @@ def _object(raw: bytes, prefix: dict[str, str]) -> tuple[_Heading, bytes]:
 
 def is_of(api_version: str, kind: str, resource: Resource) -> bool:
     """Tell whether an object of this version and kind is of a resource."""
-    version = "/".join(part for part in (resource.group, resource.version) if part)
-    return api_version == version and resource.resource in _plurals(kind.lower())
+    return api_version == resource.gvr.api_version and resource.resource in _plurals(kind.lower())
 
 
 def _is_of(heading: _Heading, resource: Resource) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from kube_sync.analysis.analyzer import PolicyModule
 from kube_sync.errors import NO_JSON, Retriable, Terminal
 from kube_sync.opa.client import CompiledPolicy
-from kube_sync.opa.scratch import Cause, Modules
+from kube_sync.opa.scratch import Cause, Modules, line_of
 from kube_sync.survey.progress import Progress
 from kube_sync.survey.sources import by_folder
 
@@ -78,7 +78,7 @@ async def _compiling(
     folders = by_folder(sources)
     alone = {folder: await compiler.check(found) for folder, found in folders.items()}
     if len(folders) == 1:
-        raise NotCompiled("\n".join(["the policies do not compile", *map(_line, together)]))
+        raise NotCompiled("\n".join(["the policies do not compile", *map(line_of, together)]))
     if any(alone.values()):
         raise NotCompiled("\n".join(_account(together, alone)))
     return folders
@@ -87,17 +87,10 @@ async def _compiling(
 def _account(together: list[Cause], alone: Mapping[str, list[Cause]]) -> Iterable[str]:
     yield "the policies compile neither together nor folder by folder"
     for folder, causes in alone.items():
-        yield from (f"{folder} by itself:", *map(_line, causes)) if causes else ()
+        yield from (f"{folder} by itself:", *map(line_of, causes)) if causes else ()
     said = [cause for causes in alone.values() for cause in causes]
     rest = [cause for cause in together if cause not in said]
-    yield from ("all together:", *map(_line, rest)) if rest else ()
-
-
-def _line(cause: Cause) -> str:
-    location = cause.get("location") or {}
-    file, row = location.get("file"), location.get("row")
-    where = f"{file}:{row}: " if file else ""
-    return f"{where}{cause.get('code', 'error')}: {cause.get('message', '')}"
+    yield from ("all together:", *map(line_of, rest)) if rest else ()
 
 
 async def _of_files(

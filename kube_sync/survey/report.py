@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from kube_sync.analysis.reads import Ask, Document, FieldRead, shown
-from kube_sync.survey.findings import Finding, documents
-from kube_sync.survey.savings import Savings, Tally
+from kube_sync.policykinds.printing import indented
+from kube_sync.survey.findings import Finding, Savings, Tally, documents
 
 Saved = Mapping[str, Savings]  # by the name of the set of policies
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -27,7 +25,7 @@ def as_json(decision: str, findings: Sequence[Finding], saved: Saved) -> str:
         "whole": max((finding.whole for finding in findings), default=0),
         "sets": [_set(finding, saved.get(finding.name)) for finding in findings],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented(document)
 
 
 def as_tree(decision: str, findings: Sequence[Finding], saved: Saved) -> str:

@@ -32,8 +32,9 @@ def by_folder(sources: dict[str, str]) -> dict[str, dict[str, str]]:
 
 
 def _files(path: Path) -> list[Path]:
-    return files_of(path, _is_policy, "no policy (*.rego, tests left out) lies in this folder")
+    return files_of(path, is_policy, "no policy (*.rego, tests left out) lies in this folder")
 
 
-def _is_policy(file: Path) -> bool:
+def is_policy(file: Path) -> bool:
+    """Tell whether a file is of Rego, and no test."""
     return file.suffix == ".rego" and not file.name.endswith("_test.rego") and file.is_file()

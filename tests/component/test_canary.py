@@ -29,7 +29,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
-from kube_sync.planning.canaries import in_effect
+from kube_sync.planning.beside import in_effect
 from kube_sync.replicator import agent, load
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.shadow import Shadow

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from kube_sync.errors import Misconfigured, SyncError
+from kube_sync.errors import Broken, Misconfigured, SyncError
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.objects import ObjectKey
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Form, Request
-from kube_sync.planning.broken import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.settings import (
     Guard,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from kube_sync.errors import Broken
 from kube_sync.planning import command as planning
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.broken import Broken
 from kube_sync.reasoning import command as reasoning
 from kube_sync.reasoning.arguments import Question
 from kube_sync.regoversion import NAME

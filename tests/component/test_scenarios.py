@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from kube_sync.errors import Misconfigured
+from kube_sync.errors import Broken, Misconfigured
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import Modules, ScratchOpa
-from kube_sync.planning.broken import Broken
-from kube_sync.planning.deciding import World, deciding
-from kube_sync.planning.sharing import Sharing
+from kube_sync.planning.deciding import Sharing, deciding
+from kube_sync.planning.offline import World
 from kube_sync.planning.snapshot import Snapshot, projected
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.scenarios import command, groups
@@ -307,6 +307,19 @@ async def test_same_cases_are_run_against_other_policies(folder: Folder) -> None
     folder.policy("package a\n\nx := y\n", "edit/new.rego")
     with pytest.raises(Broken, match=f"{edit}:3: rego_unsafe_var_error"):
         await ran(folder.path, policies=(edit,))
+
+
+async def test_policy_where_the_topology_lies_is_refused_as_the_replicator_refuses_it(
+    folder: Folder,
+) -> None:
+    folder.policy("package kubernetes.topology\n\na := 1\n", "policy.rego")
+    folder.cases("expect: {undecided: true}")
+    settings = replace_opa(SETTINGS.opa.binary)
+    replicate = msgspec.structs.replace(settings.replicate, topology=True)
+    settings = msgspec.structs.replace(settings, replicate=replicate)
+    answer = await command.run(Request(paths=(str(folder.path),)), settings, lambda _: None)
+    assert answer.status == 3
+    assert "package kubernetes.topology is where replicated data lies" in answer.text
 
 
 async def test_cases_are_chosen_by_file_and_name(folder: Folder) -> None:

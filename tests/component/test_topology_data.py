@@ -14,11 +14,11 @@ import yaml
 
 from kube_sync.analysis.analyzer import Collection
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.errors import Broken
 from kube_sync.kube.definitions import DEFINITIONS
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.planning import topology as planned
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.snapshot import document
 from kube_sync.replicator.agent import Replicator
 from kube_sync.replicator.writer import Writer

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kube_sync.errors import Broken
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.broken import Broken
 from kube_sync.reasoning import command
 from kube_sync.reasoning.arguments import Question
 from kube_sync.reasoning.probes import BUILTINS, EVERYTHING, MODULE, module, probed

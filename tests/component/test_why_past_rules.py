@@ -14,7 +14,7 @@ from kube_sync.decisions.evidence import Basis
 from kube_sync.ledger.bases import text_of_basis
 from kube_sync.ledger.entries import Entry, text, text_of
 from kube_sync.ledger.store import Store
-from kube_sync.reasoning import pastcommand
+from kube_sync.reasoning import command
 from kube_sync.reasoning.recalled import Recalled
 from kube_sync.settings import Settings
 from tests.fakes.ledgers import START, decided
@@ -61,7 +61,7 @@ def recorded(path: Path, cluster: str, basis: Basis | None = BASIS) -> None:
 async def told(path: Path) -> dict[str, object]:
     settings = msgspec.convert({"opa": {"binary": str(ensure_binary("opa"))}}, Settings)
     asked = Recalled(str(path), "replicaset", "web", "shop", START, "json")
-    found: dict[str, object] = json.loads((await pastcommand.run(asked, settings)).text)
+    found: dict[str, object] = json.loads((await command.run_past(asked, settings)).text)
     return found
 
 

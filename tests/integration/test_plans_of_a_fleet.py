@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 import yaml
 
+from kube_sync.errors import Broken
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.broken import Broken
 from tests.faults.world import seeded, until
 from tests.integration.planning_edits import (
     LEVEL,

@@ -22,7 +22,7 @@ from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.inspection import FORBIDDEN, TOO_EXPENSIVE
 from kube_sync.opa.lanes import LANES
-from kube_sync.opa.scratch import Cause
+from kube_sync.opa.scratch import Cause, line_of
 from kube_sync.opa.sides import side_of, told
 from kube_sync.policykinds.conditions import condition
 from kube_sync.replicator.policies.account import NOT_TRIED, QUARANTINED, STAGE, UNREADABLE, WAITING
@@ -242,10 +242,6 @@ def _active(outcome: Outcome, own: ObjectKey) -> Condition:
 
 def _line(cause: Cause, own: ObjectKey) -> str:
     """Return one cause with file and row, as in `placement.rego:3: rego_parse_error: …`."""
-    location = cause.get("location") or {}
-    file, row = str(location.get("file") or ""), location.get("row")
+    file = str((cause.get("location") or {}).get("file") or "")
     holder, _, name = file.rpartition("/")
-    if holder == str(own):
-        file = name
-    where = f"{file}:{row}: " if file and row else f"{file}: " if file else ""
-    return f"{where}{cause.get('code', 'error')}: {cause.get('message', '')}"
+    return line_of(cause, {file: name} if holder == str(own) else None)

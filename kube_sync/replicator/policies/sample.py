@@ -17,7 +17,7 @@ import msgspec
 
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
-from kube_sync.opa.paths import DataPath
+from kube_sync.opa.paths import DataPath, object_path
 
 _EPOCH: Final = "trial"
 _OBJECTS: Final = 20  # of a collection
@@ -127,8 +127,7 @@ class Sampler:
         return sample
 
     async def _object(self, sample: Sample, found: Held, key: ObjectKey) -> bool:
-        inside = (key.namespace, key.name) if key.namespace else (key.name,)
-        path = (self._root, found.name, *inside)
+        path = object_path(self._root, found.name, key)
         return sample.add(path, await self._opa.get_data(path))
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Final
 
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.kube.manifests import Document, is_manifest, read_files
+from kube_sync.policykinds.printing import Answer
 from kube_sync.settings import PolicyTopology
 from kube_sync.survey.topology.arguments import Request
 from kube_sync.survey.topology.kinds import PolicyKinds, declares_policies, policy_kinds
@@ -32,14 +32,6 @@ Say = Callable[[str], None]
 _NO_OBJECTS: Final = ("kustomization.yaml", "kustomization.yml")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What to print, and what --strict has against it."""
-
-    text: str
-    complaints: tuple[str, ...]
-
-
 def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> Answer:
     """Build the topology and return what to print. Raises SyncError."""
     manifests = _read(request.files)
@@ -53,7 +45,8 @@ def run(request: Request, say: Say, settings: PolicyTopology | None = None) -> A
     objects = list(_objects(manifests, known, request.namespace))
     topology = Topology.of(objects, shape.kinds, shape.links, policies.kinds, roots=shape.roots)
     complaints = tuple(_complaints(topology)) if request.strict else ()
-    return Answer(_printed(request, topology, policies).removesuffix("\n"), complaints)
+    text = _printed(request, topology, policies).removesuffix("\n")
+    return Answer(text, 1 if complaints else 0, complaints)
 
 
 def _read(paths: Iterable[str]) -> list[Document]:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from kube_sync.errors import Broken
 from kube_sync.kube.placementpolicies import read_policy
 from kube_sync.kube.staging import STANDS_FOR
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Candidates, put, unstaged
 from kube_sync.regoversion import in_version, version_of
 from tests.unit.planning.fleets import item, policy, policy_object

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from kube_sync.errors import Retriable
+from kube_sync.errors import Broken, Retriable
 from kube_sync.planning import command
-from kube_sync.planning.broken import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.settings import CONFIG_ENV
 from tests.unit.commandline import status

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from kube_sync.errors import Broken
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.facts import Facts, applied
 from tests.unit.planning.fleets import cluster, item
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kube_sync.errors import Broken
 from kube_sync.planning import command as planning
 from kube_sync.planning.arguments import Request
-from kube_sync.planning.broken import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.reasoning import command
 from kube_sync.reasoning.arguments import Question

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.reasoning.answer import Against, Seen
-from kube_sync.reasoning.contrast import Ways, against, by_name, failing
+from kube_sync.reasoning.contrast import Against, Seen, Ways, against, by_name, failing
 from kube_sync.reasoning.probes import EVERYTHING, Note, Probed, Watched
 from kube_sync.reasoning.syntax import Body, Expression
 from kube_sync.reasoning.terms import Text

@@ -12,11 +12,12 @@ from kube_sync.decisions.inputs import Input
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
-from kube_sync.planning.canaries import InEffect
-from kube_sync.reasoning.answer import Against, Seen, Standing, Told
+from kube_sync.planning.beside import InEffect
 from kube_sync.reasoning.change import ABSENT, Change
+from kube_sync.reasoning.contrast import Against, Seen
 from kube_sync.reasoning.report import NOTHING, as_json, as_text
 from kube_sync.reasoning.search import Search, Turn
+from kube_sync.reasoning.telling import Standing, Told
 from tests.unit.planning.fleets import PLACEMENT, ZONE, item, preferences, zoned
 
 C1, C2 = ObjectKey("fleet", "c1"), ObjectKey("fleet", "c2")

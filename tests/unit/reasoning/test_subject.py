@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.errors import Terminal
-from kube_sync.planning.broken import Broken
+from kube_sync.errors import Broken, Terminal
 from kube_sync.planning.snapshot import Objects
 from kube_sync.reasoning.subject import cluster, subject
 from kube_sync.settings import Resource

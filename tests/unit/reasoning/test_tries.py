@@ -6,7 +6,7 @@ from typing import Any
 
 from kube_sync.analysis.reads import Ask, FieldRead
 from kube_sync.reasoning.change import ABSENT, Change
-from kube_sync.reasoning.constants import constants
+from kube_sync.reasoning.terms import constants
 from kube_sync.reasoning.tries import Side, changes
 from tests.unit.planning.fleets import cluster
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from kube_sync.errors import Broken
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Candidates
 from kube_sync.replaying.deciders import Deciders, by_policy
 from kube_sync.replaying.recorded import NO_POLICIES, Unknown

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kube_sync import cli
-from kube_sync.planning.broken import Broken
+from kube_sync.errors import Broken
 from kube_sync.policykinds.printing import Answer
 from kube_sync.scenarios import command
 from kube_sync.settings import CONFIG_ENV

@@ -12,7 +12,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.safety import Placements
 from kube_sync.safety.placements import PREFERENCES, SELECTOR
 from kube_sync.scenarios.comparing import Difference, differences
-from kube_sync.scenarios.expectation import Expectation, Said
+from kube_sync.scenarios.scenario import Expectation, Said
 
 FLEET = frozenset({"c1", "c2", "c3"})
 PLACEMENTS = Placements({"example.com/on": "names"})

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from kube_sync.objects import ObjectKey
+from kube_sync.scenarios.checking import Invalid
 from kube_sync.scenarios.loading import load
-from kube_sync.scenarios.problems import Invalid
 from kube_sync.scenarios.stored import Collections
 from tests.unit.scenarios.cases import (
     CASE,

@@ -12,15 +12,13 @@ import pytest
 from kube_sync.decisions.decision import Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.objects import ObjectKey
+from kube_sync.scenarios.checking import Problem
 from kube_sync.scenarios.comparing import Difference
-from kube_sync.scenarios.expectation import Expectation
 from kube_sync.scenarios.junit import as_junit
 from kube_sync.scenarios.placed import Placed
-from kube_sync.scenarios.problems import Problem
-from kube_sync.scenarios.report import Paint, as_text
-from kube_sync.scenarios.reportjson import as_json
+from kube_sync.scenarios.report import Paint, as_json, as_text
 from kube_sync.scenarios.results import BROKEN, FAILED, PASSED, FileResult, Rule, Run, Tried
-from kube_sync.scenarios.scenario import Case
+from kube_sync.scenarios.scenario import Case, Expectation
 
 FILE = "policies/eu.scenario.yaml"
 CASE = Case(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.scenarios.expectation import Expectation, Said
+from kube_sync.scenarios.scenario import Expectation, Said
 from tests.unit.scenarios.cases import CASE, HEAD, of_case, scenario
 
 

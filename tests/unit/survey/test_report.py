@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
 from kube_sync.analysis.syntax import Spot
-from kube_sync.survey.findings import Finding
+from kube_sync.survey.findings import Finding, Savings, Tally
 from kube_sync.survey.report import as_json, as_tree
-from kube_sync.survey.savings import Savings, Tally
 
 SPRINTF = Ask("p.rego", "reason", 7, "sprintf", whole=True)
 RETURNED = Ask("", "", None, "returned from the decision", whole=True)

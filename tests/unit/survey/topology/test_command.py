@@ -13,8 +13,9 @@ import yaml
 
 from kube_sync import cli
 from kube_sync.errors import Misconfigured, Terminal
+from kube_sync.policykinds.printing import Answer
 from kube_sync.survey.topology.arguments import Request
-from kube_sync.survey.topology.command import Answer, run
+from kube_sync.survey.topology.command import run
 from kube_sync.topology.colors import COLOR_POLICY
 from tests.fakes.topologies import (
     GROUP,

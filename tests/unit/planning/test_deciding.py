@@ -8,7 +8,8 @@ from kube_sync.analysis.analyzer import Collection
 from kube_sync.analysis.paths import Path
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
 from kube_sync.objects import ObjectKey
-from kube_sync.planning.sharing import Bodies, Group, Sharing, needed
+from kube_sync.planning.deciding import Group, Sharing, needed
+from kube_sync.planning.snapshot import Bodies
 from kube_sync.replicator.extent import Need
 from tests.unit.planning.fleets import FLEET, WORKLOADS, ZONE, item, replicaset
 

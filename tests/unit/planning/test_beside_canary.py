@@ -9,7 +9,7 @@ import pytest
 
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side
-from kube_sync.planning.canaries import InEffect, counted, in_effect
+from kube_sync.planning.beside import InEffect, counted, in_effect
 from kube_sync.settings import Policies
 from tests.unit.planning.fleets import NAMESPACE, POLICY, canary, item, policy
 
