@@ -43,6 +43,14 @@ def declare_check(
     check.add_argument(
         "--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration file"
     )
+    _declare_sources(check, words)
+    check.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
+    )
+    return check
+
+
+def _declare_sources(check: argparse.ArgumentParser, words: Words) -> None:
     check.add_argument(
         "-f",
         "--filename",
@@ -66,10 +74,6 @@ def declare_check(
         help="pass over objects of other kinds in --policies; what looks like a policy and is not"
         " one is an error still",
     )
-    check.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: %(default)s"
-    )
-    return check
 
 
 def check_sources(arguments: argparse.Namespace) -> None:

@@ -136,6 +136,44 @@ class Audit:
         return [_Sample(collection, key, version) for key, version in held if version is not None]
 
 
+# Below the first rule, with the root and the name of the topology put in.
+_RULES = """\
+# One field each, so that OPA reads no whole object.
+_versions[index] := data[ROOT][collection][namespace][name].metadata.resourceVersion if {
+	some index, [collection, namespace, name] in input.items
+	namespace != ""
+}
+
+_versions[index] := data[ROOT][collection][name].metadata.resourceVersion if {
+	some index, [collection, "", name] in input.items
+	name != ""
+}
+
+_present[index] := "" if {
+	some index, [collection, namespace, name] in input.items
+	namespace != ""
+	data[ROOT][collection][namespace][name].metadata.name
+}
+
+_present[index] := "" if {
+	some index, [collection, "", name] in input.items
+	name != ""
+	data[ROOT][collection][name].metadata.name
+}
+
+# A record that is made here has no metadata; it is a small one.
+_present[index] := "" if {
+	some index, ["TOPOLOGY", section, name] in input.items
+	_ = data[ROOT]["TOPOLOGY"][section][name]
+}
+
+_present[index] := "" if {
+	some index, [collection, "", ""] in input.items
+	data[ROOT][collection]
+}
+"""
+
+
 def audit_module(root: str) -> str:
     """Return the Rego module that tells the resourceVersions of objects below `root`.
 
@@ -144,43 +182,9 @@ def audit_module(root: str) -> str:
     collection itself, "" if it is there.
     """
     name = msgspec.json.encode(root).decode()
-    data = f"data[{name}]"
     return f"""package kube_sync.audit
 
 # No answer where the replicator has another root than this was made for.
 versions := object.union(_present, _versions) if input.root == {name}
 
-# One field each, so that OPA reads no whole object.
-_versions[index] := {data}[collection][namespace][name].metadata.resourceVersion if {{
-	some index, [collection, namespace, name] in input.items
-	namespace != ""
-}}
-
-_versions[index] := {data}[collection][name].metadata.resourceVersion if {{
-	some index, [collection, "", name] in input.items
-	name != ""
-}}
-
-_present[index] := "" if {{
-	some index, [collection, namespace, name] in input.items
-	namespace != ""
-	{data}[collection][namespace][name].metadata.name
-}}
-
-_present[index] := "" if {{
-	some index, [collection, "", name] in input.items
-	name != ""
-	{data}[collection][name].metadata.name
-}}
-
-# A record that is made here has no metadata; it is a small one.
-_present[index] := "" if {{
-	some index, ["{TOPOLOGY}", section, name] in input.items
-	_ = {data}["{TOPOLOGY}"][section][name]
-}}
-
-_present[index] := "" if {{
-	some index, [collection, "", ""] in input.items
-	{data}[collection]
-}}
-"""
+{_RULES.replace("TOPOLOGY", TOPOLOGY).replace("ROOT", name)}"""
