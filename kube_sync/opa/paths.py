@@ -9,12 +9,25 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import msgspec
+
 DataPath = tuple[str, ...]
 
 
 def pointer(path: DataPath) -> str:
     """Return `path` as OPA's PATCH spells it."""
     return "".join("/" + _escaped(part) for part in path)
+
+
+def add_operation(path: DataPath, value: bytes) -> bytes:
+    """Return the operation of a PATCH that puts JSON at `path` (RFC 6902, section 4.1)."""
+    where = msgspec.json.encode(pointer(path))
+    return b'{"op":"add","path":' + where + b',"value":' + value + b"}"
+
+
+def remove_operation(path: DataPath) -> bytes:
+    """Return the operation of a PATCH that removes what is at `path`."""
+    return b'{"op":"remove","path":' + msgspec.json.encode(pointer(path)) + b"}"
 
 
 def url(path: DataPath) -> str:

@@ -114,8 +114,8 @@ class Load:
             datamaps.RESERVED | {settings.replicate.root},
             lasting.statuses.want,
             self._data_written,
-            lasting.good,
-            self._policies.claimed,
+            good=lasting.good,
+            claimed=self._policies.claimed,
         )
         self._read = DecisionReader(self._placements.unreadable, lambda: self._policies.in_force)
         self._read_canary = DecisionReader(self._placements.unreadable, lasting.canary_modules)

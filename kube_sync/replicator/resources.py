@@ -31,9 +31,11 @@ from kube_sync.objects import SECRET_VALUES, GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.extent import WHOLE, Extent, Form, Need
+from kube_sync.replicator.firstload import EVERYWHERE
 from kube_sync.replicator.lessons import Lessons
-from kube_sync.replicator.mirror import EVERYWHERE, Mirror
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.projection import configured, verbatim
+from kube_sync.replicator.projector import Projector
 from kube_sync.replicator.selection import Feed
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import TOPOLOGY, PolicyTopology, Replicate, Resource, Settings, supplied
@@ -484,21 +486,23 @@ class Resources:
     def _mirror(self, resource: Resource) -> Mirror:
         replicate = self._settings.replicate
         if resource is _TOPOLOGY:
-            root = (replicate.root,)
-            return Mirror(TOPOLOGY, root, self._wake, projection=verbatim, versioned=False)
+            projector = Projector(TOPOLOGY, verbatim, versioned=False)
+            return Mirror(TOPOLOGY, (replicate.root,), self._wake, projector=projector)
         scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
-        auto = replicate.is_auto(resource)
-        root = (replicate.root,)
+        projector = Projector(
+            resource.name,
+            None if replicate.is_auto(resource) else configured(resource),
+            values=resource.secrets,
+            proven=partial(self._seals.proven, resource.gvr),
+        )
         return Mirror(
             resource.name,
-            root,
+            (replicate.root,),
             self._wake,
             gvr=resource.gvr,
             scopes=scopes,
-            projection=None if auto else configured(resource),
-            values=resource.secrets,
+            projector=projector,
             optional=resource.name in supplied(self._settings),
-            proven=partial(self._seals.proven, resource.gvr),
         )
 
 

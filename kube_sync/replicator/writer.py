@@ -40,9 +40,8 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
 from kube_sync.opa.client import PolicyRejected
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.fence import Fence
 from kube_sync.replicator.firstload import FirstLoad
-from kube_sync.replicator.holdings import Holdings
+from kube_sync.replicator.holdings import Fence, Holdings
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.runtime.backoff import Backoff
 
