@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.decisions.board import wanted
-from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.ledger.printing import moment
 from kube_sync.reasoning.past import UNKNOWN, Past, Values, Written
 from kube_sync.reasoning.pastrules import Derived

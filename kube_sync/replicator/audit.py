@@ -21,6 +21,7 @@ import structlog
 from kube_sync.errors import NO_JSON, EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.client import QueryApi
 from kube_sync.settings import TOPOLOGY
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -31,14 +32,6 @@ _KEYS = 100  # in one question, over all collections
 # Nobody waits for the answer, but the next change waits for the question to end.
 _SECONDS = 2.0
 _COLLECTION = ObjectKey("", "")  # stands for the collection itself, where it is empty
-
-
-class QueryApi(Protocol):
-    """The part of OPA that answers."""
-
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        """Ask for a document; None when it is undefined."""
-        ...
 
 
 class Audited(Protocol):

@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -24,7 +24,7 @@ from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.opa.client import OpaError, PolicyRejected
+from kube_sync.opa.client import OpaClient, OpaError, PolicyRejected
 from kube_sync.opa.paths import DataPath, add_operation, remove_operation
 from kube_sync.replicator.status import status_of
 
@@ -37,22 +37,6 @@ NAME = "data-configmaps"  # in metrics, and to whoever is told what was written
 
 _ADOPTED = b""  # in place of a digest: an earlier epoch wrote it
 Values = Mapping[str, bytes]
-
-
-class DataApi(Protocol):
-    """The part of OPA that is needed beside a Writer's PATCH."""
-
-    async def get_data(self, path: DataPath) -> bytes | None:
-        """Return the document at `path`, None where there is none."""
-        ...
-
-    async def put_data(self, path: DataPath, document: bytes) -> None:
-        """Replace everything at `path`; parents are created."""
-        ...
-
-    async def ensure_data(self, path: DataPath) -> None:
-        """Put an empty object at `path` unless something is there."""
-        ...
 
 
 # Sends operations as one PATCH of the epoch; returns when OPA has taken it, raises PolicyRejected
@@ -89,7 +73,7 @@ class DataMaps:
 
     def __init__(
         self,
-        opa: DataApi,
+        opa: OpaClient,
         stores: Sequence[ConfigMaps[ConfigMap]],
         reserved: Collection[str],
         want: Want,

@@ -13,37 +13,22 @@ refused whole (404). After an answer that never came the number tells whether th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from kube_sync.errors import NO_JSON, Retriable
+from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath, add_operation, remove_operation
 
 HOLDINGS: DataPath = ("kube_sync", "collections")
 FENCE: DataPath = ("kube_sync", "fence")
 
 
-class ReadApi(Protocol):
-    """The part of OPA that is read from."""
-
-    async def get_data(self, path: DataPath) -> bytes | None:
-        """Return the document at `path`, None where there is none."""
-        ...
-
-
-class ListApi(ReadApi, Protocol):
-    """The part of OPA that a list needs."""
-
-    async def put_data(self, path: DataPath, document: bytes) -> None:
-        """Replace everything at `path`."""
-        ...
-
-
 class Holdings:
     """The list of one root."""
 
-    def __init__(self, opa: ListApi, root: str, names: Iterable[str]) -> None:
+    def __init__(self, opa: OpaClient, root: str, names: Iterable[str]) -> None:
         """`names` are the collections that are about to be loaded."""
         self._opa = opa
         self._root = root
@@ -76,7 +61,7 @@ class Holdings:
 class Fence:
     """The number of the last batch that OPA is known to have taken."""
 
-    def __init__(self, opa: ReadApi, instance: str) -> None:
+    def __init__(self, opa: OpaClient, instance: str) -> None:
         self._opa = opa
         self._path = (*FENCE, instance)
         self._instance = instance

@@ -25,6 +25,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.client import QueryApi
 from kube_sync.opa.lanes import lane_path
 from kube_sync.replicator.extent import Form
 from kube_sync.replicator.narrowing import narrowing
@@ -35,14 +36,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _WAITING = 100  # objects
 _TIMES = 3  # that a difference has to be found
-
-
-class QueryApi(Protocol):
-    """The part of OPA that decides."""
-
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        """Ask for a document; None when it is undefined."""
-        ...
 
 
 class Replicated(Protocol):

@@ -21,10 +21,10 @@ import structlog
 from prometheus_client import Gauge
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.canary import Asked
 from kube_sync.decisions.classes import Members, shares_classes
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.policysets import Asked
 from kube_sync.decisions.records import Target
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -113,8 +113,7 @@ class Shadow:
 
         Without that `hub` has what is decided by it, which it has not where the lane decides.
         `tell` is told what was counted when it is another, None: there is no lane. Turns are at
-        least `rest` seconds apart. `inventory` returns the clusters that placements are compared
-        with.
+        least `rest` seconds apart. Placements are compared with the clusters of `inventory`.
         """
         self._asked = asked
         self._also_asked = in_force
@@ -143,6 +142,11 @@ class Shadow:
         if reads is None:
             self._say(None)
         self._news.set()
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is a lane."""
+        return self._lane is not None
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Take note that OPA holds these objects' newest state."""

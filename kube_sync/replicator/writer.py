@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
@@ -38,7 +37,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
-from kube_sync.opa.client import PolicyRejected
+from kube_sync.opa.client import OpaClient, PolicyRejected
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.firstload import FirstLoad
 from kube_sync.replicator.holdings import Fence, Holdings
@@ -57,26 +56,6 @@ _FAR_BEHIND, _KEYS_FAR_BEHIND = 1_000, 300
 _HEARTBEAT_SECONDS = 1.0
 _ENDED = "the epoch has ended"
 _SETTLE_SECONDS = 5.0  # what a write that is under way gets to end, when nobody wants it any more
-
-
-class DataApi(Protocol):
-    """The part of OPA that is written to."""
-
-    async def get_data(self, path: DataPath) -> bytes | None:
-        """Return the document at `path`, None where there is none."""
-        ...
-
-    async def put_data(self, path: DataPath, document: bytes) -> None:
-        """Replace everything at `path`."""
-        ...
-
-    async def stream_data(self, path: DataPath, chunks: AsyncIterator[bytes]) -> None:
-        """Replace everything at `path` by a document that arrives in pieces."""
-        ...
-
-    async def patch_data(self, operations: Sequence[bytes]) -> None:
-        """Apply all operations or none; EpochLost when a path is not there."""
-        ...
 
 
 class Documents(Protocol):
@@ -122,7 +101,7 @@ class Writer:
 
     def __init__(
         self,
-        opa: DataApi,
+        opa: OpaClient,
         instance: str,
         mirrors: Iterable[Mirror],
         readiness: Readiness,

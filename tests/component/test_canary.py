@@ -30,7 +30,7 @@ from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
 from kube_sync.planning.canaries import in_effect
-from kube_sync.replicator import agent, load
+from kube_sync.replicator import agent, staging
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.shadow import Shadow
 from tests.component.test_shadow_counts import EDITS, SETTINGS, settled
@@ -82,8 +82,10 @@ class World:
         self.replicator = replicator = agent.Replicator(
             *parts,
             shelf=Shelf(),
-            in_force=self.sets.__setitem__,
-            halted=lambda _policy, halt: self.halts.append(halt.why),
+            listeners=agent.Listeners(
+                in_force=self.sets.__setitem__,
+                halted=lambda _policy, halt: self.halts.append(halt.why),
+            ),
         )
         task = asyncio.create_task(replicator.run())
         try:
@@ -186,7 +188,7 @@ async def explains(world: World, side: Side) -> None:
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
-    monkeypatch.setattr(load, "Shadow", partial(Shadow, rest=0.05))
+    monkeypatch.setattr(staging, "Shadow", partial(Shadow, rest=0.05))
     clusters, workloads = settled()
     kinds = {"ReplicaSet": REPLICASETS, "ClusterProfile": CLUSTERS, "ConfigMap": CONFIGMAPS}
     async with (

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.canary import Canary
 from kube_sync.kube.placementpolicies import PlacementPolicies
 from kube_sync.kube.policymaps import PolicyMaps
 from kube_sync.kube.staging import CANARY, CANDIDATE
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.paths import DataPath
 from kube_sync.replicator.extent import Need
-from kube_sync.replicator.policies.canaries import Counting
+from kube_sync.replicator.policies.canaries import StagedDecisions
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.outcomes import Policy
 from kube_sync.replicator.policies.shelf import Stands
@@ -53,26 +52,6 @@ class Data(Protocol):
         ...
 
 
-class Whole:
-    """Data that holds everything, whatever is read."""
-
-    narrowed = False
-
-    def begin(self, needs: Iterable[Need | None]) -> None:
-        """Do nothing."""
-
-    def hold(self, needs: Iterable[Need | None]) -> bool:  # noqa: ARG002 - it holds all
-        """Hold it."""
-        return True
-
-    def settle(self, need: Need | None) -> None:
-        """Do nothing."""
-
-    def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:  # noqa: ARG002 - it holds all
-        """Return nothing."""
-        return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
     """One load of OPA, as far as policies are concerned."""
@@ -85,14 +64,9 @@ class Epoch:
     renamed: Changed  # told, without either, of another set that decides all alike
     stands: Stands
     places: Callable[[], Sequence[DataPath]]  # where data lies beside that of the guard
-    data: Data = field(default_factory=Whole)
-    # Told what a lane reads, that OPA holds from now on; None: it may hold none, or another one.
-    staging: Callable[[Reads | None], None] = lambda _: None
+    staging: StagedDecisions
+    data: Data
     objects: Sequence[PlacementPolicies] = ()
-    # Told what OPA is to be asked for a canary's sake; None: nothing, or something else.
-    counting: Callable[[Counting | None], None] = lambda _: None
-    canary_changing: Callable[[], None] = lambda: None  # OPA may hold another one from now on
-    canary: Callable[[Canary | None], None] = lambda _: None  # told what decides on its side
     sample: TakeSample | None = None  # of what OPA holds, to try policies on
 
     @property

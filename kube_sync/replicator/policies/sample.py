@@ -17,6 +17,7 @@ import msgspec
 
 from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
+from kube_sync.opa.client import OpaClient
 from kube_sync.opa.paths import DataPath
 
 _EPOCH: Final = "trial"
@@ -24,14 +25,6 @@ _OBJECTS: Final = 20  # of a collection
 _SMALL: Final = 100  # objects of a collection that is read whole
 _BYTES: Final = 4 * 2**20
 _SECONDS: Final = 300.0
-
-
-class DataApi(Protocol):
-    """The part of OPA that is read."""
-
-    async def get_data(self, path: DataPath) -> bytes | None:
-        """Return the document at `path`, None where there is none. Raises SyncError."""
-        ...
 
 
 class Held(Protocol):
@@ -77,7 +70,7 @@ class Sampler:
 
     def __init__(
         self,
-        opa: DataApi,
+        opa: OpaClient,
         root: str,
         collections: Callable[[], Sequence[Held]],
         targets: Callable[[], Iterable[str]],

@@ -7,16 +7,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.records import Target
 from kube_sync.errors import Undecided
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.fleetnames import fleet_names
-from kube_sync.replicator.placementcheck import PlacementCheck, Warnings
+from kube_sync.replicator.placementcheck import PlacementCheck, Warnings, fleet_names
 from kube_sync.safety import Inventory, Placements
 from tests.unit.async_tools import running, until
 

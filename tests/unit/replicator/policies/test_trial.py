@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -163,7 +163,12 @@ def sampler(opa: Opa, *held: Held, now: list[float] | None = None) -> Sampler:
     clock = (lambda: now[0]) if now else (lambda: 0.0)
     targets = ("replicasets",)
     return Sampler(
-        opa, "kubernetes", lambda: held, lambda: targets, lambda: [("ns", "map")], clock=clock
+        cast("Any", opa),
+        "kubernetes",
+        lambda: held,
+        lambda: targets,
+        lambda: [("ns", "map")],
+        clock=clock,
     )
 
 
