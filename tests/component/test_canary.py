@@ -15,6 +15,7 @@ import pytest
 
 from kube_sync.admission.dialects import DIALECTS
 from kube_sync.admission.engine import EngineClient
+from kube_sync.admission.entry import EntryClient
 from kube_sync.admission.target import Target
 from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.hub import DecisionHub
@@ -68,10 +69,11 @@ class World:
         self.sets: dict[str, Mapping[str, str]] = {}  # by digest, as they are recorded
         self.halts: list[list[str]] = []  # why, as Events are told
         url = "http://opa/v1/data/"
-        target = Target(url + DECISION, DIALECTS["v1"], entry=url + ENTRY_PATH)
+        target = Target(url + DECISION, DIALECTS["v1"])
         connector = opa._session.connector  # noqa: SLF001 - it trusts the OPA of the test
         self._session = aiohttp.ClientSession(connector=connector, connector_owner=False)
-        self._engine = EngineClient(target, dict, self._session, lambda: True, lambda: True)
+        engine = EngineClient(target, dict, self._session, lambda: True)
+        self._engine = EntryClient(engine, url + ENTRY_PATH, lambda: True)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
