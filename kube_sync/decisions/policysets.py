@@ -31,18 +31,6 @@ class Asked(Protocol):
         ...
 
 
-class AskedInForce(Asked, Protocol):
-    """The decisions of what is in force, which is told when that changes."""
-
-    def policies_changing(self) -> None:
-        """Take note that OPA may hold another set of policies from now on."""
-        ...
-
-    def policies_changed(self, reads: Reads) -> None:
-        """Take note that OPA holds policies that read this."""
-        ...
-
-
 class PolicySets(Protocol):
     """Which set decides on which object."""
 

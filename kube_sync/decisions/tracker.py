@@ -19,9 +19,10 @@ import structlog
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evaluation_queue import OWN, Cause, EvaluationQueue, Sweep
 from kube_sync.decisions.evaluation_worker import EvaluationWorker
+from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
-from kube_sync.decisions.policysets import AskedInForce, Division
+from kube_sync.decisions.policysets import Division
 from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import Sharing
 from kube_sync.decisions.tracked import Collection_, TrackedCollections
@@ -39,7 +40,7 @@ class Tracker:
 
     def __init__(
         self,
-        evaluator: AskedInForce,
+        evaluator: Evaluator,
         hub: DecisionHub,
         targets: Mapping[str, GroupVersionResource],
         collections: Iterable[Collection_],

@@ -17,8 +17,7 @@ from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.planning.broken import Broken
 from kube_sync.planning.candidates import Wanted
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.header import Declared
+from kube_sync.replicator.policies.guard import Declared, Guard
 from kube_sync.replicator.policies.way import Compiler
 
 

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -22,6 +21,7 @@ from kube_sync.errors import NO_JSON, EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.client import QueryApi
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.settings import TOPOLOGY
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -34,33 +34,9 @@ _SECONDS = 2.0
 _COLLECTION = ObjectKey("", "")  # stands for the collection itself, where it is empty
 
 
-class Audited(Protocol):
-    """What OPA should hold of one collection."""
-
-    name: str
-
-    @property
-    def loaded(self) -> bool:
-        """Whether OPA holds the collection."""
-        ...
-
-    @property
-    def held(self) -> int:
-        """How many objects OPA holds."""
-        ...
-
-    def keys(self) -> Iterator[ObjectKey]:
-        """Every object that OPA holds."""
-        ...
-
-    def holds(self, key: ObjectKey) -> str | None:
-        """Return the resourceVersion that OPA has of an object; None: not the object."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    collection: Audited
+    collection: Mirror
     key: ObjectKey
     version: str
 
@@ -80,7 +56,7 @@ class Audit:
         self._root = root
         self._rest: dict[str, Iterator[ObjectKey]] = {}  # by collection, those not asked after yet
 
-    async def check(self, collections: Iterable[Audited]) -> None:
+    async def check(self, collections: Iterable[Mirror]) -> None:
         """Compare a sample of each. Raises EpochLost when OPA holds something else."""
         loaded = [collection for collection in collections if collection.loaded]
         share = max(1, _KEYS // max(1, len(loaded)))
@@ -116,7 +92,7 @@ class Audit:
             log.info("audit_unanswered", error=str(error) or type(error).__name__)
             return None
 
-    def _of(self, collection: Audited, share: int) -> list[_Sample]:
+    def _of(self, collection: Mirror, share: int) -> list[_Sample]:
         """Take the next keys of one collection, from the first again after the last."""
         if not collection.held:
             return [_Sample(collection, _COLLECTION, "")]

@@ -40,8 +40,9 @@ Values = Mapping[str, bytes]
 
 
 # Sends operations as one PATCH of the epoch; returns when OPA has taken it, raises PolicyRejected
-# when it never will.
+# when it never will, and EpochLost.
 Send = Callable[[Sequence[bytes]], Awaitable[None]]
+# What was written: the collection's name and the keys that changed in it.
 Written = Callable[[str, Collection[ObjectKey]], None]
 Want = Callable[[ConfigMap, str], None]
 # Returns what tells whether a policy that is to come takes a place; it may raise SyncError.

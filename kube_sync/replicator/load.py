@@ -41,7 +41,7 @@ from kube_sync.replicator.holdings import Holdings
 from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
 from kube_sync.replicator.policies.epoch import Epoch
 from kube_sync.replicator.policies.loader import PolicyLoader
-from kube_sync.replicator.policies.sample import Sampler
+from kube_sync.replicator.policies.trial import Sampler
 from kube_sync.replicator.replica import TopologyOrigin
 from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck
@@ -144,7 +144,7 @@ class Load:
         return Tracker(
             self._evaluator,
             self._hub,
-            {resource.name: resource.gvr for resource in settings.targets()},
+            self._lasting.targets(),
             self.resources.mirrors,
             static=settings.policies.static,
             limiting=Limiting(

@@ -16,13 +16,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from kube_sync.decisions.changelog import Told
 from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.reading import Modules, Row, mentions, rows
-from kube_sync.objects import ObjectKey
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.safety import Inventory, Placements
 from kube_sync.safety.placements import Clusters
 
@@ -158,23 +158,7 @@ def _key(module: str) -> str:
     return module.split("/", 2)[-1]
 
 
-class Replicated(Protocol):
-    """What OPA holds of one collection."""
-
-    name: str
-    known: bool
-
-    @property
-    def loaded(self) -> bool:
-        """Whether OPA was given all of it."""
-        ...
-
-    def keys(self) -> Iterable[ObjectKey]:
-        """Every object that OPA holds."""
-        ...
-
-
-def fleet_names(collections: Iterable[Replicated]) -> Inventory | None:
+def fleet_names(collections: Iterable[Mirror]) -> Inventory | None:
     """Return the clusters that are replicated, None where there are none, or nobody knows."""
     found = next((one for one in collections if one.name == CLUSTERS), None)
     if found is None or not found.known or not found.loaded:

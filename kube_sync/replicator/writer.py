@@ -22,16 +22,16 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Mapping,
     Sequence,
 )
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import msgspec
 import structlog
 
+from kube_sync.decisions.evidence import Witness
 from kube_sync.errors import EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
@@ -39,6 +39,7 @@ from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
 from kube_sync.opa.client import OpaClient, PolicyRejected
 from kube_sync.opa.paths import DataPath
+from kube_sync.replicator.datamaps import DataMaps, Written
 from kube_sync.replicator.firstload import FirstLoad
 from kube_sync.replicator.holdings import Fence, Holdings
 from kube_sync.replicator.mirror import Batch, Mirror
@@ -57,41 +58,6 @@ _HEARTBEAT_SECONDS = 1.0
 _ENDED = "the epoch has ended"
 _SETTLE_SECONDS = 5.0  # what a write that is under way gets to end, when nobody wants it any more
 
-
-class Documents(Protocol):
-    """What else belongs to an epoch: each part of it may be refused without holding up the rest."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is something to write."""
-        ...
-
-    async def load(self, send: Send) -> None:
-        """Make OPA hold all of it, and nothing that an earlier epoch left."""
-        ...
-
-    async def write(self, send: Send) -> None:
-        """Make OPA hold what changed."""
-        ...
-
-
-class Witness(Protocol):
-    """Who has to know which batch changes what."""
-
-    def batch(self, changes: Mapping[str, Collection[ObjectKey]], number: int) -> None:
-        """Take note that a batch is on its way, and what it changes, by collection."""
-        ...
-
-    def apart(self, name: str) -> AbstractContextManager[None]:
-        """Take note that a collection is written as a whole."""
-        ...
-
-
-# Sends operations as one PATCH of this epoch; returns when OPA has taken it, or raises
-# PolicyRejected or EpochLost.
-Send = Callable[[Sequence[bytes]], Awaitable[None]]
-# What was written: the collection's name and the keys that changed in it.
-Written = Callable[[str, Collection[ObjectKey]], None]
 # Raises EpochLost when OPA does not hold what was written.
 Audits = Callable[[Iterable[Mirror]], Awaitable[None]]
 
@@ -108,7 +74,7 @@ class Writer:
         written: Written,
         holdings: Holdings,
         *,
-        documents: Documents | None = None,
+        documents: DataMaps | None = None,
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
         audit: Audits | None = None,

@@ -29,8 +29,7 @@ from kube_sync.replicator.policies.bundle import Bundle, build, digest
 from kube_sync.replicator.policies.choice import Choice
 from kube_sync.replicator.policies.chooser import Chooser, Record
 from kube_sync.replicator.policies.epoch import Epoch
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.header import Declared
+from kube_sync.replicator.policies.guard import Declared, Guard
 from kube_sync.replicator.policies.lanemaking import Beside
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.replicator.policies.loaded import Failures, Loaded

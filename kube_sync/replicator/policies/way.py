@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import structlog
 
 from kube_sync.opa.client import LoadedPolicy, OpaClient, OpaError
-from kube_sync.opa.inspection import Inspected, is_suspicious, without_metadata
+from kube_sync.opa.inspection import is_suspicious, without_metadata
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.replicator.policies.guard import Guard
+from kube_sync.replicator.policies.guard import Guard, Inspector
 from kube_sync.replicator.policies.puts import Puts
 from kube_sync.replicator.policies.reading import TreeCompiler
 from kube_sync.replicator.policies.shelf import RESOURCE
@@ -23,15 +23,11 @@ from kube_sync.replicator.policies.shelf import RESOURCE
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-class Compiler(TreeCompiler, Protocol):
+class Compiler(TreeCompiler, Inspector, Protocol):
     """The scratch OPA."""
 
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         """Compile all together; they may call builtins that are `given`."""
-        ...
-
-    async def inspect(self, sources: Modules) -> dict[str, Inspected]:
-        """Return what modules say of themselves."""
         ...
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
@@ -179,8 +180,8 @@ class Held:
 
 def test_clusters_are_known_by_name_once_they_are_loaded() -> None:
     held = Held(ObjectKey("fleet", "c001"), ObjectKey("", "c002"))
-    assert fleet_names([held]) == Inventory(NAMES, qualified=frozenset(["fleet/c001"]))
+    assert fleet_names([cast("Any", held)]) == Inventory(NAMES, qualified=frozenset(["fleet/c001"]))
     held.loaded = False
-    assert fleet_names([held]) is None
+    assert fleet_names([cast("Any", held)]) is None
     assert fleet_names([]) is None
-    assert fleet_names([Held()]) is None
+    assert fleet_names([cast("Any", Held())]) is None

@@ -28,7 +28,7 @@ from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.bundle import Bundle
 from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.choice import Versions
-from kube_sync.replicator.policies.epoch import Data, Epoch
+from kube_sync.replicator.policies.epoch import Epoch
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Counted, Lanes
@@ -144,7 +144,7 @@ class Bench:
         self.kept = Kept()
         self.recorded: list[State] = []  # what is on record of what is tried
         self.quarantine = Quarantine(self)
-        self.data: Data = Whole()
+        self.data: Any = Whole()
         self.loader = self.new_loader()
         self.maps = PolicyMaps(NAMESPACE, self.wake)
         listed(self.maps, Listing([], ResourceVersion("1")))
