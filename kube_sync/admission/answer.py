@@ -17,8 +17,7 @@ import msgspec
 from kube_sync.admission.asking import asked, by_remediator
 from kube_sync.admission.review import API_VERSION, Review
 from kube_sync.admission.ruling import Operation
-from kube_sync.decisions.decision import REQUESTED, Decision
-from kube_sync.decisions.placement import PLACEMENT, empties
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, empties
 from kube_sync.decisions.requested import noted, requests
 from kube_sync.decisions.sealing import Seals
 

@@ -2,7 +2,6 @@
 
 Keeps true: an attempt has a time limit, no aiohttp error leaves this module, and every answer that
 is no decision raises by what to do next (`failures`). The connections are kept and used again.
-Where there may be a canary its entry is asked first; where OPA has none, in the usual way.
 Does not know: whether to try again (`judge`), or whether the engine is known to be down
 (`breaker`).
 """
@@ -10,8 +9,7 @@ Does not know: whether to try again (`judge`), or whether the engine is known to
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import asynccontextmanager
 
 import aiohttp
 import msgspec
@@ -23,7 +21,6 @@ from kube_sync.admission.target import Target
 from kube_sync.errors import NO_JSON, Misconfigured, Retriable
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaError
-from kube_sync.opa.entry import entered
 from kube_sync.runtime.clienttls import Tls, client_tls
 from kube_sync.runtime.httperrors import retriable
 from kube_sync.runtime.tokenfile import TokenFile
@@ -35,10 +32,6 @@ _NEVER = (501, 505)  # (RFC 9110, section 15.6: what the server cannot do at all
 _TOLD = 200  # characters of an answer that is no JSON
 
 
-class _NoEntry(Exception):
-    """OPA has no canary's entry."""
-
-
 class EngineClient:
     """A connection pool to one engine."""
 
@@ -48,16 +41,13 @@ class EngineClient:
         headers: Callable[[], dict[str, str]],
         session: aiohttp.ClientSession,
         tls: Callable[[], Tls],
-        canary: Callable[[], bool] = lambda: False,
     ) -> None:
         self._target = target
         self._headers = headers
         self._session = session
         self._tls = tls
-        self._canary = canary
         self.where = f"policy engine {masked(target.url)}"
         self._url = _with_provenance(target, target.url)
-        self._entry = target.entry and _with_provenance(target, target.entry)
         self._timeout = aiohttp.ClientTimeout(total=target.timeout_seconds)
 
     async def ask(self, review: Review, resource: msgspec.Raw) -> Answer:
@@ -66,10 +56,12 @@ class EngineClient:
         Raises Failed, or Passing where another attempt may be answered.
         """
         body = self._target.dialect.ask(review, resource)
-        if self._entry is not None and self._canary():
-            with suppress(_NoEntry):
-                return await self._counted(self._entered(self._entry, body))
-        return await self._counted(self._attempt(self._url, body))
+        return await self.counted(self._attempt(self._url, body))
+
+    async def attempt(self, review: Review, resource: msgspec.Raw, url: str) -> Answer:
+        """Ask at another URL, and count nothing. Raises Failed and Passing, as `ask` does."""
+        body = self._target.dialect.ask(review, resource)
+        return await self._attempt(_with_provenance(self._target, url), body)
 
     async def probe(self) -> None:
         """Ask about nothing; a policy that decides nothing of it has answered too.
@@ -77,12 +69,13 @@ class EngineClient:
         Raises Failed and Passing, as `ask` does.
         """
         try:
-            await self._counted(self._attempt(self._url, self._target.dialect.empty))
+            await self.counted(self._attempt(self._url, self._target.dialect.empty))
         except Failed as error:
             if error.why not in ("undefined", "evaluation-error"):
                 raise
 
-    async def _counted(self, attempt: Awaitable[Answer]) -> Answer:
+    async def counted(self, attempt: Awaitable[Answer]) -> Answer:
+        """Return what comes of an attempt, and count it."""
         try:
             answer = await attempt
         except (Failed, Passing) as error:
@@ -90,21 +83,6 @@ class EngineClient:
             raise
         metrics.admission_engine_attempts.labels("answered").inc()
         return answer
-
-    async def _entered(self, url: str, body: bytes) -> Answer:
-        """Return what the object's side decides. Raises _NoEntry, and what `_attempt` does."""
-        try:
-            answer = await self._attempt(url, body)
-        except Failed as error:
-            if error.why == "undefined":
-                raise _NoEntry from error
-            raise
-        if (said := entered(answer.decision)) is None:
-            msg = f"{self.where}: the canary's entry holds no answer"
-            raise Failed(msg, "malformed")
-        if not bytes(said.decision):
-            raise self._undefined()
-        return replace(answer, decision=bytes(said.decision))
 
     async def _attempt(self, url: str, body: bytes) -> Answer:
         status, answer, headers = await self._post(url, body)
@@ -116,7 +94,7 @@ class EngineClient:
             msg = f"{self.where}: {error}"
             raise Failed(msg, error.why) from error
         if found is None:
-            raise self._undefined()
+            raise self.undefined()
         return found
 
     async def _post(self, url: str, body: bytes) -> tuple[int, bytes, Mapping[str, str]]:
@@ -146,7 +124,7 @@ class EngineClient:
         if status in (401, 403):
             return Failed(message, "unauthorized")
         if status == 404:  # noqa: PLR2004
-            return self._undefined(status)
+            return self.undefined(status)
         if status == 500 and error.code == "internal_error" and error.errors:  # noqa: PLR2004
             return Evaluation(message, error)
         if status in _BUSY:
@@ -157,19 +135,15 @@ class EngineClient:
             return Passing(message, "failing", _seconds(headers.get("Retry-After", "")))
         return Failed(message, "rejected")
 
-    def _undefined(self, status: int | None = None) -> Failed:
+    def undefined(self, status: int | None = None) -> Failed:
+        """Return the error that nothing is decided."""
         said = f" ({status})" if status else ""
         return Failed(f"{self.where}: the decision is undefined{said}", "undefined")
 
 
 @asynccontextmanager
-async def engine_client(
-    target: Target, canary: Callable[[], bool] = lambda: False
-) -> AsyncGenerator[EngineClient]:
-    """Yield a client of the configured engine. Raises Misconfigured.
-
-    `canary` tells whether there may be one.
-    """
+async def engine_client(target: Target) -> AsyncGenerator[EngineClient]:
+    """Yield a client of the configured engine. Raises Misconfigured."""
     tls = client_tls(target.url, target.ca_file, target.cert_file, target.key_file)
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
     session = aiohttp.ClientSession(
@@ -178,7 +152,7 @@ async def engine_client(
         headers={"Content-Type": "application/json"},
     )
     async with session:
-        yield EngineClient(target, _authorization(target), session, tls, canary)
+        yield EngineClient(target, _authorization(target), session, tls)
 
 
 def _authorization(target: Target) -> Callable[[], dict[str, str]]:

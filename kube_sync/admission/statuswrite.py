@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 
 from kube_sync.admission.review import Malformed, Review
-from kube_sync.decisions.decision import REQUESTED
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from kube_sync.decisions.requested import requests, with_annotations
 from kube_sync.errors import NO_JSON
 from kube_sync.safety import HISTORY

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kube_sync.admission.asking import as_remediated, view
-from kube_sync.admission.engine import engine_client
+from kube_sync.admission.entry import entry_client
 from kube_sync.admission.events import CONTROLLER, Denials
 from kube_sync.admission.fleet import FleetJudge
 from kube_sync.admission.judge import Judge, placement, waits
@@ -140,7 +140,7 @@ async def _judges(
     settings, gate = context.settings, policies.gate
     asking = settings.admission.engine
     engine = await context.stack.enter_async_context(
-        engine_client(target_of(settings), partial(canary_may_exist, policies.all))
+        entry_client(target_of(settings), partial(canary_may_exist, policies.all))
     )
     seen = partial(view, remediator=settings.admission.remediator)
     made = partial(

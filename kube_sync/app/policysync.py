@@ -113,16 +113,20 @@ class _Parts:
             self._note_kind,
             self.permissions.heard,
         )
-        self.hub = Hub(
+        status = PolicyStatus(kube, self.state, telling, self._downstream)
+        self.hub = self._hub(status, news)
+
+    def _hub(self, status: PolicyStatus, news: News) -> Hub:
+        return Hub(
             self.state,
             self.placers,
             self._brakes,
-            PolicyStatus(kube, self.state, telling, self._downstream),
+            status,
             self.lease,
             Facts(self._look, self._freshness.stale, self._approved),
-            note=context.readiness.noted,
+            note=self._context.readiness.noted,
             news=news,
-            grace=settings.grace_seconds,
+            grace=self._context.settings.policy_sync.grace_seconds,
             clock=self._clock,
         )
 

@@ -9,8 +9,7 @@ from functools import partial
 from kube_sync.app.context import Context, tell_lease
 from kube_sync.app.fleet import clusters_of, counted, fleet_collection
 from kube_sync.app.publishing import placement_sink
-from kube_sync.decisions.decision import REQUESTED
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from kube_sync.decisions.requested import FIELD_MANAGER, requests
 from kube_sync.decisions.sealing import Seals
 from kube_sync.decisions.streamclient import stream_client

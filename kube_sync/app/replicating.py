@@ -12,7 +12,7 @@ from kube_sync.app.board import serve_board
 from kube_sync.app.conditions import keep_conditions
 from kube_sync.app.context import Context
 from kube_sync.app.door import watch_door
-from kube_sync.app.ledger import open_ledger
+from kube_sync.app.ledger import Opened, open_ledger
 from kube_sync.app.policyevents import CONTROLLER, PolicyEvents
 from kube_sync.app.scheduling import install_defaults
 from kube_sync.decisions.hub import DecisionHub
@@ -22,7 +22,7 @@ from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
-from kube_sync.replicator.agent import Replicator
+from kube_sync.replicator.agent import Listeners, Replicator
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.trial import Trial
 from kube_sync.runtime.configfile import ConfigFile
@@ -47,29 +47,13 @@ async def replicate(context: Context, source: Source) -> list[Service]:
     hub = DecisionHub(instance, stricter=stricter, recorder=ledger.recorder)
     for condition in ("data", "policies"):  # or it would look ready before it has begun
         context.readiness.waiting(condition, "not loaded yet")
-    shelf, compiler = Shelf(), ScratchOpa.of(settings)
     events = EventRecorder(
         context.kube, Reporter(CONTROLLER, socket.gethostname()), metrics.replicator_events
     )
-    beside = PolicyEvents(events, ledger.head)
-    replicator = Replicator(
-        settings,
-        context.kube,
-        opa,
-        hub,
-        context.readiness,
-        compiler,
-        shelf=shelf,
-        in_force=ledger.in_force,
-        notes=ledger.notes,
-        halted=beside.halted,
-        failed=beside.failed,
-        trial=Trial(compiler),
-        topology=partial(gateway_api_feed, context.kube),
-    )
-    decisions = settings.decisions
-    check_stream(decisions)
-    token = TokenFile(decisions.token_file)
+    shelf = Shelf()
+    replicator = _replicator(context, opa, hub, shelf, ledger, events)
+    check_stream(settings.decisions)
+    token = TokenFile(settings.decisions.token_file)
     token.current()
     services: list[Service] = [replicator.run, events.run, *ledger.services]
     services += keep_conditions(context, opa)
@@ -77,27 +61,59 @@ async def replicate(context: Context, source: Source) -> list[Service]:
         services.append(partial(watch_door, opa, settings.opa.url, context.readiness))
     if "scheduling" in settings.builtin:
         services.append(install_defaults(context, opa))
-    tls = None
+    routes, tokenless = [*shelf.routes(), *ledger.routes], list[web.RouteDef]()
+    if settings.decisions.board:
+        board = await serve_board(context, replicator, hub, opa)
+        routes, tokenless = [*routes, *board.routes], board.tokenless
+        services.append(board.follow)
+    served = stream_app(hub, token, routes, settings.placement.path, tokenless, ledger.recorded)
+    services += await _serve(context, served)
+    context.readiness.met("start")
+    if source.file is not None:
+        watched = ConfigFile(source, settings, context.readiness)
+        services.append(partial(watched.follow, replicator.configure))
+    return services
+
+
+def _replicator(
+    context: Context,
+    opa: OpaClient,
+    hub: DecisionHub,
+    shelf: Shelf,
+    ledger: Opened,
+    events: EventRecorder,
+) -> Replicator:
+    compiler = ScratchOpa.of(context.settings)
+    told = PolicyEvents(events, ledger.head)
+    return Replicator(
+        context.settings,
+        context.kube,
+        opa,
+        hub,
+        context.readiness,
+        compiler,
+        shelf=shelf,
+        listeners=Listeners(
+            in_force=ledger.in_force, notes=ledger.notes, halted=told.halted, failed=told.failed
+        ),
+        trial=Trial(compiler),
+        topology=partial(gateway_api_feed, context.kube),
+    )
+
+
+async def _serve(context: Context, served: web.Application) -> list[Service]:
+    """Serve the decision stream; returns what follows its certificate."""
+    decisions, services, tls = context.settings.decisions, list[Service](), None
     if decisions.cert_file and decisions.key_file:
         files = TlsFiles(decisions.cert_file, decisions.key_file)
         found = ServerTls("decisions", files, context.readiness)
         tls = found.context
         services.append(found.follow)
     address = parse_listen("decisions.listen", decisions.listen)
-    routes, tokenless = [*shelf.routes(), *ledger.routes], list[web.RouteDef]()
-    if decisions.board:
-        board = await serve_board(context, replicator, hub, opa)
-        routes, tokenless = [*routes, *board.routes], board.tokenless
-        services.append(board.follow)
-    served = stream_app(hub, token, routes, settings.placement.path, tokenless, ledger.recorded)
     await context.stack.enter_async_context(
         # Nothing is written here: what waits for news need not wait for somebody who has gone.
         serving(served, address, tls, _STREAM_GRACE, abandon=True)
     )
-    context.readiness.met("start")
-    if source.file is not None:
-        watched = ConfigFile(source, settings, context.readiness)
-        services.append(partial(watched.follow, replicator.configure))
     return services
 
 

@@ -13,8 +13,7 @@ import msgspec
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.records import Stale
-from kube_sync.decisions.staleness import stale_records
+from kube_sync.decisions.records import Stale, stale_records
 
 
 class Collection(Protocol):

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from kube_sync.decisions.arguments import Request
-from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,

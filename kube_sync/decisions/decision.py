@@ -5,6 +5,9 @@ what is not a string becomes compact JSON text with sorted keys, so that equal a
 text, wherever they are written. null is refused: it would be the text "null". Labels are text
 from the start, since hardly any JSON is a label. A key or label that the API server would refuse
 is refused here, where its name can be told.
+
+A placement that names no cluster empties the workload. A policy that says so because the fleet it
+sees is empty has not decided anything: nothing here or elsewhere takes it for an order.
 """
 
 from __future__ import annotations
@@ -164,3 +167,36 @@ def _is_key(key: str) -> bool:
     if slash and not (len(prefix) <= _PREFIX_LENGTH and _SUBDOMAIN.fullmatch(prefix)):
         return False
     return len(name) <= _NAME_LENGTH and _NAME.fullmatch(name) is not None
+
+
+PLACEMENT = "federation.kubernetes.io/replica-set-preferences"
+
+
+def empties(wanted: Mapping[str, str], current: Mapping[str, str]) -> bool:
+    """Tell whether `wanted` would take away every cluster that a workload may run on now.
+
+    One without a placement runs wherever its federation puts it.
+    """
+    return (
+        PLACEMENT in wanted
+        and is_empty_placement(wanted[PLACEMENT])
+        and not (PLACEMENT in current and is_empty_placement(current[PLACEMENT]))
+    )
+
+
+def is_empty_placement(preferences: str) -> bool:
+    """Tell whether replica-set-preferences name no cluster, or only clusters of weight 0."""
+    try:
+        clusters = msgspec.json.decode(preferences)["clusters"]
+        entries = list(clusters.values())
+    except (*NO_JSON, KeyError, TypeError, AttributeError):
+        return False  # not the shape that says where to run: nothing can be concluded
+    return not any(_has_weight(entry) for entry in entries)
+
+
+def _has_weight(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return True
+    if entry.get("maxReplicas") == 0:
+        return False
+    return bool(entry.get("weight", 1) or entry.get("minReplicas", 0))

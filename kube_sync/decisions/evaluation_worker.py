@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
-from kube_sync.decisions.canary import Asked
 from kube_sync.decisions.evaluation_queue import EvaluationQueue, Group, Question
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
+from kube_sync.decisions.policysets import Asked
 from kube_sync.decisions.sharing import TURN, Answer, Sharing
 from kube_sync.decisions.tracked import Collection_, TrackedCollections
 from kube_sync.errors import SyncError
@@ -41,7 +41,7 @@ class EvaluationWorker:
         backoff: Backoff,
     ) -> None:
         """Wait by `backoff` between two attempts; without `limiting` no limits are asked for."""
-        self._evaluator = evaluator
+        self.evaluator = evaluator
         self._hub = hub
         self._collections = collections
         self._queue = queue
@@ -92,7 +92,7 @@ class EvaluationWorker:
         name = next(iter(queue.changed))[0]
         gvr, found = targets[name], self._collections.found[name]
         # Taken off first: what changes while OPA answers is asked for again.
-        questions = self._sharing.questions(queue.changed, found, gvr, self._evaluator.room)
+        questions = self._sharing.questions(queue.changed, found, gvr, self.evaluator.room)
         for question in questions:
             for key in question.keys:
                 queue.sweep.pop((name, key), None)
@@ -114,7 +114,7 @@ class EvaluationWorker:
         queue, targets = self._queue, self._collections.targets
         name = next(iter(queue.sweep))[0]
         gvr, found = targets[name], self._collections.found[name]
-        questions, known = self._sharing.swept(queue.sweep, found, self._evaluator.room)
+        questions, known = self._sharing.swept(queue.sweep, found, self.evaluator.room)
         if questions:
             try:
                 outcomes = await self._answers(found, questions)
@@ -138,7 +138,7 @@ class EvaluationWorker:
         self, found: Collection_, questions: Iterable[Question]
     ) -> Mapping[ObjectKey, Outcome]:
         asked = [one.one for one in questions if one.one not in found.unreadable]
-        outcomes = dict(await self._evaluator.evaluate(found.name, asked))
+        outcomes = dict(await self.evaluator.evaluate(found.name, asked))
         if self._limiting is not None:
             await self._limiting.keep_after(self._collections.found.values())
         for question in questions:  # after the answer: what is not readable now counts

@@ -28,6 +28,7 @@ from kube_sync.decisions.reading import ReadDecision
 from kube_sync.errors import NO_JSON, Retriable, Undecided
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.client import QueryApi
 from kube_sync.opa.lanes import Lane, batch_package, lane_path
 from kube_sync.opa.paths import DataPath, reference
 
@@ -84,12 +85,8 @@ _are_requests(requests) if {{
 """
 
 
-class DecisionApi(Protocol):
-    """The part of OPA that decides."""
-
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        """Ask for a document."""
-        ...
+class DecisionApi(QueryApi, Protocol):
+    """The part of OPA that decides, and how long it takes."""
 
     async def timed_query(self, path: str, body: bytes) -> tuple[bytes | None, float | None]:
         """Ask for a document; tell also how long it was evaluated (seconds), None: not known."""

@@ -12,11 +12,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import msgspec
 
 from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,
@@ -26,7 +27,6 @@ from kube_sync.decisions.records import (
     StatusRecord,
     Target,
 )
-from kube_sync.decisions.subscription import Subscription
 from kube_sync.errors import Expired
 from kube_sync.runtime.clock import unix_clock
 
@@ -65,14 +65,6 @@ class Page(msgspec.Struct, frozen=True):
     more: bool = False
 
 
-class Feed(Protocol):
-    """Where changes come from, the DecisionHub."""
-
-    def reader(self, since: tuple[str, int] | None = None) -> Subscription:
-        """Return a reader that nobody counts."""
-        ...
-
-
 class History:
     """The changes of one replicator process."""
 
@@ -97,7 +89,7 @@ class History:
         self._known: dict[Target, tuple[Decision | None, str | None]] = {}
         self._unconfirmed: set[Target] = set()  # of a reader that began afresh
 
-    async def follow(self, hub: Feed) -> NoReturn:
+    async def follow(self, hub: DecisionHub) -> NoReturn:
         """Take in what the hub tells, for ever."""
         while True:
             reader = hub.reader()

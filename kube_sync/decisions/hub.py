@@ -16,13 +16,18 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from kube_sync.decisions.changelog import ENDED, ChangeLog
+from kube_sync.decisions.changelog import ENDED, ChangeLog, Entry, Told, Verdict
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.entries import Entry, Told, Verdict
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.evidence import Evidence
-from kube_sync.decisions.records import Budget, DecisionRecord, DeletedRecord, Source, Target
-from kube_sync.decisions.staleness import DecisionFreshness
+from kube_sync.decisions.records import (
+    Budget,
+    DecisionFreshness,
+    DecisionRecord,
+    DeletedRecord,
+    Source,
+    Target,
+)
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.errors import Expired
 from kube_sync.objects import GroupVersionResource, ObjectKey

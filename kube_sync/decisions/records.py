@@ -4,17 +4,25 @@ A stream begins with one `decision` record for each resource that has one, then 
 after that come changes only. `seq` grows by one with each change of the replicator process named
 by `instance`. A reader that is slow gets the latest state of each resource, not every step.
 docs/decisions.md is the contract with readers.
+
+Decisions stand on what OPA holds. While a collection cannot be watched or listed, or OPA takes
+nothing, they are made on the state before, and the stream goes on. So it names every stale source
+at once and for how long; how much of that is too much, readers decide.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import heapq
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from kube_sync.decisions.decision import Decision
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.runtime.freshness import Freshness, StaleSource
 
+_NAMED = 100  # objects of a collection that cannot be read: who makes many fills no stream
 VERSION: Literal[1] = 1
 
 
@@ -151,3 +159,28 @@ def encode(record: Record) -> bytes:
 def decode(line: bytes) -> Record:
     """Read one line. Raises msgspec.DecodeError, also for a version that is not known."""
     return _decoder.decode(line)
+
+
+DecisionFreshness: TypeAlias = Freshness[Unreadable]
+StaleSources: TypeAlias = tuple[StaleSource[Unreadable], ...]
+
+
+def report_unreadable(
+    freshness: DecisionFreshness,
+    name: str,
+    gvr: GroupVersionResource | None,
+    found: Mapping[ObjectKey, tuple[str, str]],
+) -> None:
+    """Report what cannot be read of a collection: the uid of each object, and why."""
+    source, keys = f"{name} that cannot be read", heapq.nsmallest(_NAMED, found)
+    if not keys:
+        freshness.report(source, None)
+        return
+    more = f"; {len(found) - 1} more" if len(found) > 1 else ""
+    named = () if gvr is None else tuple(Unreadable(Target.of(gvr, k), *found[k]) for k in keys)
+    freshness.report(source, f"{keys[0]}: {found[keys[0]][1]}{more}", named)
+
+
+def stale_records(freshness: DecisionFreshness, sources: StaleSources) -> tuple[Stale, ...]:
+    """Return stale sources as the stream sends them now."""
+    return tuple(Stale(one.source, freshness.age(one), one.reason, one.details) for one in sources)

@@ -22,8 +22,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from kube_sync.decisions.decision import REQUESTED, compact
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED, compact
 from kube_sync.decisions.requested import requests, with_annotations
 from kube_sync.errors import NO_JSON, Misconfigured
 from kube_sync.kube.collection import Item

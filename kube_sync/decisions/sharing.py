@@ -3,25 +3,24 @@
 Keeps true: a decision is shared only by objects of the class that was asked about, by members as
 OPA was last known to hold them; and it is kept for one state of policy and data, so that a change
 of either asks again. An answer of which it is not certain which state of the representative it is
-about counts for the representative alone, and the others are asked about again. What a canary
-decides on is of classes of its own.
+about counts for the representative alone, and the others are asked about again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
 import structlog
 
-from kube_sync.analysis.reads import Reads, joined
-from kube_sync.decisions.canary import Canary
+from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.classes import Member, Members, shares
 from kube_sync.decisions.evaluation_queue import Cause, Changed, Group, Key, Question, Sweep
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.policysets import Division, InForce, PolicySets
 from kube_sync.decisions.records import Target
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
@@ -30,7 +29,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SPARE = 1_000  # decisions of classes that are not worth the time to let them go
 TURN = 500  # objects between two looks at what came meanwhile
-_ON = b"+"  # behind the class of an object that the canary decides on: no digest is so long
 
 
 class Objects(Protocol):
@@ -62,13 +60,13 @@ class Sharing:
 
     def __init__(self, hub: DecisionHub) -> None:
         self._hub = hub
-        self._policy = ""
-        self._in_force: Reads | None = None
-        self._canary: Canary | None = None
-        self._reads: Reads | None = None  # of both
+        self._in_force = InForce()
+        self._divide: Callable[[InForce], PolicySets] | None = None  # None: it decides on all
+        self._sets: PolicySets = self._in_force
+        self._reads: Reads | None = None  # of all sets
         self._shares = False
         self._changing = False
-        self._canary_changing = False
+        self._division_changing = False
         self._known: dict[tuple[str, bytes], tuple[Outcome, int]] = {}  # and on which data
         self._revision = 0
         self._unshared: set[str] = set()
@@ -91,46 +89,35 @@ class Sharing:
 
     def policies_changed(self, digest: str, reads: Reads) -> None:
         """Decide in the name of these policies, which read this."""
-        self._policy, self._in_force = digest, reads
+        self._in_force = InForce(digest, reads)
         self._changing = False
         self._reread()
         self.outdate()
 
-    def canary_changing(self) -> None:
-        """Share nothing until it is known what the canary reads next."""
-        self._canary_changing = True
+    def division_changing(self) -> None:
+        """Share nothing until it is known what sets beside what is in force read next."""
+        self._division_changing = True
         self._reread()
         self.outdate()
 
-    def canary_changed(self, canary: Canary | None) -> Callable[[ObjectKey], bool]:
-        """Decide by this canary, None by none; returns which objects are to be asked about anew."""
-        old, self._canary = self._canary, canary
-        self._canary_changing = False
+    def divided(self, division: Division) -> None:
+        """Have objects decided by the sets that they are divided among."""
+        self._divide, self._division_changing = division.divide, False
         self._reread()
         self._revision += 1  # what is asked for now is of either
-        same = old is not None and canary is not None and old.policy == canary.policy
-        if not same:
-            known = self._known.items()
-            self._known = {ident: said for ident, said in known if not ident[1].endswith(_ON)}
-        sides = [found.side for found in (old, canary) if found is not None]
-
-        def is_touched(key: ObjectKey) -> bool:
-            on = [side.has(key) for side in sides]
-            return any(on) and not (same and all(on))
-
-        return is_touched
+        known = self._known.items()
+        self._known = {ident: said for ident, said in known if not division.is_outdated(ident[1])}
 
     def _reread(self) -> None:
-        reads, canary = self._in_force, self._canary
-        if reads is not None and canary is not None:
-            reads = joined(reads, canary.reads)
-        self._reads = reads
-        changing = self._changing or self._canary_changing
-        self._shares = not changing and reads is not None and shares(reads)
+        self._sets = self._in_force if self._divide is None else self._divide(self._in_force)
+        self._reads = self._sets.reads
+        changing = self._changing or self._division_changing
+        self._shares = not changing and self._reads is not None and shares(self._reads)
 
     def policies_renamed(self, digest: str) -> None:
         """Decide in the name of other policies, which decide alike."""
-        self._policy = digest
+        self._in_force = replace(self._in_force, digest=digest)
+        self._reread()
 
     def outdate(self) -> None:
         """Take note that what was decided may be decided otherwise now."""
@@ -168,7 +155,7 @@ class Sharing:
                 continue
             member = self._member(found, key)
             if member is not None and (known := self._known.get((name, member.kind))) is not None:
-                self._tell(name, gvr, key, known[0], cause, member.uid, known[1])
+                self._tell(name, gvr, key, known[0], cause, uid=member.uid, data=known[1])
             elif not self._ask(asked, found, key, cause, member, room):
                 continue
             queue.pop((name, key))
@@ -250,7 +237,7 @@ class Sharing:
             return False
         # As it was asked: whatever OPA holds by now, this is what it said of this uid.
         cause = question.keys[one]
-        self._tell(found.name, gvr, one, outcome, cause, outcome.uid, question.data)
+        self._tell(found.name, gvr, one, outcome, cause, uid=outcome.uid, data=question.data)
         # A write may reach OPA before the question and be answered after it. Until then it is
         # pending in the Mirror, from then on the object is among those that changed.
         same = self._is(found, one, question.kind) and not found.moves(one)
@@ -271,7 +258,8 @@ class Sharing:
         for key in keys:
             member, cause = self._member(found, key), question.keys[key]
             if member is not None and member.kind == question.kind:
-                self._tell(found.name, gvr, key, answer.outcome, cause, member.uid, question.data)
+                uid, data = member.uid, question.data
+                self._tell(found.name, gvr, key, answer.outcome, cause, uid=uid, data=data)
             else:
                 again[found.name, key] = cause
         return again
@@ -318,12 +306,7 @@ class Sharing:
 
     def _member(self, found: Objects, key: ObjectKey) -> Member | None:
         member = found.members.of(key) if self._shares else None
-        if member is None or not self._is_on(key):
-            return member
-        return member._replace(kind=member.kind + _ON)
-
-    def _is_on(self, key: ObjectKey) -> bool:
-        return self._canary is not None and self._canary.side.has(key)
+        return None if member is None else self._sets.member(member, key)
 
     def _is(self, found: Objects, key: ObjectKey, kind: bytes | None) -> bool:
         member = self._member(found, key)
@@ -336,20 +319,14 @@ class Sharing:
         key: ObjectKey,
         outcome: Outcome,
         cause: Cause,
+        *,
         uid: str,
         data: int,
     ) -> None:
         self._awaited.discard((name, key))
-        on = self._canary if self._is_on(key) else None
-        self._hub.update(
-            Target.of(gvr, key),
-            outcome,
-            cause.kind,
-            self._policy if on is None else on.policy,
-            uid=uid,
-            data=data,
-            source=cause.source,
-        )
+        policy, source = self._sets.policy(key), cause.source
+        target = Target.of(gvr, key)
+        self._hub.update(target, outcome, cause.kind, policy, uid=uid, data=data, source=source)
 
     def _why_alone(self) -> str:
         if self._reads is None or self._reads.gave_up is not None:

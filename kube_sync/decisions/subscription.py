@@ -14,10 +14,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from kube_sync.decisions.changelog import ChangeLog
-from kube_sync.decisions.entries import Entry
-from kube_sync.decisions.records import BookmarkRecord, Budget, Record, StatusRecord, encode
-from kube_sync.decisions.staleness import DecisionFreshness, StaleSources, stale_records
+from kube_sync.decisions.changelog import ChangeLog, Entry
+from kube_sync.decisions.records import (
+    BookmarkRecord,
+    Budget,
+    DecisionFreshness,
+    Record,
+    StaleSources,
+    StatusRecord,
+    encode,
+    stale_records,
+)
 from kube_sync.errors import Expired
 
 SENDING = "the decisions are being sent"

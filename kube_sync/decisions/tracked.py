@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Protocol
 
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.records import report_unreadable
 from kube_sync.decisions.sharing import Objects
-from kube_sync.decisions.staleness import report_unreadable
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 

@@ -17,11 +17,12 @@ from typing import NoReturn
 import structlog
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.canary import Canary, InForce
 from kube_sync.decisions.evaluation_queue import OWN, Cause, EvaluationQueue, Sweep
 from kube_sync.decisions.evaluation_worker import EvaluationWorker
+from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
+from kube_sync.decisions.policysets import Division
 from kube_sync.decisions.records import Source
 from kube_sync.decisions.sharing import Sharing
 from kube_sync.decisions.tracked import Collection_, TrackedCollections
@@ -39,7 +40,7 @@ class Tracker:
 
     def __init__(
         self,
-        evaluator: InForce,
+        evaluator: Evaluator,
         hub: DecisionHub,
         targets: Mapping[str, GroupVersionResource],
         collections: Iterable[Collection_],
@@ -154,17 +155,19 @@ class Tracker:
         self._modules = modules
         self._sharing.policies_renamed(digest)
 
-    def canary_changing(self) -> None:
-        """Take note that OPA may hold another canary from now on."""
-        self._sharing.canary_changing()
+    def division_changing(self) -> None:
+        """Take note that objects may be divided otherwise among sets of policies from now on."""
+        self._sharing.division_changing()
 
-    def canary_changed(self, canary: Canary | None) -> None:
-        """Take note that OPA decides by this canary for its side, None by none."""
-        is_touched = self._sharing.canary_changed(canary)
+    def divided(self, division: Division) -> None:
+        """Have each object decided by its set of policies."""
+        # In one step: from here on each is decided by that set, and by no other.
+        self._worker.evaluator = division.evaluator
+        self._sharing.divided(division)
         if self._loading is None:
             return  # all is asked about first
         for name in self._collections.targets:
-            touched = filter(is_touched, self._collections.keys(name))
+            touched = filter(division.is_touched, self._collections.keys(name))
             self._queue.add(name, touched, Cause("policy"))
         self._news.set()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -23,6 +24,16 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 # named instead.
 _TEST_FAILED = "the server rejected our request due to an error in our request"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """One object of a kind, and no other one of its name."""
+
+    gvr: GroupVersionResource
+    kind: str
+    key: ObjectKey
+    uid: str
 
 
 class Applied(Protocol):
@@ -97,7 +108,7 @@ async def apply_metadata(
     metadata |= {"labels": dict(wanted.labels)} if wanted.labels else {}
     metadata |= {"resourceVersion": wanted.version} if wanted.version else {}
     body = {
-        "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
+        "apiVersion": api_version(gvr),
         "kind": kind,
         "metadata": metadata,
     }
@@ -116,10 +127,7 @@ async def apply_metadata(
 
 async def apply_status(
     client: KubeClient,
-    gvr: GroupVersionResource,
-    kind: str,
-    key: ObjectKey,
-    uid: str,
+    of: ObjectReference,
     status: Mapping[str, Any],
     manager: str,
     accept: str = _METADATA,
@@ -130,15 +138,15 @@ async def apply_status(
     Raises SyncError: NotFound when the object is gone, also when another one has its name.
     """
     body = {
-        "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
-        "kind": kind,
-        "metadata": {"name": key.name, "uid": uid},
+        "apiVersion": api_version(of.gvr),
+        "kind": of.kind,
+        "metadata": {"name": of.key.name, "uid": of.uid},
         "status": dict(status),
     }
     with gone_if_another():
         return await client.request(
             "PATCH",
-            gvr.path(key.namespace, key.name) + "/status",
+            of.gvr.path(of.key.namespace, of.key.name) + "/status",
             # Forced: the conditions are ours by their types, whoever wrote them last.
             params={"fieldManager": manager, "force": "true"},
             body=msgspec.json.encode(body),
@@ -213,6 +221,11 @@ def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
                     "value": value,
                 }
             )
+
+
+def api_version(gvr: GroupVersionResource) -> str:
+    """Return `group/version`, or the version alone in the core group."""
+    return f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version
 
 
 @contextmanager

@@ -15,27 +15,18 @@ import msgspec
 
 from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import apply_status, changed_if_untrue
+from kube_sync.kube.patch import ObjectReference, apply_status, changed_if_untrue
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 Json = Mapping[str, Any]
 
 
-async def apply_shared(
-    client: KubeClient,
-    gvr: GroupVersionResource,
-    kind: str,
-    key: ObjectKey,
-    uid: str,
-    status: Json,
-    manager: str,
-) -> Json:
+async def apply_shared(client: KubeClient, of: ObjectReference, status: Json, manager: str) -> Json:
     """Make `manager` own these fields of the status and no others of it.
 
     Raises SyncError: NotFound when the object is gone, also when another one has its name.
     """
-    args = (client, gvr, kind, key, uid, status, manager)
-    return _decoded(await apply_status(*args, accept="application/json"))
+    return _decoded(await apply_status(client, of, status, manager, accept="application/json"))
 
 
 async def replace_lists(

@@ -13,9 +13,9 @@ from functools import partial
 import msgspec
 
 from kube_sync import __version__
+from kube_sync.decisions.changelog import Entry as Line
+from kube_sync.decisions.changelog import Told, Verdict
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.entries import Entry as Line
-from kube_sync.decisions.entries import Told, Verdict
 from kube_sync.decisions.evidence import Basis, Evidence, Kept
 from kube_sync.decisions.records import DecisionRecord, DeletedRecord, Source, Target, decode
 from kube_sync.errors import NO_JSON

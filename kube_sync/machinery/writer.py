@@ -19,6 +19,7 @@ import structlog
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.patch import ObjectReference
 from kube_sync.kube.statuses import apply_shared, remove_at, replace_lists
 from kube_sync.machinery.latest import Latest
 from kube_sync.machinery.plan import Replace, Step
@@ -153,7 +154,10 @@ class Writer:
             )
         if step.status:
             answer = await apply_shared(
-                self._client, gvr, step.kind.kind, step.key, step.uid, step.status, MANAGER
+                self._client,
+                ObjectReference(gvr, step.kind.kind, step.key, step.uid),
+                step.status,
+                MANAGER,
             )
         return answer
 

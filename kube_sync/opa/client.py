@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -146,6 +146,14 @@ class _Config(msgspec.Struct):
 
 class _ConfigResult(msgspec.Struct):
     result: _Config = msgspec.field(default_factory=_Config)
+
+
+class QueryApi(Protocol):
+    """The part of OPA that decides."""
+
+    async def query(self, path: str, body: bytes) -> bytes | None:
+        """Ask for a document; None when it is undefined."""
+        ...
 
 
 class OpaClient:

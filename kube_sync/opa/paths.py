@@ -22,6 +22,17 @@ def pointer(path: DataPath) -> str:
     return "".join("/" + _escaped(part) for part in path)
 
 
+def add_operation(path: DataPath, value: bytes) -> bytes:
+    """Return the operation of a PATCH that puts JSON at `path` (RFC 6902, section 4.1)."""
+    where = msgspec.json.encode(pointer(path))
+    return b'{"op":"add","path":' + where + b',"value":' + value + b"}"
+
+
+def remove_operation(path: DataPath) -> bytes:
+    """Return the operation of a PATCH that removes what is at `path`."""
+    return b'{"op":"remove","path":' + msgspec.json.encode(pointer(path)) + b"}"
+
+
 def url(path: DataPath) -> str:
     """Return `path` as the rest of a `/v1/data` URL."""
     return "".join("/" + quote(part, safe="") for part in path)

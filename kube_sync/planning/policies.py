@@ -21,8 +21,7 @@ from kube_sync.planning.candidates import Wanted
 from kube_sync.planning.offline import common_modules
 from kube_sync.replicator.policies.builtin import built_in, packages
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.header import Declared
+from kube_sync.replicator.policies.guard import Declared, Guard
 from kube_sync.replicator.policies.way import Compiler
 from kube_sync.settings import TOPOLOGY, Settings
 

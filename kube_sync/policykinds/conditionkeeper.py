@@ -20,7 +20,7 @@ import structlog
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.conditions import are_right
-from kube_sync.kube.patch import apply_status
+from kube_sync.kube.patch import ObjectReference, apply_status
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.policykinds.conditions import Exempt, Unjudged, conditions
@@ -161,15 +161,8 @@ class ConditionKeeper:
         if are_right(policy.conditions, wanted):
             self._counted("unchanged")
             return
-        await apply_status(
-            self._client,
-            self._kind.gvr,
-            self._kind.kind,
-            policy.key,
-            policy.uid,
-            {"conditions": wanted},
-            self._kind.manager,
-        )
+        of = ObjectReference(self._kind.gvr, self._kind.kind, policy.key, policy.uid)
+        await apply_status(self._client, of, {"conditions": wanted}, self._kind.manager)
         self._counted("written")
         statuses = {one["type"]: one["status"] for one in wanted}
         log.info(

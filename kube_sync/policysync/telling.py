@@ -18,6 +18,7 @@ from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.conditions import Condition
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.patch import ObjectReference
 from kube_sync.kube.statuses import apply_shared, replace_lists
 from kube_sync.kube.wholeobjects import mark_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -81,8 +82,8 @@ class Telling:
         if wanted is None:
             return body
         status: Body = {"conditions": wanted} if wanted else {}
-        kind = kind or str(body.get("kind", ""))
-        request = partial(apply_shared, self._client, gvr, kind, key, uid, status, MANAGER)
+        of = ObjectReference(gvr, kind or str(body.get("kind", "")), key, uid)
+        request = partial(apply_shared, self._client, of, status, MANAGER)
         return await self._fenced.send(operation, request)
 
     async def ancestors(

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kube_sync.decisions.board import wanted
-from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.ledger.printing import moment
 from kube_sync.policykinds.printing import indented
 from kube_sync.reasoning.past import UNKNOWN, Past, Values, Written

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT
 from kube_sync.decisions.requested import FIELD_MANAGER, requests
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.collection import Item

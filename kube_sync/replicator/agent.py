@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn, ParamSpec
 
@@ -41,23 +42,21 @@ from kube_sync.replicator.audit import AUDIT_MODULE, audit_module
 from kube_sync.replicator.load import InForce, Lasting, Load
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.policies.builtin import built_in, packages
-from kube_sync.replicator.policies.canaries import Canaries
-from kube_sync.replicator.policies.canary import Halt
+from kube_sync.replicator.policies.canaries import Halted
 from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.lanemaking import LaneMaker
-from kube_sync.replicator.policies.lanes import Lanes
 from kube_sync.replicator.policies.lastgood import LastGood
 from kube_sync.replicator.policies.loader import PolicyLoader, policy_loader
 from kube_sync.replicator.policies.marker import Marker
-from kube_sync.replicator.policies.outcomes import Outcomes, Policy
+from kube_sync.replicator.policies.outcomes import Outcomes
 from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.reporter import Failed, Reporter
 from kube_sync.replicator.policies.shelf import Shelf
-from kube_sync.replicator.policies.stages import Stages
+from kube_sync.replicator.policies.stages import stages_of
 from kube_sync.replicator.policies.trial import Trial
 from kube_sync.replicator.policies.way import Compiler
-from kube_sync.replicator.resources import Reconfigured, TopologyOrigin
+from kube_sync.replicator.replica import TopologyOrigin
+from kube_sync.replicator.resources import Reconfigured
 from kube_sync.replicator.status import StatusWriter
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.memory import give_back
@@ -68,6 +67,19 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 LEASE = "kube-sync-replicator"
 
 P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """Who is told what becomes of policies."""
+
+    # Told the digest and the modules, whenever they differ, of what a canary decides by too.
+    in_force: InForce = lambda _digest, _modules: None
+    # Returns the annotations to keep on the Lease, from those that it has.
+    notes: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _seen: {}
+    # Told while this process holds the Lease.
+    halted: Halted = lambda _policy, _halt: None
+    failed: Failed = lambda _policies, _failures: None
 
 
 class Replicator:
@@ -83,21 +95,15 @@ class Replicator:
         compiler: Compiler,
         *,
         shelf: Shelf,
-        in_force: InForce = lambda _digest, _modules: None,
-        notes: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _seen: {},
-        halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
-        failed: Failed = lambda _policies, _failures: None,
+        listeners: Listeners | None = None,
         trial: Trial | None = None,
         topology: TopologyOrigin | None = None,
     ) -> None:
-        """`in_force` is told the digest and the modules of the policies, whenever they differ.
+        """Without `trial` policies are compiled before they are in force, and not tried.
 
-        It is told those that a canary decides by, too. Without `trial` policies are compiled before
-        they are in force, and not tried.
-        `notes` returns the annotations to keep on the Lease, from those that it has; while
-        this process holds it, `halted` is called when a canary is halted, `failed` with why
-        policies fail. `topology` is where the topology comes from, if it is replicated.
+        `topology` is where the topology comes from, if it is replicated.
         """
+        listeners = listeners or Listeners()
         settings = self._settings = with_builtin(settings)
         self._kube = kube
         self._hub = hub
@@ -109,26 +115,13 @@ class Replicator:
             LEASE,
             _identity(),
             news=self._held,
-            notes=lambda: notes(self._lease.annotations),
+            notes=lambda: listeners.notes(self._lease.annotations),
         )
         self._statuses = StatusWriter(kube, self._lease)
-        self._policies = self._loader(opa, compiler, shelf, trial, halted, failed)
+        self._policies = self._loader(opa, compiler, shelf, trial, listeners)
         shelf.wake = self._policies.wake
         self._load: Load | None = None
-        self._lasting = Lasting(
-            settings=self._in_use,
-            kube=kube,
-            opa=opa,
-            hub=hub,
-            readiness=readiness,
-            policies=self._policies,
-            statuses=self._statuses,
-            good=datamaps.LastGood(),
-            seals=Seals(settings.placement.key_file),
-            in_force=in_force,
-            distrusted=set(),
-            topology=topology,
-        )
+        self._lasting = self._outliving(opa, listeners, topology)
 
     @property
     def policies(self) -> PolicyLoader:
@@ -166,14 +159,11 @@ class Replicator:
         compiler: Compiler,
         shelf: Shelf,
         trial: Trial | None,
-        halted: Callable[[Policy, Halt], None],
-        failed: Failed,
+        listeners: Listeners,
     ) -> PolicyLoader:
         settings, namespace = self._settings, self._settings.coordination.namespace
         generated = {**_generated(settings), **built_in(settings)}
         quarantine = Quarantine(Marker(self._kube, namespace, socket.gethostname()))
-        batch = partial(batch_module, settings.replicate.root, settings.placement.path)
-        make = partial(LaneMaker, compiler, generated, batch, quarantine=quarantine, trial=trial)
         return policy_loader(
             opa,
             compiler,
@@ -187,12 +177,37 @@ class Replicator:
                 quarantine,
                 at_fault=partial(self._hub.note, "policies"),
                 tell=Outcomes(self._statuses.want_status).tell,
-                failed=self._while_held(failed),
+                failed=self._while_held(listeners.failed),
             ),
             readiness=self._readiness,
             quarantine=quarantine,
             trial=trial,
-            stages=self._stages(make, halted),
+            stages=stages_of(
+                settings,
+                compiler,
+                generated,
+                quarantine=quarantine,
+                trial=trial,
+                halted=self._while_held(listeners.halted),
+            ),
+        )
+
+    def _outliving(
+        self, opa: OpaClient, listeners: Listeners, topology: TopologyOrigin | None
+    ) -> Lasting:
+        return Lasting(
+            settings=lambda: self._settings,
+            kube=self._kube,
+            opa=opa,
+            hub=self._hub,
+            readiness=self._readiness,
+            policies=self._policies,
+            statuses=self._statuses,
+            good=datamaps.LastGood(),
+            seals=Seals(self._settings.placement.key_file),
+            in_force=listeners.in_force,
+            distrusted=set(),
+            topology=topology,
         )
 
     def _guard(self) -> Guard:
@@ -200,21 +215,6 @@ class Replicator:
         builtin = packages(built_in(self._settings))
         names = frozenset(allow.packages), frozenset(allow.builtins)
         return Guard(self._roots, *names, builtin=builtin)
-
-    def _stages(
-        self, make: Callable[[], LaneMaker], halted: Callable[[Policy, Halt], None]
-    ) -> Callable[[Reading, asyncio.Event], Stages]:
-        canaries = Canaries(
-            Lanes(make(), "canary"),
-            self._settings.placement.path,
-            everywhere=self._settings.asks_opa(),
-            halted=self._while_held(halted),
-        )
-        lanes, candidates = Lanes(make(), "shadow"), Lanes(make(), "candidate")
-        return partial(Stages, lanes=lanes, canaries=canaries, candidates=candidates)
-
-    def _in_use(self) -> Settings:
-        return self._settings
 
     async def _collections(self) -> Mapping[str, analyzer.Collection]:
         """Return where the replicated resources lie, but for those that nobody knows."""

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -21,6 +20,8 @@ import structlog
 from kube_sync.errors import NO_JSON, EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.client import QueryApi
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.settings import TOPOLOGY
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -33,41 +34,9 @@ _SECONDS = 2.0
 _COLLECTION = ObjectKey("", "")  # stands for the collection itself, where it is empty
 
 
-class QueryApi(Protocol):
-    """The part of OPA that answers."""
-
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        """Ask for a document; None when it is undefined."""
-        ...
-
-
-class Audited(Protocol):
-    """What OPA should hold of one collection."""
-
-    name: str
-
-    @property
-    def loaded(self) -> bool:
-        """Whether OPA holds the collection."""
-        ...
-
-    @property
-    def held(self) -> int:
-        """How many objects OPA holds."""
-        ...
-
-    def keys(self) -> Iterator[ObjectKey]:
-        """Every object that OPA holds."""
-        ...
-
-    def holds(self, key: ObjectKey) -> str | None:
-        """Return the resourceVersion that OPA has of an object; None: not the object."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    collection: Audited
+    collection: Mirror
     key: ObjectKey
     version: str
 
@@ -87,7 +56,7 @@ class Audit:
         self._root = root
         self._rest: dict[str, Iterator[ObjectKey]] = {}  # by collection, those not asked after yet
 
-    async def check(self, collections: Iterable[Audited]) -> None:
+    async def check(self, collections: Iterable[Mirror]) -> None:
         """Compare a sample of each. Raises EpochLost when OPA holds something else."""
         loaded = [collection for collection in collections if collection.loaded]
         share = max(1, _KEYS // max(1, len(loaded)))
@@ -123,7 +92,7 @@ class Audit:
             log.info("audit_unanswered", error=str(error) or type(error).__name__)
             return None
 
-    def _of(self, collection: Audited, share: int) -> list[_Sample]:
+    def _of(self, collection: Mirror, share: int) -> list[_Sample]:
         """Take the next keys of one collection, from the first again after the last."""
         if not collection.held:
             return [_Sample(collection, _COLLECTION, "")]
@@ -136,6 +105,44 @@ class Audit:
         return [_Sample(collection, key, version) for key, version in held if version is not None]
 
 
+# Below the first rule, with the root and the name of the topology put in.
+_RULES = """\
+# One field each, so that OPA reads no whole object.
+_versions[index] := data[ROOT][collection][namespace][name].metadata.resourceVersion if {
+	some index, [collection, namespace, name] in input.items
+	namespace != ""
+}
+
+_versions[index] := data[ROOT][collection][name].metadata.resourceVersion if {
+	some index, [collection, "", name] in input.items
+	name != ""
+}
+
+_present[index] := "" if {
+	some index, [collection, namespace, name] in input.items
+	namespace != ""
+	data[ROOT][collection][namespace][name].metadata.name
+}
+
+_present[index] := "" if {
+	some index, [collection, "", name] in input.items
+	name != ""
+	data[ROOT][collection][name].metadata.name
+}
+
+# A record that is made here has no metadata; it is a small one.
+_present[index] := "" if {
+	some index, ["TOPOLOGY", section, name] in input.items
+	_ = data[ROOT]["TOPOLOGY"][section][name]
+}
+
+_present[index] := "" if {
+	some index, [collection, "", ""] in input.items
+	data[ROOT][collection]
+}
+"""
+
+
 def audit_module(root: str) -> str:
     """Return the Rego module that tells the resourceVersions of objects below `root`.
 
@@ -144,43 +151,9 @@ def audit_module(root: str) -> str:
     collection itself, "" if it is there.
     """
     name = msgspec.json.encode(root).decode()
-    data = f"data[{name}]"
     return f"""package kube_sync.audit
 
 # No answer where the replicator has another root than this was made for.
 versions := object.union(_present, _versions) if input.root == {name}
 
-# One field each, so that OPA reads no whole object.
-_versions[index] := {data}[collection][namespace][name].metadata.resourceVersion if {{
-	some index, [collection, namespace, name] in input.items
-	namespace != ""
-}}
-
-_versions[index] := {data}[collection][name].metadata.resourceVersion if {{
-	some index, [collection, "", name] in input.items
-	name != ""
-}}
-
-_present[index] := "" if {{
-	some index, [collection, namespace, name] in input.items
-	namespace != ""
-	{data}[collection][namespace][name].metadata.name
-}}
-
-_present[index] := "" if {{
-	some index, [collection, "", name] in input.items
-	name != ""
-	{data}[collection][name].metadata.name
-}}
-
-# A record that is made here has no metadata; it is a small one.
-_present[index] := "" if {{
-	some index, ["{TOPOLOGY}", section, name] in input.items
-	_ = {data}["{TOPOLOGY}"][section][name]
-}}
-
-_present[index] := "" if {{
-	some index, [collection, "", ""] in input.items
-	{data}[collection]
-}}
-"""
+{_RULES.replace("TOPOLOGY", TOPOLOGY).replace("ROOT", name)}"""

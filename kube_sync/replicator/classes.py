@@ -4,21 +4,39 @@ Keeps true: two objects of one class, as they were asked for, have equal project
 numbers as they are spelt; the digest is that of the reference projection
 (`kube_sync.analysis.paths`), whichever way it was found. The quick way decodes only what is kept;
 what has another shape than the paths suggest goes the other way.
+
+Of what OPA held before it was known what a decision reads no body is kept. So a class that was not
+noted when an object passed takes another LIST: one of its own beside the Reflector's, which writes
+nothing and leaves the watch alone. A Mirror's `learning` ends with the LIST, whether it came to an
+end or not, for decisions wait for it; a LIST that fails is made again. A few objects are not worth
+it: each is a class of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from types import GenericAlias
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
+import structlog
 
 from kube_sync.analysis.paths import EACH, Key, Path, project
-from kube_sync.decisions.classes import Classify
+from kube_sync.analysis.reads import Reads
+from kube_sync.decisions.classes import Classify, shares
 from kube_sync.decisions.requested import classified
+from kube_sync.errors import SyncError
+from kube_sync.replicator.mirror import Mirror
+from kube_sync.replicator.replica import Replica
+from kube_sync.runtime.backoff import Backoff
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+FEW = 200  # objects that are asked for one by one sooner than listed
+_LIST_SECONDS = 60.0
 
 _SIZE: Final = 16  # bytes
 
@@ -86,3 +104,83 @@ def _members(shapes: dict[str, Any]) -> Any:  # noqa: ANN401 - a type, made here
         return msgspec.defstruct("Kept", fields, rename=names)
     except ValueError as error:  # a name with a quote in it
         raise _NoShape from error
+
+
+Widen = Callable[[Reads], Reads]
+Pupils = Callable[[], Iterable[Replica]]
+
+
+class Lessons:
+    """Has Mirrors know the classes of their objects, in one epoch."""
+
+    def __init__(self, *, few: int = FEW, backoff: Backoff | None = None) -> None:
+        self._few = few
+        self._backoff = backoff or Backoff(longest=5.0)
+        self._reads: Reads | None = None
+        self._widened: dict[str, Widen] = {}  # for the sake of what is beside what is in force
+        self._paths: object = None
+        self._classify: Classify | None = None
+        self._news = asyncio.Event()
+
+    def change(self, reads: Reads | None) -> None:
+        """Classify by what these say is read of the input, None: not at all."""
+        self._reads = reads
+        self._change()
+
+    def widen(self, name: str, widen: Widen | None) -> None:
+        """Classify by what `widen` adds too, for the sake of what has this name; None: of none."""
+        self._widened.pop(name, None)
+        if widen is not None:
+            self._widened[name] = widen
+        self._change()
+
+    def _change(self) -> None:
+        reads = self._reads
+        if reads is not None:
+            for widen in self._widened.values():
+                reads = widen(reads)
+        paths = reads.input.paths if reads is not None and shares(reads) else None
+        if paths != self._paths:
+            self._paths = paths
+            self._classify = None if paths is None else classifier(paths)
+
+    def give(self, mirror: Mirror, *, target: bool) -> None:
+        """Classify the objects of a Mirror if decisions are about them, as soon as it is loaded."""
+        mirror.classify(self._classify if target else None)
+        if mirror.unknown >= self._few:
+            mirror.learning = True
+            self._news.set()
+
+    async def run(self, pupils: Pupils, learnt: Callable[[], None]) -> NoReturn:
+        """List what has to be learnt, one collection after the other, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            failed = False
+            for pupil in [*pupils()]:
+                if pupil.mirror.unknown >= self._few:
+                    failed |= not await self._learn(pupil)
+                pupil.mirror.learning = False
+                learnt()
+            if failed:
+                await self._backoff.wait()
+                self._news.set()
+            else:
+                self._backoff.progressed()
+
+    async def _learn(self, pupil: Replica) -> bool:
+        """List once; returns whether that was possible."""
+        try:
+            async with asyncio.timeout(_LIST_SECONDS):
+                await pupil.feed.learn(pupil.mirror)
+        except (SyncError, TimeoutError) as error:
+            log.warning("classes_not_learnt", resource=pupil.mirror.name, error=str(error))
+            return False
+        members = pupil.mirror.members
+        log.info(
+            "classes_learnt",
+            resource=pupil.mirror.name,
+            objects=members.known,
+            classes=members.classes,
+        )
+        return True

@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -24,9 +24,8 @@ from kube_sync.errors import NO_JSON, NotFound, Retriable
 from kube_sync.kube.configmaps import ConfigMap, ConfigMaps
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.opa import paths
-from kube_sync.opa.client import OpaError, PolicyRejected
-from kube_sync.opa.paths import DataPath
+from kube_sync.opa.client import OpaClient, OpaError, PolicyRejected
+from kube_sync.opa.paths import DataPath, add_operation, remove_operation
 from kube_sync.replicator.status import status_of
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -40,25 +39,10 @@ _ADOPTED = b""  # in place of a digest: an earlier epoch wrote it
 Values = Mapping[str, bytes]
 
 
-class DataApi(Protocol):
-    """The part of OPA that is needed beside a Writer's PATCH."""
-
-    async def get_data(self, path: DataPath) -> bytes | None:
-        """Return the document at `path`, None where there is none."""
-        ...
-
-    async def put_data(self, path: DataPath, document: bytes) -> None:
-        """Replace everything at `path`; parents are created."""
-        ...
-
-    async def ensure_data(self, path: DataPath) -> None:
-        """Put an empty object at `path` unless something is there."""
-        ...
-
-
 # Sends operations as one PATCH of the epoch; returns when OPA has taken it, raises PolicyRejected
-# when it never will.
+# when it never will, and EpochLost.
 Send = Callable[[Sequence[bytes]], Awaitable[None]]
+# What was written: the collection's name and the keys that changed in it.
 Written = Callable[[str, Collection[ObjectKey]], None]
 Want = Callable[[ConfigMap, str], None]
 # Returns what tells whether a policy that is to come takes a place; it may raise SyncError.
@@ -90,11 +74,12 @@ class DataMaps:
 
     def __init__(
         self,
-        opa: DataApi,
+        opa: OpaClient,
         stores: Sequence[ConfigMaps[ConfigMap]],
         reserved: Collection[str],
         want: Want,
         written: Written,
+        *,
         good: LastGood | None = None,
         claimed: Claimed | None = None,
     ) -> None:
@@ -204,7 +189,7 @@ class DataMaps:
         self._begin(key)
         # A PATCH creates no parents, and one that it made could be somebody's: OPA alone can tell.
         await self._opa.ensure_data(_path(key))
-        await send([_add(_path(key), document), _add(_entry(key), b"true")])
+        await send([add_operation(_path(key), document), add_operation(_entry(key), b"true")])
         self._held[key], self._good[key] = digest, values
         self._note(key, len(document))
 
@@ -224,7 +209,7 @@ class DataMaps:
         # Removing what is not there would fail the PATCH, and read as an OPA that was lost.
         await self._opa.ensure_data(_path(key))
         await self._opa.ensure_data(_entry(key))
-        await send([_removal(_path(key)), _removal(_entry(key))])
+        await send([remove_operation(_path(key)), remove_operation(_entry(key))])
         del self._held[key]
         self._note(key, 0)
 
@@ -290,12 +275,3 @@ def _path(key: ObjectKey) -> DataPath:
 
 def _entry(key: ObjectKey) -> DataPath:
     return (*INDEX, str(key))
-
-
-def _add(path: DataPath, value: bytes) -> bytes:
-    where = msgspec.json.encode(paths.pointer(path))
-    return b'{"op":"add","path":' + where + b',"value":' + value + b"}"
-
-
-def _removal(path: DataPath) -> bytes:
-    return msgspec.json.encode({"op": "remove", "path": paths.pointer(path)})

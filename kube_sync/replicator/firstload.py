@@ -19,7 +19,7 @@ import msgspec
 from kube_sync.objects import ObjectKey
 
 _PAGES_AHEAD = 2
-
+EVERYWHERE = ""  # the scope of a LIST that knows no namespaces
 
 Digests = dict[ObjectKey, bytes]
 
@@ -131,3 +131,52 @@ class FirstLoad:
         if chunk:
             self._chunks.append(chunk)
         self._news.set()
+
+
+class Scopes:
+    """The namespaces of a collection that are listed one by one: which are due, and lack the kind.
+
+    The first document is whole once no scope is awaited any more.
+    """
+
+    def __init__(self, scopes: Iterable[str]) -> None:
+        self.awaited = set(scopes)  # not listed yet
+        self._together = len(self.awaited) > 1
+        self._missing: set[str] = set()  # where the last LIST did not find the kind
+
+    @property
+    def missing(self) -> bool:
+        """Whether the last LIST of any of them did not find the kind."""
+        return bool(self._missing)
+
+    def awaits(self, scope: str) -> bool:
+        """Tell whether the first LIST of a scope is not in yet."""
+        return bool(self.awaited) if scope == EVERYWHERE else scope in self.awaited
+
+    def gathers(self, scope: str) -> bool:
+        """Tell whether the first LIST of `scope` is wanted whole: others share its document."""
+        return self._together and scope in self.awaited
+
+    def abandons(self, scope: str) -> bool:
+        """Tell whether the document is lost with the first LIST of `scope`."""
+        return self.awaits(scope) and not self.gathers(scope)
+
+    def listed(self, scope: str, *, known: bool) -> None:
+        """Take note of a LIST, which found the kind or not."""
+        if scope == EVERYWHERE:
+            self.awaited.clear()
+            self._missing.clear()
+        self.awaited.discard(scope)
+        self._missing.discard(scope)
+        if not known:
+            self._missing.add(scope)
+
+    def await_instead(self, scopes: Iterable[str]) -> None:
+        """Await these in place of what is awaited."""
+        self.awaited = set(scopes)
+        self._together = len(self.awaited) > 1
+
+    def lose(self, scopes: Iterable[str]) -> None:
+        """Take note that the kind is to be found in these from now on, and is in none yet."""
+        self._missing = set(scopes)
+        self._together = len(self._missing) > 1

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NoReturn
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.canary import Canary, SidedEvaluator
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
@@ -33,22 +32,20 @@ from kube_sync.kube.placementpolicies import (
 from kube_sync.kube.policymaps import data_maps, policy_maps
 from kube_sync.kube.reflector import ListerWatcher, Reflector, Store
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa.client import OpaClient
 from kube_sync.replicator import datamaps
 from kube_sync.replicator.audit import Audit
 from kube_sync.replicator.datamaps import DataMaps
-from kube_sync.replicator.fleetnames import fleet_names
 from kube_sync.replicator.holdings import Holdings
-from kube_sync.replicator.placementcheck import PlacementCheck
-from kube_sync.replicator.policies.canaries import Counting
+from kube_sync.replicator.placementcheck import PlacementCheck, fleet_names
 from kube_sync.replicator.policies.epoch import Epoch
 from kube_sync.replicator.policies.loader import PolicyLoader
-from kube_sync.replicator.policies.sample import Sampler
-from kube_sync.replicator.resources import Resources, TopologyOrigin
+from kube_sync.replicator.policies.trial import Sampler
+from kube_sync.replicator.replica import TopologyOrigin
+from kube_sync.replicator.resources import Resources
 from kube_sync.replicator.selfcheck import SelfCheck
-from kube_sync.replicator.shadow import Shadow
+from kube_sync.replicator.staging import Core, StagedEvaluation
 from kube_sync.replicator.status import StatusWriter
 from kube_sync.replicator.witnessing import witnessing
 from kube_sync.replicator.writer import Writer
@@ -78,11 +75,6 @@ class Lasting:
     def targets(self) -> dict[str, GroupVersionResource]:
         """Return what decisions are about, by collection."""
         return {resource.name: resource.gvr for resource in self.settings().targets()}
-
-    def canary_modules(self) -> Mapping[str, str]:
-        """Return the modules of the canary that decides."""
-        canary = self.policies.canary
-        return {} if canary is None else canary.modules
 
 
 class Load:
@@ -114,18 +106,16 @@ class Load:
             datamaps.RESERVED | {settings.replicate.root},
             lasting.statuses.want,
             self._data_written,
-            lasting.good,
-            self._policies.claimed,
+            good=lasting.good,
+            claimed=self._policies.claimed,
         )
         self._read = DecisionReader(self._placements.unreadable, lambda: self._policies.in_force)
-        self._read_canary = DecisionReader(self._placements.unreadable, lasting.canary_modules)
-        self._evaluator = SidedEvaluator(
-            Evaluator(self._opa, self._instance, witness=self._witness, read=self._read),
-            Evaluator(self._opa, self._instance, lane="canary", read=self._read_canary),
+        self._evaluator = Evaluator(
+            self._opa, self._instance, witness=self._witness, read=self._read
         )
         self._tracker = self._decide_by(settings)
-        self._shadow, self._counter = self._count_lane(), self._count_canary()
         self._check, self._placed = self._compare_whole(), self._compare_fleet()
+        self._staging = self._stage()
         self._writer = self._write(settings.replicate.root)
 
     async def run(self, loaded: Callable[[], None]) -> None:
@@ -143,8 +133,7 @@ class Load:
             group.create_task(self._placed.run())
             group.create_task(self._policies.run(self._epoch(applied)))
             group.create_task(self._tracker.run(applied))
-            group.create_task(self._shadow.run())
-            group.create_task(self._counter.run())
+            group.create_task(self._staging.run())
             await self._writer.loaded.wait()
             loaded()
 
@@ -155,7 +144,7 @@ class Load:
         return Tracker(
             self._evaluator,
             self._hub,
-            {resource.name: resource.gvr for resource in settings.targets()},
+            self._lasting.targets(),
             self.resources.mirrors,
             static=settings.policies.static,
             limiting=Limiting(
@@ -163,29 +152,23 @@ class Load:
             ),
         )
 
-    def _count_lane(self) -> Shadow:
-        read = DecisionReader(self._placements.unreadable)
-        return Shadow(
-            Evaluator(self._opa, self._instance, lane="shadow", read=read),
-            self._hub,
-            self._lasting.targets,
-            lambda: self.resources.mirrors,
-            self._placements,
-            self._policies.count,
-            inventory=self._inventory,
-        )
-
-    def _count_canary(self) -> Shadow:
-        return Shadow(
-            Evaluator(self._opa, self._instance, lane="canary", read=self._read_canary),
-            self._hub,
-            self._lasting.targets,
-            lambda: self.resources.mirrors,
-            self._placements,
-            self._policies.count_canary,
-            in_force=Evaluator(self._opa, self._instance, read=self._read),
-            gauge=metrics.canary_differences,
-            inventory=self._inventory,
+    def _stage(self) -> StagedEvaluation:
+        return StagedEvaluation(
+            Core(
+                opa=self._opa,
+                instance=self._instance,
+                hub=self._hub,
+                policies=self._policies,
+                resources=self.resources,
+                placements=self._placements,
+                targets=self._lasting.targets,
+                inventory=self._inventory,
+                evaluator=self._evaluator,
+                read=self._read,
+                tracker=self._tracker,
+                check=self._check,
+                in_force=self._lasting.in_force,
+            )
         )
 
     def _compare_whole(self) -> SelfCheck:
@@ -243,10 +226,7 @@ class Load:
             stands=self._writer.stands,
             places=self._documents.places,
             data=self.resources,
-            staging=self._stage,
-            counting=self._count,
-            canary_changing=self._tracker.canary_changing,
-            canary=self._canary_changed,
+            staging=self._staging,
             sample=sampler.sample,
         )
 
@@ -271,15 +251,15 @@ class Load:
 
     def _written(self, name: str, keys: Collection[ObjectKey]) -> None:
         self._tracker.written(name, keys)
-        self._shadow.written(name, keys)
-        self._counter.written(name, keys)
+        for lane in self._staging.counting:
+            lane.written(name, keys)
         self._check.written(name, keys)
         self._placed.written(name)
 
     def _data_written(self, name: str, keys: Collection[ObjectKey]) -> None:
         self._tracker.written(name, keys)
-        self._shadow.written(name, keys)
-        self._counter.written(name, keys)
+        for lane in self._staging.counting:
+            lane.written(name, keys)
         self._policies.wake()  # one of them may have waited for the place
 
     def _policies_changed(self, digest: str, modules: int, reads: Reads) -> None:
@@ -296,28 +276,6 @@ class Load:
         self._lasting.in_force(digest, self._policies.in_force)
         self._tracker.policies_renamed(digest, modules)
         self._check.policies_changed(digest, pure=not reads.impure)
-
-    def _stage(self, reads: Reads | None) -> None:
-        # First: until then classes say nothing of the lane.
-        self.resources.staged_changed("shadow", reads)
-        self._shadow.staged(reads)
-
-    def _canary_changed(self, canary: Canary | None) -> None:
-        if canary is not None:
-            self._lasting.in_force(canary.policy, canary.modules)
-        # In one step: from here on each object is decided by the set of its side, and by no other.
-        self._evaluator.side = None if canary is None else canary.side
-        self.resources.canary_changed(None if canary is None else canary.reads)
-        self._tracker.canary_changed(canary)
-        self._check.canary_changed(canary)
-
-    def _count(self, counting: Counting | None) -> None:
-        if counting is None:
-            self.resources.staged_changed("counted", None)
-            self._counter.staged(None)
-        else:
-            self.resources.staged_changed("counted", counting.reads)
-            self._counter.staged(counting.reads, counting.side, counting.of)
 
     # Who follows policies and data, where they may be
 

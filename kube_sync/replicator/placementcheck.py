@@ -6,6 +6,8 @@ remediator holds such placements, and only says so beside the workloads.
 Level-based: each look compares all decisions with the names of all clusters, and looks rest for
 twenty times as long as the last one took. Keeps true: while the clusters are not current, or the
 decisions are held, what was said stands. It asks OPA nothing, and nobody waits for it.
+The names of the clusters are as OPA holds them. Their labels are not kept, so cluster selectors are
+judged by the remediator alone.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NoReturn
 
-from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.entries import Told
+from kube_sync.decisions.changelog import Told
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.reading import Modules, Row, mentions, rows
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.safety import Inventory, Placements
 from kube_sync.safety.placements import Clusters
 from kube_sync.settings import CLUSTERS
@@ -154,3 +156,14 @@ def _by_module(said: Iterable[tuple[str, str]]) -> dict[str, Sequence[str]]:
 def _key(module: str) -> str:
     """Return the key of its policy under which a module lies, which its author knows it by."""
     return module.split("/", 2)[-1]
+
+
+def fleet_names(collections: Iterable[Mirror]) -> Inventory | None:
+    """Return the clusters that are replicated, None where there are none, or nobody knows."""
+    found = next((one for one in collections if one.name == CLUSTERS), None)
+    if found is None or not found.known or not found.loaded:
+        return None
+    keys = [*found.keys()]
+    names = frozenset(key.name for key in keys)
+    qualified = frozenset(str(key) for key in keys if key.namespace)
+    return Inventory(names, qualified=qualified) if keys else None

@@ -13,137 +13,44 @@ that load may be waiting for just this one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import NoReturn, Protocol
+from dataclasses import dataclass
+from typing import NoReturn
 
 import structlog
 
-from kube_sync.analysis.reads import Reads, joined, withheld
-from kube_sync.decisions.classes import shares_classes
+from kube_sync.analysis.reads import Reads, withheld
 from kube_sync.decisions.sealing import Seals
-from kube_sync.decisions.tracked import Collection_
-from kube_sync.errors import EpochLost, Misconfigured, SyncError, first_of
+from kube_sync.decisions.tracker import Tracker
+from kube_sync.errors import EpochLost, SyncError, first_of
 from kube_sync.kube.client import KubeClient
-from kube_sync.objects import SECRET_VALUES, GroupVersionResource, ObjectKey
+from kube_sync.objects import SECRET_VALUES
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
+from kube_sync.replicator.classes import Lessons, Widen
 from kube_sync.replicator.extent import WHOLE, Extent, Form, Need
-from kube_sync.replicator.lessons import Lessons
-from kube_sync.replicator.mirror import EVERYWHERE, Mirror
-from kube_sync.replicator.projection import configured, verbatim
-from kube_sync.replicator.selection import Feed
+from kube_sync.replicator.mirror import Mirror
+from kube_sync.replicator.replica import (
+    Currency,
+    Replica,
+    ReplicaMaker,
+    TopologyOrigin,
+    selection,
+    wanted,
+)
+from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
-from kube_sync.settings import TOPOLOGY, PolicyTopology, Replicate, Resource, Settings, supplied
+from kube_sync.settings import Resource, Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-# Says where, and how much: what `replicate` says of namespaces and fields is not for it.
-_TOPOLOGY = Resource("", "", TOPOLOGY, namespaces=(), fields="all")
-_CANARY = "canary"
 _SHRINK_SECONDS = 5.0  # an edit that is taken back in this time lists nothing twice
 
 
 class Reconfigured(SyncError):
     """The configuration changed in the middle of the first load: begin again with the new one."""
-
-
-class Target(Protocol):
-    """Where collections are written to, the Writer."""
-
-    loaded: asyncio.Event
-
-    async def add(self, mirror: Mirror) -> None:
-        """Load one more."""
-        ...
-
-    async def drop(self, mirror: Mirror) -> None:
-        """Write no more of it."""
-        ...
-
-    async def withdraw(self, name: str) -> None:
-        """Remove it."""
-        ...
-
-
-class Origin(Protocol):
-    """Where the objects of a collection come from."""
-
-    async def run(self, mirror: Mirror) -> None:
-        """Keep a Mirror current until cancelled."""
-        ...
-
-    async def learn(self, mirror: Mirror) -> None:
-        """Hand it all objects once more. Raises SyncError."""
-        ...
-
-    def forget(self) -> None:
-        """Say nothing of it any more."""
-        ...
-
-    def release(self) -> None:
-        """Let nobody wait for it to be current."""
-        ...
-
-
-Currency = Callable[[str, str | None], None]  # told why something is not current; None: it is
-# Where the topology comes from: who builds the replicator knows how it is made.
-TopologyOrigin = Callable[[PolicyTopology, Readiness, Currency], Origin]
-
-
-class Decider(Protocol):
-    """Who decides on collections, the Tracker."""
-
-    def expect(self, found: Collection_, target: GroupVersionResource | None) -> None:
-        """Hold until it is in."""
-        ...
-
-    def retarget(self, name: str, target: GroupVersionResource | None) -> None:
-        """Decide about it, or not."""
-        ...
-
-    def forget(self, name: str) -> None:
-        """Take note that it goes."""
-        ...
-
-    def written(self, name: str, keys: Collection[ObjectKey]) -> None:
-        """Take note that it changed."""
-        ...
-
-    def wake(self) -> None:
-        """Look again: more classes are known."""
-        ...
-
-
-@dataclass(slots=True)
-class Replica:
-    """One resource on its way into OPA."""
-
-    resource: Resource
-    selection: object  # equal to another one when the same objects are wanted in the same form
-    mirror: Mirror
-    feed: Origin
-    form: Form | None = None  # how much of it to keep, once that is known
-    task: asyncio.Task[None] | None = field(default=None)
-
-    async def follow(self) -> None:
-        """Keep the Mirror current until cancelled; it is listed while it waits for its form."""
-        await self.feed.run(self.mirror)
-
-    def cancel(self) -> None:
-        """Ask the API server no more."""
-        if self.task is not None:
-            self.task.cancel()
-
-    async def ended(self) -> None:
-        """Wait until nothing of it runs, and say nothing of it any more."""
-        if self.task is not None:
-            await asyncio.wait([self.task])
-        self.feed.forget()
-        self.feed.release()
 
 
 class Resources:
@@ -171,24 +78,20 @@ class Resources:
         `seals` tell which notes go into OPA. `topology` is where it comes from, if it is wanted.
         """
         self._settings = settings
-        self._kube = kube
         self._readiness = readiness
-        self._wake = wake
         self._backoff = backoff
-        self._currency = currency
-        self._seals = seals or Seals()
-        self._topology = topology
+        self._maker = ReplicaMaker(
+            kube, readiness, wake, currency=currency, seals=seals or Seals(), topology=topology
+        )
         self._news = asyncio.Event()
         self._arriving: dict[str, str] = {}  # why each is not in yet
         self._classes = Lessons()
-        self._reads: Reads | None = None
-        self._staged: dict[str, Reads] = {}  # of what is beside what is in force
         self._grown = grown
         self._shrink = shrink
         self._shrink_at: float | None = None  # on the loop's clock
         self._distrusted = set() if distrusted is None else distrusted
         self._extent = Extent(self._distrusted)
-        self._replicas = {r.name: self._replica(r) for r in self._wanted()}
+        self._replicas = {r.name: self._replica(r) for r in wanted(settings)}
 
     @property
     def mirrors(self) -> list[Mirror]:
@@ -203,37 +106,13 @@ class Resources:
 
     def policies_changed(self, reads: Reads | None) -> None:
         """Tell the objects that are decided on apart by what is read of them, None: by nothing."""
-        self._reads = reads
-        self._reclassify()
-
-    def staged_changed(self, name: str, reads: Reads | None) -> None:
-        """Tell them apart by what these say too, which a lane reads; None: there is no such lane.
-
-        What it reads of all of an object tells nothing apart: who asks the lane asks for each.
-        """
-        if reads is None or not shares_classes(reads):
-            self._staged.pop(name, None)
-        else:
-            self._staged[name] = reads
-        self._reclassify()
-
-    def canary_changed(self, reads: Reads | None) -> None:
-        """Tell them apart by what these say too, whatever that is: they decide on a part of all."""
-        if reads is None:
-            self._staged.pop(_CANARY, None)
-        else:
-            self._staged[_CANARY] = reads
-        self._reclassify()
-
-    def _reclassify(self) -> None:
-        self._classes.change(None if self._reads is None else self._of_all(self._reads))
+        self._classes.change(reads)
         self._classify()
 
-    def _of_all(self, reads: Reads) -> Reads:
-        for name, staged in self._staged.items():
-            both = joined(reads, staged)
-            reads = both if name == _CANARY else replace(reads, input=both.input)
-        return reads
+    def widen(self, name: str, widen: Widen | None) -> None:
+        """Tell them apart by what this adds too, for what has this name beside them; None: none."""
+        self._classes.widen(name, widen)
+        self._classify()
 
     # As what policies stand on
 
@@ -292,7 +171,7 @@ class Resources:
             return False
         return replica.form.holds(form)
 
-    async def run(self, writer: Target, decider: Decider) -> NoReturn:
+    async def run(self, writer: Writer, decider: Tracker) -> NoReturn:
         """Follow all resources, and the configuration. Raises EpochLost and Reconfigured."""
         try:
             await self._run(writer, decider)
@@ -303,7 +182,7 @@ class Resources:
                 self._replicas[name].feed.forget()
                 self._unmeasure(name)
 
-    async def _run(self, writer: Target, decider: Decider) -> NoReturn:
+    async def _run(self, writer: Writer, decider: Tracker) -> NoReturn:
         async with asyncio.TaskGroup() as group:
             for replica in self._replicas.values():
                 replica.task = group.create_task(replica.follow())
@@ -322,12 +201,12 @@ class Resources:
         self._news.clear()
 
     async def _reconcile(self, change: _Change) -> None:
-        wanted = {resource.name: resource for resource in self._wanted()}
-        gone = [name for name in self._replicas if name not in wanted]
+        resources = {resource.name: resource for resource in wanted(self._settings)}
+        gone = [name for name in self._replicas if name not in resources]
         late = self._shrink_at is not None and self._clock() >= self._shrink_at
         if late:
             self._shrink_at = None
-        new = {n: self._replica(r) for n, r in wanted.items() if self._differs(n, r, late=late)}
+        new = {n: self._replica(r) for n, r in resources.items() if self._differs(n, r, late=late)}
         if (gone or new) and not change.writer.loaded.is_set():
             msg = f"the configuration changed during the load: {', '.join([*gone, *new])}"
             raise Reconfigured(msg)
@@ -341,7 +220,7 @@ class Resources:
             self._replicas[name] = replica
             replica.task = change.group.create_task(self._bring_in(replica, change))
 
-    def _announce(self, decider: Decider, new: dict[str, Replica], gone: list[str]) -> None:
+    def _announce(self, decider: Tracker, new: dict[str, Replica], gone: list[str]) -> None:
         targets = {resource.name: resource.gvr for resource in self._settings.targets()}
         for name, replica in new.items():
             self._await(name, "is being loaded")
@@ -354,7 +233,7 @@ class Resources:
         for name in gone:
             decider.forget(name)
 
-    async def _take_out(self, names: Iterable[str], writer: Target) -> None:
+    async def _take_out(self, names: Iterable[str], writer: Writer) -> None:
         olds = [self._replicas.pop(name) for name in names if name in self._replicas]
         for old in olds:  # all at once: one that is still loading would announce itself again
             old.cancel()
@@ -362,7 +241,7 @@ class Resources:
             await old.ended()
             await writer.drop(old.mirror)
 
-    def _withdrawn(self, name: str, decider: Decider) -> None:
+    def _withdrawn(self, name: str, decider: Tracker) -> None:
         self._unmeasure(name)
         self._arrived(name)
         decider.written(name, ())
@@ -394,7 +273,7 @@ class Resources:
             except* SyncError as errors:
                 self._await(name, str(first_of(errors)))
             await backoff.wait()
-            replica.mirror = self._mirror(replica.resource)
+            replica.mirror = self._maker.mirror(replica.resource, self._settings)
             if replica.form is not None:
                 replica.mirror.narrow(replica.form)
             targets = {resource.name: resource.gvr for resource in self._settings.targets()}
@@ -440,7 +319,7 @@ class Resources:
     def _differs(self, name: str, resource: Resource, *, late: bool) -> bool:
         """Tell whether it has to be exchanged; `late`: also where it only holds too much."""
         old = self._replicas.get(name)
-        if old is None or old.selection != _selection(self._settings.replicate, resource):
+        if old is None or old.selection != selection(self._settings.replicate, resource):
             return True
         if old.form is None:
             return False
@@ -451,24 +330,9 @@ class Resources:
         return asyncio.get_running_loop().time()
 
     def _replica(self, resource: Resource) -> Replica:
-        selection, mirror = _selection(self._settings.replicate, resource), self._mirror(resource)
-        replica = Replica(resource, selection, mirror, self._feed(resource))
+        replica = self._maker.replica(resource, self._settings)
         self._shape(replica)
         return replica
-
-    def _wanted(self) -> tuple[Resource, ...]:
-        """Return all collections, and what is one although it is no resource."""
-        replicate = self._settings.replicate
-        return (*replicate.resources, *([_TOPOLOGY] if replicate.topology else ()))
-
-    def _feed(self, resource: Resource) -> Origin:
-        if resource is _TOPOLOGY:
-            if self._topology is None:
-                msg = "replicate.topology: this process does not know where a topology comes from"
-                raise Misconfigured(msg)
-            return self._topology(self._settings.topology, self._readiness, self._currency)
-        replicate = self._settings.replicate
-        return Feed(self._kube, replicate, resource, self._readiness, currency=self._currency)
 
     def _shape(self, replica: Replica) -> None:
         """Let what is listed in as soon as it is known what to keep of it."""
@@ -481,44 +345,11 @@ class Resources:
         form = self._extent.form(resource.name, target=target)
         return form.without(SECRET_VALUES) if resource.withholds else form
 
-    def _mirror(self, resource: Resource) -> Mirror:
-        replicate = self._settings.replicate
-        if resource is _TOPOLOGY:
-            root = (replicate.root,)
-            return Mirror(TOPOLOGY, root, self._wake, projection=verbatim, versioned=False)
-        scopes = replicate.namespaces_of(resource) or (EVERYWHERE,)
-        auto = replicate.is_auto(resource)
-        root = (replicate.root,)
-        return Mirror(
-            resource.name,
-            root,
-            self._wake,
-            gvr=resource.gvr,
-            scopes=scopes,
-            projection=None if auto else configured(resource),
-            values=resource.secrets,
-            optional=resource.name in supplied(self._settings),
-            proven=partial(self._seals.proven, resource.gvr),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _Change:
     """What a change of the configuration works on."""
 
-    writer: Target
-    decider: Decider
+    writer: Writer
+    decider: Tracker
     group: asyncio.TaskGroup
-
-
-def _selection(replicate: Replicate, resource: Resource) -> object:
-    return (
-        resource.gvr,
-        resource.label_selector,
-        resource.field_selector,
-        resource.paths,
-        resource.secrets,
-        replicate.is_auto(resource),
-        replicate.namespaces_of(resource),
-        replicate.ignored_of(resource),
-    )

@@ -13,7 +13,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import msgspec
 import structlog
@@ -25,9 +25,10 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.opa.client import QueryApi
 from kube_sync.opa.lanes import lane_path
-from kube_sync.replicator.extent import Form
 from kube_sync.replicator.narrowing import narrowing
+from kube_sync.replicator.resources import Resources
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
 
@@ -35,26 +36,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _WAITING = 100  # objects
 _TIMES = 3  # that a difference has to be found
-
-
-class QueryApi(Protocol):
-    """The part of OPA that decides."""
-
-    async def query(self, path: str, body: bytes) -> bytes | None:
-        """Ask for a document; None when it is undefined."""
-        ...
-
-
-class Replicated(Protocol):
-    """What OPA holds."""
-
-    def narrowed_to(self, name: str) -> Form | None:
-        """Return what OPA holds of each object, where decisions are about it and it is a part."""
-        ...
-
-    def distrust(self, name: str) -> None:
-        """Hold whole objects from now on."""
-        ...
 
 
 class SelfCheck:
@@ -66,7 +47,7 @@ class SelfCheck:
         kube: KubeClient,
         decision: str,
         targets: Callable[[], Mapping[str, GroupVersionResource]],
-        replicated: Replicated,
+        replicated: Resources,
         share: float,
         *,
         chance: Callable[[], float] = random.random,

@@ -15,22 +15,23 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 import structlog
 from prometheus_client import Gauge
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.decisions.canary import Asked
-from kube_sync.decisions.classes import Members, shares_classes
+from kube_sync.decisions.classes import shares_classes
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.policysets import Asked
 from kube_sync.decisions.records import Target
 from kube_sync.errors import SyncError
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.opa.sides import Side
 from kube_sync.replicator.differences import KINDS, Kind, difference
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.safety import Inventory, Placements
@@ -41,22 +42,6 @@ _REST_SECONDS = 5.0  # at least, between two turns: a count is news for people
 _SHARE = 10
 _TRIES = 3  # where objects change while OPA is asked
 _SLICE = 1_000  # objects between two looks at what else there is to do
-
-
-class Held(Protocol):
-    """What OPA holds of one collection."""
-
-    name: str
-    members: Members
-    learning: bool  # the classes of its objects will soon be known
-
-    def keys(self) -> Iterable[ObjectKey]:
-        """Every object that OPA holds."""
-        ...
-
-    def moves(self, key: ObjectKey) -> bool:
-        """Whether OPA may hold another state of an object than the one that is noted."""
-        ...
 
 
 class _Known(NamedTuple):
@@ -97,7 +82,7 @@ class Shadow:
         asked: Asked,
         hub: DecisionHub,
         targets: Callable[[], Mapping[str, GroupVersionResource]],
-        collections: Callable[[], Iterable[Held]],
+        collections: Callable[[], Iterable[Mirror]],
         placements: Placements,
         tell: Callable[[Counted | None], None],
         *,
@@ -113,8 +98,7 @@ class Shadow:
 
         Without that `hub` has what is decided by it, which it has not where the lane decides.
         `tell` is told what was counted when it is another, None: there is no lane. Turns are at
-        least `rest` seconds apart. `inventory` returns the clusters that placements are compared
-        with.
+        least `rest` seconds apart. Placements are compared with the clusters of `inventory`.
         """
         self._asked = asked
         self._also_asked = in_force
@@ -143,6 +127,11 @@ class Shadow:
         if reads is None:
             self._say(None)
         self._news.set()
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is a lane."""
+        return self._lane is not None
 
     def written(self, name: str, keys: Collection[ObjectKey]) -> None:
         """Take note that OPA holds these objects' newest state."""
@@ -201,7 +190,7 @@ class Shadow:
         if lane.reads.impure:
             lane.known.clear()  # it may be decided otherwise the next time
 
-    async def _ask(self, lane: _Lane, held: Held) -> bool:
+    async def _ask(self, lane: _Lane, held: Mirror) -> bool:
         """Ask about one of each class that is not known; returns whether that is still the lane."""
         self._written.clear()
         missing: dict[bytes | ObjectKey, ObjectKey] = {}
@@ -232,13 +221,13 @@ class Shadow:
         now = await self._also_asked.evaluate(name, then)
         return {key: _Known(now[key], then[key]) for key in now}
 
-    def _kind(self, lane: _Lane, held: Held, key: ObjectKey) -> bytes | ObjectKey:
+    def _kind(self, lane: _Lane, held: Mirror, key: ObjectKey) -> bytes | ObjectKey:
         """Return the class that an object is known to be of, else the object for itself."""
         member = held.members.of(key) if shares_classes(lane.reads) else None
         return key if member is None or held.moves(key) else member.kind
 
     async def _count(
-        self, lane: _Lane, places: Iterable[tuple[Held, GroupVersionResource]]
+        self, lane: _Lane, places: Iterable[tuple[Mirror, GroupVersionResource]]
     ) -> tuple[Counted, int]:
         """Return what differs, and of how many objects nothing is known yet."""
         counts, objects, unknown = Counter[Kind](), 0, 0
@@ -287,7 +276,7 @@ class Shadow:
         self._tell(counted)
 
 
-async def _within(lane: _Lane, held: Held) -> list[ObjectKey]:
+async def _within(lane: _Lane, held: Mirror) -> list[ObjectKey]:
     """Return the objects that count; others have their turns meanwhile."""
     keys = [*held.keys()]
     if lane.side is None:

@@ -20,7 +20,7 @@ import structlog
 
 from kube_sync.errors import Conflict, NotFound, Retriable, SyncError, Terminal
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.patch import annotate, apply_status
+from kube_sync.kube.patch import ObjectReference, annotate, apply_status
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES, PlacementPolicy
 from kube_sync.kube.policymaps import CONFIGMAPS, STATUS
 from kube_sync.kube.policynames import called, object_key
@@ -84,9 +84,8 @@ class _Status:
     status: Mapping[str, Any]
 
     async def write(self, client: KubeClient, key: ObjectKey) -> None:
-        await apply_status(
-            client, PLACEMENT_POLICIES, KIND, object_key(key), self.uid, self.status, FIELD_MANAGER
-        )
+        of = ObjectReference(PLACEMENT_POLICIES, KIND, object_key(key), self.uid)
+        await apply_status(client, of, self.status, FIELD_MANAGER)
 
 
 class StatusWriter:

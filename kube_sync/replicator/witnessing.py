@@ -6,26 +6,15 @@ It knows what OPA holds of each collection, and which of them are of Secrets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
 
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.evidence import Kept, Witness
 from kube_sync.objects import GroupVersionResource
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.settings import Resource, Settings
 
 
-class Held(Protocol):
-    """One collection that OPA holds."""
-
-    name: str
-
-    @property
-    def held(self) -> int:
-        """How many objects."""
-        ...
-
-
-def witnessing(settings: Callable[[], Settings], held: Sequence[Held]) -> Witness | None:
+def witnessing(settings: Callable[[], Settings], held: Sequence[Mirror]) -> Witness | None:
     """Return the witness of one epoch, None where nothing of it is recorded.
 
     `settings` are those in force at any moment.

@@ -18,31 +18,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
     Iterable,
-    Mapping,
     Sequence,
 )
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import msgspec
 import structlog
 
+from kube_sync.decisions.evidence import Witness
 from kube_sync.errors import EpochLost, SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
 from kube_sync.opa import paths
-from kube_sync.opa.client import PolicyRejected
+from kube_sync.opa.client import OpaClient, PolicyRejected
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.fence import Fence
+from kube_sync.replicator.datamaps import DataMaps, Written
 from kube_sync.replicator.firstload import FirstLoad
-from kube_sync.replicator.holdings import Holdings
+from kube_sync.replicator.holdings import Fence, Holdings
 from kube_sync.replicator.mirror import Batch, Mirror
 from kube_sync.runtime.backoff import Backoff
 
@@ -59,61 +58,6 @@ _HEARTBEAT_SECONDS = 1.0
 _ENDED = "the epoch has ended"
 _SETTLE_SECONDS = 5.0  # what a write that is under way gets to end, when nobody wants it any more
 
-
-class DataApi(Protocol):
-    """The part of OPA that is written to."""
-
-    async def get_data(self, path: DataPath) -> bytes | None:
-        """Return the document at `path`, None where there is none."""
-        ...
-
-    async def put_data(self, path: DataPath, document: bytes) -> None:
-        """Replace everything at `path`."""
-        ...
-
-    async def stream_data(self, path: DataPath, chunks: AsyncIterator[bytes]) -> None:
-        """Replace everything at `path` by a document that arrives in pieces."""
-        ...
-
-    async def patch_data(self, operations: Sequence[bytes]) -> None:
-        """Apply all operations or none; EpochLost when a path is not there."""
-        ...
-
-
-class Documents(Protocol):
-    """What else belongs to an epoch: each part of it may be refused without holding up the rest."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is something to write."""
-        ...
-
-    async def load(self, send: Send) -> None:
-        """Make OPA hold all of it, and nothing that an earlier epoch left."""
-        ...
-
-    async def write(self, send: Send) -> None:
-        """Make OPA hold what changed."""
-        ...
-
-
-class Witness(Protocol):
-    """Who has to know which batch changes what."""
-
-    def batch(self, changes: Mapping[str, Collection[ObjectKey]], number: int) -> None:
-        """Take note that a batch is on its way, and what it changes, by collection."""
-        ...
-
-    def apart(self, name: str) -> AbstractContextManager[None]:
-        """Take note that a collection is written as a whole."""
-        ...
-
-
-# Sends operations as one PATCH of this epoch; returns when OPA has taken it, or raises
-# PolicyRejected or EpochLost.
-Send = Callable[[Sequence[bytes]], Awaitable[None]]
-# What was written: the collection's name and the keys that changed in it.
-Written = Callable[[str, Collection[ObjectKey]], None]
 # Raises EpochLost when OPA does not hold what was written.
 Audits = Callable[[Iterable[Mirror]], Awaitable[None]]
 
@@ -123,14 +67,14 @@ class Writer:
 
     def __init__(
         self,
-        opa: DataApi,
+        opa: OpaClient,
         instance: str,
         mirrors: Iterable[Mirror],
         readiness: Readiness,
         written: Written,
         holdings: Holdings,
         *,
-        documents: Documents | None = None,
+        documents: DataMaps | None = None,
         backoff: Backoff | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
         audit: Audits | None = None,

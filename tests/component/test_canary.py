@@ -15,6 +15,7 @@ import pytest
 
 from kube_sync.admission.dialects import DIALECTS
 from kube_sync.admission.engine import EngineClient
+from kube_sync.admission.entry import EntryClient
 from kube_sync.admission.target import Target
 from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.hub import DecisionHub
@@ -30,7 +31,7 @@ from kube_sync.opa.entry import ENTRY_PATH
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.opa.sides import Side
 from kube_sync.planning.beside import in_effect
-from kube_sync.replicator import agent, load
+from kube_sync.replicator import agent, staging
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.shadow import Shadow
 from tests.component.test_shadow_counts import EDITS, SETTINGS, settled
@@ -68,10 +69,11 @@ class World:
         self.sets: dict[str, Mapping[str, str]] = {}  # by digest, as they are recorded
         self.halts: list[list[str]] = []  # why, as Events are told
         url = "http://opa/v1/data/"
-        target = Target(url + DECISION, DIALECTS["v1"], entry=url + ENTRY_PATH)
+        target = Target(url + DECISION, DIALECTS["v1"])
         connector = opa._session.connector  # noqa: SLF001 - it trusts the OPA of the test
         self._session = aiohttp.ClientSession(connector=connector, connector_owner=False)
-        self._engine = EngineClient(target, dict, self._session, lambda: True, lambda: True)
+        engine = EngineClient(target, dict, self._session, lambda: True)
+        self._engine = EntryClient(engine, url + ENTRY_PATH, lambda: True)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -82,8 +84,10 @@ class World:
         self.replicator = replicator = agent.Replicator(
             *parts,
             shelf=Shelf(),
-            in_force=self.sets.__setitem__,
-            halted=lambda _policy, halt: self.halts.append(halt.why),
+            listeners=agent.Listeners(
+                in_force=self.sets.__setitem__,
+                halted=lambda _policy, halt: self.halts.append(halt.why),
+            ),
         )
         task = asyncio.create_task(replicator.run())
         try:
@@ -186,7 +190,7 @@ async def explains(world: World, side: Side) -> None:
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
-    monkeypatch.setattr(load, "Shadow", partial(Shadow, rest=0.05))
+    monkeypatch.setattr(staging, "Shadow", partial(Shadow, rest=0.05))
     clusters, workloads = settled()
     kinds = {"ReplicaSet": REPLICASETS, "ClusterProfile": CLUSTERS, "ConfigMap": CONFIGMAPS}
     async with (

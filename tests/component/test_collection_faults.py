@@ -37,7 +37,8 @@ from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import copy_in
 from kube_sync.remediator.clusters import Clusters
 from kube_sync.remediator.targets import Targets
-from kube_sync.replicator.mirror import EVERYWHERE, Mirror
+from kube_sync.replicator.firstload import EVERYWHERE
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.selection import Part
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, gateway_api

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.agent import Replicator
-from kube_sync.replicator.lessons import FEW
+from kube_sync.replicator.classes import FEW
 from kube_sync.replicator.policies import reading
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.settings import Settings

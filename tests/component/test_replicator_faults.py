@@ -23,7 +23,7 @@ from kube_sync.decisions.records import StatusRecord, Target, Unreadable
 from kube_sync.kube.policymaps import STATUS
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability.readiness import Readiness
-from kube_sync.replicator.mirror import TOO_DEEP
+from kube_sync.replicator.projector import TOO_DEEP
 from kube_sync.replicator.writer import Writer
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Policies, Settings

@@ -24,7 +24,7 @@ from kube_sync.opa.client import OpaClient
 from kube_sync.opa.scratch import ScratchOpa
 from kube_sync.planning import command
 from kube_sync.planning.arguments import Request
-from kube_sync.replicator import agent, load
+from kube_sync.replicator import agent, staging
 from kube_sync.replicator.differences import KINDS
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.shadow import Shadow
@@ -119,7 +119,7 @@ def settled() -> tuple[list[Any], list[Any]]:
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
-    monkeypatch.setattr(load, "Shadow", partial(Shadow, rest=0.05))
+    monkeypatch.setattr(staging, "Shadow", partial(Shadow, rest=0.05))
     clusters, workloads = settled()
     kinds = {"ReplicaSet": REPLICASETS, "ClusterProfile": CLUSTERS, "ConfigMap": CONFIGMAPS}
     hub, scratch = DecisionHub("test"), ScratchOpa(BINARY)

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from kube_sync.admission.answer import allow
 from kube_sync.admission.asking import asked, view
-from kube_sync.decisions.decision import REQUESTED, Decision, parse_decision
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, parse_decision
 from kube_sync.decisions.evaluator import Evaluator, batch_module
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.limiting import Limiting
-from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.records import Budget
 from kube_sync.decisions.requested import as_asked
 from kube_sync.errors import Retriable

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.bare import Bare, bare_client
-from kube_sync.decisions.decision import REQUESTED
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from tests.eventually import eventually
 from tests.integration.webhook_world import World, deeply_managed, webhook_world
 from tools.demo.fleet import replica_set

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from kube_sync.analysis.reads import Reads
 from kube_sync.decisions.canary import Canary
@@ -38,6 +39,7 @@ _ELSEWHERE: Cause = {
 
 _TRIES = 5  # at the start, to make the lane of one that decides
 
+Halted = Callable[[Policy, Halt], None]  # told when a canary passes a limit
 NeedOf = Callable[[Modules], Awaitable[Need]]  # of a lane, by its modules
 
 
@@ -48,6 +50,26 @@ class Counting:
     of: object
     side: Side
     reads: Reads
+
+
+class StagedDecisions(Protocol):
+    """Who decides by what is staged, as OPA holds it."""
+
+    def lane_changed(self, reads: Reads | None) -> None:
+        """Take note that OPA holds a lane that reads this, or none any more, or another one."""
+        ...
+
+    def counting_changed(self, counting: Counting | None) -> None:
+        """Take note what OPA is to be asked for a canary's sake; None: nothing any more."""
+        ...
+
+    def canary_changing(self) -> None:
+        """Take note that OPA may hold another canary from now on."""
+        ...
+
+    def canary_changed(self, canary: Canary | None) -> None:
+        """Take note what decides on its side, None: nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +106,7 @@ class Canaries:
         decision: str,
         *,
         everywhere: bool = True,
-        halted: Callable[[Policy, Halt], None] = lambda _policy, _halt: None,
+        halted: Halted = lambda _policy, _halt: None,
     ) -> None:
         """Lead to the `decision`, a path, by `lanes` that are made for the canary.
 

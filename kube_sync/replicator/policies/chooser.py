@@ -21,8 +21,7 @@ from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.replicator.policies.choice import Candidate, Choice, Versions, choose
 from kube_sync.replicator.policies.epoch import Epoch
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.header import Declared
+from kube_sync.replicator.policies.guard import Declared, Guard
 from kube_sync.replicator.policies.loaded import Loaded
 from kube_sync.replicator.policies.outcomes import Policy, unreadable
 from kube_sync.replicator.policies.puts import InForce

@@ -9,9 +9,9 @@ stand for too, but have no lane. Pure but for the compiler and the parser.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from kube_sync.analysis.moving import Ground, Trouble, leads_to, move
 from kube_sync.kube.policynames import called, named
@@ -22,11 +22,11 @@ from kube_sync.opa.lanes import LANES, ROOT, Lane, batch_id, lane_id, prefix
 from kube_sync.opa.scratch import Cause, Modules
 from kube_sync.replicator.policies.account import STAGE
 from kube_sync.replicator.policies.choice import Candidate, Versions, choose
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.header import Declared, Inspector
+from kube_sync.replicator.policies.guard import Declared, Guard
 from kube_sync.replicator.policies.outcomes import Policy, unreadable
 from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.trial import Trial
+from kube_sync.replicator.policies.way import Compiler
 
 _KNOWN: Final = "(but candidate, shadow, canary and active): it is not in force"
 _BELOW: Final = Ground(frozenset({(ROOT,)}))  # where all of them lie
@@ -35,18 +35,6 @@ _OPA: Final = ObjectKey("", "OPA")  # what modules that OPA has by itself go by
 Stage = Lane | Literal["candidate"]
 Failures = Mapping[ObjectKey, Sequence[Cause]]
 _Wanted = Mapping[ObjectKey, Policy]  # staged policies by what each stands for
-
-
-class Parser(Inspector, Protocol):
-    """The scratch OPA."""
-
-    async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
-        """Compile all together."""
-        ...
-
-    async def parsed(self, modules: Modules) -> dict[str, Any]:
-        """Return the syntax trees as they were written, with locations, by id."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +61,7 @@ class LaneMaker:
 
     def __init__(
         self,
-        parser: Parser,
+        parser: Compiler,
         generated: Modules,
         batch: Callable[[Lane], str],
         *,

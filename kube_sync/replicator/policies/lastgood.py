@@ -20,6 +20,7 @@ from kube_sync.kube.policymaps import CONFIGMAPS
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.policies.choice import Versions
+from kube_sync.replicator.status import Leadership
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -46,15 +47,6 @@ class Api(Protocol):
         content_type: str = "application/json",
     ) -> bytes:
         """Make one request. Raises SyncError."""
-        ...
-
-
-class Leadership(Protocol):
-    """Whether this process is the one that acts."""
-
-    @property
-    def held(self) -> bool:
-        """True as long as nobody else acts."""
         ...
 
 

@@ -18,7 +18,7 @@ from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.epoch import Changed
-from kube_sync.replicator.policies.header import Declared
+from kube_sync.replicator.policies.guard import Declared
 from kube_sync.replicator.policies.puts import InForce
 from kube_sync.replicator.policies.reading import Reading
 from kube_sync.replicator.policies.way import Way

@@ -21,6 +21,7 @@ from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
 from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.client import OpaClient
 from kube_sync.opa.lanes import is_of_a_lane
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
@@ -28,8 +29,7 @@ from kube_sync.replicator.policies.bundle import Bundle, build, digest
 from kube_sync.replicator.policies.choice import Choice
 from kube_sync.replicator.policies.chooser import Chooser, Record
 from kube_sync.replicator.policies.epoch import Epoch
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.header import Declared
+from kube_sync.replicator.policies.guard import Declared, Guard
 from kube_sync.replicator.policies.lanemaking import Beside
 from kube_sync.replicator.policies.lanes import Counted
 from kube_sync.replicator.policies.loaded import Failures, Loaded
@@ -41,7 +41,7 @@ from kube_sync.replicator.policies.reporter import Reporter, Result, Warnings
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.stages import Staged, Stages
 from kube_sync.replicator.policies.trial import Trial
-from kube_sync.replicator.policies.way import Compiler, Pathfinder, PolicyApi, Way
+from kube_sync.replicator.policies.way import Compiler, Pathfinder, Way
 from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -312,7 +312,7 @@ class PolicyLoader:
 
 
 def policy_loader(
-    opa: PolicyApi,
+    opa: OpaClient,
     compiler: Compiler,
     shelf: Shelf,
     guard: Guard,
@@ -330,17 +330,8 @@ def policy_loader(
     """Make a PolicyLoader of its parts; `generated` modules are part of every set."""
     news, declared = asyncio.Event(), Declared(compiler)
     loaded = Loaded(declared, reading, generated)
-    chooser = Chooser(
-        compiler,
-        declared,
-        loaded,
-        reading,
-        generated,
-        record=record,
-        quarantine=quarantine,
-        trial=trial,
-        news=news,
-    )
+    parts = compiler, declared, loaded, reading, generated
+    chooser = Chooser(*parts, record=record, quarantine=quarantine, trial=trial, news=news)
     return PolicyLoader(
         chooser,
         loaded,

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 import structlog
 
 from kube_sync.errors import Refused
 from kube_sync.observability import metrics
-from kube_sync.opa.client import LoadedPolicy, OpaError, PolicyRejected
+from kube_sync.opa.client import LoadedPolicy, OpaClient, OpaError, PolicyRejected
 from kube_sync.opa.entry import ENTRY_MODULE
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Modules
@@ -26,26 +25,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _RECORD: DataPath = ("kube_sync", "modules")
 _GENERATED = "kube_sync/"  # where generated modules are
-
-
-class PutApi(Protocol):
-    """The part of OPA that takes policies one by one."""
-
-    async def put_data(self, path: DataPath, document: bytes) -> None:
-        """Replace everything at `path`."""
-        ...
-
-    async def get_data(self, path: DataPath) -> bytes | None:
-        """Return the document at `path`."""
-        ...
-
-    async def put_policy(self, policy_id: str, source: str) -> None:
-        """Load one module, or raise PolicyRejected."""
-        ...
-
-    async def delete_policy(self, policy_id: str) -> None:
-        """Unload one module, or raise PolicyRejected."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +38,7 @@ class InForce:
 class Puts:
     """Keeps the modules of one OPA, through one epoch, equal to what is wanted."""
 
-    def __init__(self, opa: PutApi, namespaces: Sequence[str]) -> None:
+    def __init__(self, opa: OpaClient, namespaces: Sequence[str]) -> None:
         """Modules of policy `namespaces` are ours, whoever loaded them."""
         self._opa = opa
         self._prefixes = (_GENERATED, *(f"{namespace}/" for namespace in namespaces))

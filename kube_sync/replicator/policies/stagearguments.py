@@ -55,6 +55,15 @@ def declare(command: argparse.ArgumentParser) -> None:
         "--namespaces", metavar="A,B", help="whose objects a canary is to decide on, all of them"
     )
     command.add_argument("-n", "--namespace", help="where it is (default: of policies)")
+    _declare_limits(command)
+    command.add_argument(
+        "--force",
+        action="store_true",
+        help="whatever was counted, and also where it takes a policy out of force",
+    )
+
+
+def _declare_limits(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--max-breaks",
         type=_count,
@@ -70,11 +79,6 @@ def declare(command: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="which share of all objects may move, of a canary of those that it decides on, from 0"
         " to 1 (default: %(default)s)",
-    )
-    command.add_argument(
-        "--force",
-        action="store_true",
-        help="whatever was counted, and also where it takes a policy out of force",
     )
 
 

@@ -8,23 +8,28 @@ may hold another one, and that it is there once OPA has it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kube_sync.analysis.reads import Reads, joined
 from kube_sync.decisions.canary import Canary
+from kube_sync.decisions.evaluator import batch_module
 from kube_sync.opa.scratch import Modules
 from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.account import not_put
 from kube_sync.replicator.policies.bundle import digest
-from kube_sync.replicator.policies.canaries import Canaries, Counting, Offer
+from kube_sync.replicator.policies.canaries import Canaries, Counting, Halted, Offer
 from kube_sync.replicator.policies.epoch import Epoch
-from kube_sync.replicator.policies.lanemaking import Beside
+from kube_sync.replicator.policies.lanemaking import Beside, LaneMaker
 from kube_sync.replicator.policies.lanes import Counted, Lanes
 from kube_sync.replicator.policies.loaded import Failures
 from kube_sync.replicator.policies.outcomes import Policy
+from kube_sync.replicator.policies.quarantine import Quarantine
 from kube_sync.replicator.policies.reading import Reading
-from kube_sync.replicator.policies.way import Way
+from kube_sync.replicator.policies.trial import Trial
+from kube_sync.replicator.policies.way import Compiler, Way
+from kube_sync.settings import Settings
 
 _AGAIN_SECONDS = 30.0  # until lanes are made that there was no answer for
 
@@ -123,14 +128,14 @@ class Stages:
         told, offer = self._told_canary, staged.canary
         if told is not None and offer.canary is None:
             self._told_canary, self._canary_changing = None, False
-            epoch.canary(None)
+            epoch.staging.canary_changed(None)
         elif told is not None and offer.canary is not None and offer.canary.policy != told.policy:
             self._canary_changing = True
-            epoch.canary_changing()
+            epoch.staging.canary_changing()
         counting = self._told_counting
         if counting is not None and (offer.counting is None or offer.counting.of != counting.of):
             self._told_counting = None
-            epoch.counting(None)
+            epoch.staging.counting_changed(None)
 
     def enter(self, epoch: Epoch, staged: Staged, reads: Reads, refused: Failures) -> None:
         """Tell what OPA has by now; `refused` is what it did not take."""
@@ -179,7 +184,7 @@ class Stages:
         lane = None if reads is None else (digest(modules), reads)
         if lane != self._told_lane:
             self._told_lane = lane
-            epoch.staging(reads)
+            epoch.staging.lane_changed(reads)
 
     def _enter_canary(self, epoch: Epoch, offer: Offer, reads: Reads, refused: Failures) -> None:
         if self._canaries.delivered(offer, refused):
@@ -188,14 +193,36 @@ class Stages:
             return  # the next step takes it out
         if offer.canary != self._told_canary or self._canary_changing:
             self._told_canary, self._canary_changing = offer.canary, False
-            epoch.canary(offer.canary)
+            epoch.staging.canary_changed(offer.canary)
         counting = offer.counting
         if counting is not None:
             counting = replace(counting, reads=joined(reads, counting.reads))
         if counting != self._told_counting:
             self._told_counting = counting
-            epoch.counting(counting)
+            epoch.staging.counting_changed(counting)
 
     def _try_again(self) -> None:
         self._again = None
         self._news.set()
+
+
+def stages_of(
+    settings: Settings,
+    compiler: Compiler,
+    generated: Modules,
+    *,
+    quarantine: Quarantine,
+    trial: Trial | None,
+    halted: Halted,
+) -> Callable[[Reading, asyncio.Event], Stages]:
+    """Return what makes the stages as they are configured; `generated` modules are in each lane."""
+    decision = settings.placement.path
+    batch = partial(batch_module, settings.replicate.root, decision)
+    make = partial(LaneMaker, compiler, generated, batch, quarantine=quarantine, trial=trial)
+    everywhere = settings.asks_opa()
+    return partial(
+        Stages,
+        lanes=Lanes(make(), "shadow"),
+        canaries=Canaries(Lanes(make(), "canary"), decision, everywhere=everywhere, halted=halted),
+        candidates=Lanes(make(), "candidate"),
+    )

@@ -2,18 +2,123 @@
 
 Keeps true: the trial is the compilation too, so it costs no process of its own; a set that takes
 too much is refused with the limit that it exceeded, and one that fails otherwise is judged by the
-compiler alone, as is everything where there is no sample.
+compiler alone, as is everything where there is no sample. A sample takes at most a few megabytes, a
+few objects of each collection, or all of a small one; it is read from OPA at most every five
+minutes; what it holds goes nowhere but to the process that tries policies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Final, Protocol
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
 
-from kube_sync.errors import Retriable, Terminal, TooExpensive
+import msgspec
+
+from kube_sync.errors import Retriable, SyncError, Terminal, TooExpensive
+from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
-from kube_sync.opa.scratch import Cause, Modules, too_expensive
-from kube_sync.replicator.policies.sample import Sample
+from kube_sync.opa.client import OpaClient
+from kube_sync.opa.paths import DataPath, object_path
+from kube_sync.opa.scratch import Cause, Modules, ScratchOpa, too_expensive
+from kube_sync.replicator.mirror import Mirror
+
+_EPOCH: Final = "trial"
+_OBJECTS: Final = 20  # of a collection
+_SMALL: Final = 100  # objects of a collection that is read whole
+_BYTES: Final = 4 * 2**20
+_SECONDS: Final = 300.0
+
+
+@dataclass(slots=True)
+class Sample:
+    """A document for a process that tries policies, and what it is asked."""
+
+    data: dict[str, Any] = field(
+        default_factory=lambda: {"kube_sync": {"epoch": {_EPOCH: "loaded"}}}
+    )
+    asks: list[dict[str, Any]] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, path: DataPath, document: bytes | None) -> bool:
+        """Add a document; returns whether it was there and there was room for it."""
+        if document is None or self.size + len(document) > _BYTES:
+            return False
+        self.size += len(document)
+        *above, name = path
+        within = self.data
+        for part in above:
+            within = within.setdefault(part, {})
+        within[name] = msgspec.Raw(document)
+        return True
+
+
+class Sampler:
+    """Takes a sample of one epoch of OPA's data."""
+
+    def __init__(
+        self,
+        opa: OpaClient,
+        root: str,
+        collections: Callable[[], Sequence[Mirror]],
+        targets: Callable[[], Iterable[str]],
+        places: Callable[[], Sequence[DataPath]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`places` are where data lies beside the collections."""
+        self._opa = opa
+        self._root = root
+        self._collections = collections
+        self._targets = targets
+        self._places = places
+        self._clock = clock
+        self._taken: tuple[Sample, float] | None = None
+
+    async def sample(self) -> Sample | None:
+        """Return a sample that is at most five minutes old; None: there is no object to try."""
+        now = self._clock()
+        if self._taken is None or now - self._taken[1] > _SECONDS:
+            try:
+                sample = await self._take()
+            except SyncError:
+                return None
+            if not sample.asks:
+                return None
+            self._taken = sample, now
+        return self._taken[0]
+
+    async def _take(self) -> Sample:
+        sample, targets = Sample(), set(self._targets())
+        for found in self._collections():
+            keys = _spread(found)
+            if found.name in targets:
+                keys = [key for key in keys if await self._object(sample, found, key)]
+                items = [[key.namespace, key.name] for key in keys]
+                if items:
+                    sample.asks.append({"epoch": _EPOCH, "collection": found.name, "items": items})
+            elif found.held <= _SMALL:
+                whole: DataPath = (self._root, found.name)
+                sample.add(whole, await self._opa.get_data(whole))
+            else:
+                for key in keys:
+                    await self._object(sample, found, key)
+        for path in self._places():
+            sample.add(path, await self._opa.get_data(path))
+        return sample
+
+    async def _object(self, sample: Sample, found: Mirror, key: ObjectKey) -> bool:
+        path = object_path(self._root, found.name, key)
+        return sample.add(path, await self._opa.get_data(path))
+
+
+def _spread(found: Mirror) -> list[ObjectKey]:
+    """Return some keys from all over a collection."""
+    step = max(1, found.held // _OBJECTS)
+    return list(islice(found.keys(), 0, step * _OBJECTS, step))
+
 
 _SINGLY: Final = 3  # objects that are tried one by one where a set fails on one of them
 # Counted, so that the answer is small.
@@ -25,29 +130,10 @@ count([found | found := data.kube_sync.batch.budget with input as input[0]]),
 TakeSample = Callable[[], Awaitable[Sample | None]]
 
 
-class Evaluator(Protocol):
-    """The scratch OPA."""
-
-    async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
-        """Compile all together."""
-        ...
-
-    async def evaluated(
-        self,
-        modules: Modules,
-        data: Mapping[str, Any],
-        asked: Any,  # noqa: ANN401 - any JSON
-        query: str,
-        given: Collection[str] = (),
-    ) -> Any:  # noqa: ANN401 - any JSON
-        """Return the value of a query. Raises Retriable, TooExpensive among it, and Terminal."""
-        ...
-
-
 class Trial:
     """Compiles sets of modules, and has them decide."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: ScratchOpa) -> None:
         self._evaluator = evaluator
         self._take: TakeSample | None = None
 

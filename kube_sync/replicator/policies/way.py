@@ -12,38 +12,22 @@ from typing import Any, Protocol
 
 import structlog
 
-from kube_sync.opa.client import LoadedPolicy, OpaError
-from kube_sync.opa.inspection import Inspected, is_suspicious, without_metadata
+from kube_sync.opa.client import LoadedPolicy, OpaClient, OpaError
+from kube_sync.opa.inspection import is_suspicious, without_metadata
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.replicator.policies.guard import Guard
-from kube_sync.replicator.policies.puts import PutApi, Puts
+from kube_sync.replicator.policies.guard import Guard, Inspector
+from kube_sync.replicator.policies.puts import Puts
 from kube_sync.replicator.policies.reading import TreeCompiler
 from kube_sync.replicator.policies.shelf import RESOURCE
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-class PolicyApi(PutApi, Protocol):
-    """The part of OPA that holds policies."""
-
-    async def policies(self) -> list[LoadedPolicy]:
-        """Return all modules."""
-        ...
-
-    async def bundle_from(self, resource: str) -> str | None:
-        """Return the name of the bundle that OPA fetches from here, if it does."""
-        ...
-
-
-class Compiler(TreeCompiler, Protocol):
+class Compiler(TreeCompiler, Inspector, Protocol):
     """The scratch OPA."""
 
     async def check(self, modules: Modules, given: Collection[str] = ()) -> list[Cause]:
         """Compile all together; they may call builtins that are `given`."""
-        ...
-
-    async def inspect(self, sources: Modules) -> dict[str, Inspected]:
-        """Return what modules say of themselves."""
         ...
 
     async def parsed(self, modules: Modules) -> dict[str, Any]:
@@ -67,7 +51,7 @@ class Pathfinder:
     """Finds the way, and looks again at what is beside it."""
 
     def __init__(
-        self, opa: PolicyApi, compiler: Compiler, guard: Guard, generated: Modules
+        self, opa: OpaClient, compiler: Compiler, guard: Guard, generated: Modules
     ) -> None:
         self._opa = opa
         self._compiler = compiler

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kube_sync.admission.answer import allow, deny, patch, trespass
 from kube_sync.admission.review import Review, parse_review
-from kube_sync.decisions.decision import REQUESTED, Decision
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from tests.fakes.reviews import (
     body,
     create,

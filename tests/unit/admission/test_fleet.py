@@ -8,8 +8,7 @@ from kube_sync.admission.answer import allow
 from kube_sync.admission.fleet import FleetJudge
 from kube_sync.admission.judge import Admitted, Denied, Verdict, placement
 from kube_sync.admission.review import Review
-from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.errors import Undecided
 from kube_sync.safety import Inventory, Placements

@@ -6,8 +6,7 @@ import pytest
 
 from kube_sync.decisions.arguments import Request
 from kube_sync.decisions.board import Board
-from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,

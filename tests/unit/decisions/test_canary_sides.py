@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kube_sync.analysis.reads import Document, FieldRead, Reads
-from kube_sync.decisions.canary import Canary, SidedEvaluator
+from kube_sync.decisions.canary import Canary, CanaryDecider
 from kube_sync.decisions.classes import Members
 from kube_sync.decisions.evaluator import Evaluator
 from kube_sync.decisions.hub import DecisionHub
@@ -85,10 +85,10 @@ class World:
         self.hub = DecisionHub("me")
         self.found, self.clusters = Held("replicasets", KEYS), Held("clusters")
         sets = Evaluator(self, "e"), Evaluator(self, "e", lane="canary")
-        self.evaluator = SidedEvaluator(*sets)
         self.tracker = Tracker(
-            self.evaluator, self.hub, {"replicasets": REPLICASETS}, [self.found, self.clusters]
+            sets[0], self.hub, {"replicasets": REPLICASETS}, [self.found, self.clusters]
         )
+        self.canary = CanaryDecider(self.tracker, *sets)
         self.tracker.policies_changed("p1", 1, READS)
 
     async def query(self, path: str, body: bytes) -> bytes | None:
@@ -104,8 +104,7 @@ class World:
         return await self.query(path, body), None
 
     def decide_by(self, found: Canary | None) -> None:
-        self.evaluator.side = None if found is None else found.side
-        self.tracker.canary_changed(found)
+        self.canary.changed(found)
 
     @asynccontextmanager
     async def loaded(self) -> AsyncGenerator[None]:
@@ -186,7 +185,7 @@ async def test_another_lane_is_asked_about_its_side_anew(world: World) -> None:
     world.decide_by(canary())
     async with world.loaded():
         world.says["kube_sync_stage/batch/canary"] = "else"
-        world.tracker.canary_changing()
+        world.canary.changing()
         world.decide_by(canary(policy="c2"))
         await until(lambda: world.told("else") == on(SMALL))
         await world.idle()
@@ -224,7 +223,7 @@ async def test_nothing_is_shared_while_the_canary_changes(world: World) -> None:
     """Objects of one class by what the old one reads may be told apart by the new."""
     world.decide_by(canary())
     async with world.loaded():
-        world.tracker.canary_changing()
+        world.canary.changing()
         world.tracker.written("replicasets", KEYS[:6])
         await until(lambda: sum(len(names) for _, names in world.asked) == 6)
 

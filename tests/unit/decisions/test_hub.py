@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
+from kube_sync.decisions.changelog import Entry
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.entries import Entry
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import (

@@ -11,8 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube_sync.decisions import sealing
-from kube_sync.decisions.decision import REQUESTED
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.errors import Misconfigured
 from kube_sync.kube.collection import Item, ResourceVersion

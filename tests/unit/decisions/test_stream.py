@@ -11,8 +11,8 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 
 from kube_sync.decisions import stream
+from kube_sync.decisions.changelog import Entry
 from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.entries import Entry
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import (

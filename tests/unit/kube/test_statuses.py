@@ -9,6 +9,7 @@ import pytest
 
 from kube_sync.errors import Conflict, NotFound, Retriable, Terminal
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.patch import ObjectReference
 from kube_sync.kube.statuses import apply_shared, remove_at, replace_lists
 from kube_sync.objects import ObjectKey
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
@@ -37,11 +38,15 @@ def put(api: FakeApiServer, **status: object) -> tuple[str, str]:
     return metadata["uid"], metadata["resourceVersion"]
 
 
+def _web(uid: str) -> ObjectReference:
+    return ObjectReference(REPLICASETS, "ReplicaSet", WEB, uid)
+
+
 async def test_fields_are_applied_by_their_manager_alone(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     uid, _ = put(api, other=1)
-    found = await apply_shared(client, REPLICASETS, "ReplicaSet", WEB, uid, {"mine": 2}, "me")
+    found = await apply_shared(client, _web(uid), {"mine": 2}, "me")
     assert found == api.get(REPLICASETS, WEB)
     assert found["status"] == {"other": 1, "mine": 2}
     request = api.http.requests[-1]
@@ -56,13 +61,13 @@ async def test_a_status_of_another_object_of_the_name_is_not_applied(
 ) -> None:
     put(api)
     with pytest.raises(NotFound):
-        await apply_shared(client, REPLICASETS, "ReplicaSet", WEB, "another", {"a": 1}, "me")
+        await apply_shared(client, _web("another"), {"a": 1}, "me")
 
 
 async def test_a_core_kind_has_a_bare_version(api: FakeApiServer, client: KubeClient) -> None:
     api.define(SECRETS, "Secret")
     uid = api.put(SECRETS, WEB)["metadata"]["uid"]
-    await apply_shared(client, SECRETS, "Secret", WEB, uid, {}, "me")
+    await apply_shared(client, ObjectReference(SECRETS, "Secret", WEB, uid), {}, "me")
     assert api.http.requests[-1].json()["apiVersion"] == "v1"
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kube_sync.decisions.decision import REQUESTED, Decision
-from kube_sync.decisions.placement import PLACEMENT, is_empty_placement
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision, is_empty_placement
 from kube_sync.decisions.requested import requests, restored
 from kube_sync.decisions.sealing import Place, Seals
 from kube_sync.remediator.plan import (

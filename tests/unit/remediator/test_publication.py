@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.decisions.decision import Decision
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.kube.placementdecisions import (
     DECISION_INDEX,
     DECISION_KEY,

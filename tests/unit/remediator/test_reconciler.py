@@ -11,8 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube_sync.decisions.decision import REQUESTED, Decision
-from kube_sync.decisions.placement import PLACEMENT
+from kube_sync.decisions.decision import PLACEMENT, REQUESTED, Decision
 from kube_sync.decisions.records import (
     BookmarkRecord,
     DecisionRecord,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
@@ -49,6 +49,10 @@ class Changing:
         return self.answered
 
 
+async def _check(audit: Audit, *held: Held) -> None:
+    await audit.check(cast("Any", held))
+
+
 def stored(**versions: str) -> dict[str, Any]:
     return {
         name: {"metadata": {"name": name, "resourceVersion": version}}
@@ -77,7 +81,7 @@ def asks(recorded: Recorded) -> bool:
 
 
 async def test_equal_opa_passes(audit: Audit) -> None:
-    await audit.check([Held("things", a="1", b="2")])
+    await _check(audit, Held("things", a="1", b="2"))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,7 @@ async def test_equal_opa_passes(audit: Audit) -> None:
 async def test_opa_that_holds_something_else_loses_the_epoch(audit: Audit, held: Held) -> None:
     before = _differences(held.name)
     with pytest.raises(EpochLost, match=held.name):
-        await audit.check([held])
+        await _check(audit, held)
     assert _differences(held.name) == before + 1
 
 
@@ -95,9 +99,9 @@ async def test_object_without_a_version_is_only_asked_to_be_there(
 ) -> None:
     """The fields that the configuration names need not hold a resourceVersion."""
     del opa.data["kubernetes"]["things"]["default"]["a"]["metadata"]["resourceVersion"]
-    await audit.check([Held("things", a="", b="2")])
+    await _check(audit, Held("things", a="", b="2"))
     with pytest.raises(EpochLost):
-        await audit.check([Held("things", c="")])
+        await _check(audit, Held("things", c=""))
 
 
 @pytest.mark.parametrize(
@@ -119,15 +123,15 @@ def test_projection_is_asked_whether_it_keeps_the_version(
 
 async def test_empty_collection_is_asked_to_be_there(audit: Audit, opa: FakeOpa) -> None:
     with pytest.raises(EpochLost):
-        await audit.check([Held("others")])
+        await _check(audit, Held("others"))
     opa.data["kubernetes"]["others"] = {}
-    await audit.check([Held("others")])
+    await _check(audit, Held("others"))
 
 
 async def test_collection_that_is_not_loaded_is_not_asked_after(audit: Audit) -> None:
     held = Held("others", a="1")
     held.loaded = False
-    await audit.check([held])
+    await _check(audit, held)
 
 
 async def test_every_key_has_its_turn(
@@ -140,7 +144,7 @@ async def test_every_key_has_its_turn(
     }
     things, others = Held("things", **{f"t{n}": "1" for n in range(5)}), Held("others", o="1")
     for _ in range(3):
-        await audit.check([things, others])
+        await _check(audit, things, others)
     names = [item[2] for item in asked(opa)]
     assert names == ["t0", "t1", "o", "t2", "t3", "o", "t4", "o"]
 
@@ -150,29 +154,29 @@ async def test_key_that_went_since_the_round_began_is_not_asked_after(
 ) -> None:
     monkeypatch.setattr(audit_of, "_KEYS", 1)
     held = Held("things", a="1", b="2")
-    await audit.check([held])
+    await _check(audit, held)
     del held.versions[ObjectKey("default", "b")]
-    await audit.check([held])
+    await _check(audit, held)
     assert asked(opa) == [["things", "default", "a"]]
 
 
 async def test_change_while_the_question_is_out_accuses_nobody() -> None:
     held = Held("things", a="1")
     changed = Changing(b'{"0":"2"}', lambda: held.versions.update({ObjectKey("default", "a"): "2"}))
-    await Audit(changed, "kubernetes").check([held])
+    await _check(Audit(changed, "kubernetes"), held)
     withdrawn = Changing(b"{}", lambda: setattr(held, "loaded", False))
-    await Audit(withdrawn, "kubernetes").check([held])
+    await _check(Audit(withdrawn, "kubernetes"), held)
 
 
 async def test_opa_without_the_module_says_nothing(audit: Audit, opa: FakeOpa) -> None:
     opa.restart()
-    await audit.check([Held("things", a="1")])
+    await _check(audit, Held("things", a="1"))
 
 
 async def test_module_for_another_root_says_nothing(client: OpaClient, opa: FakeOpa) -> None:
     """It may be left from before the configuration changed."""
     await client.put_policy(AUDIT_MODULE, audit_module("elsewhere"))
-    await Audit(client, "kubernetes").check([Held("things", a="1")])
+    await _check(Audit(client, "kubernetes"), Held("things", a="1"))
     assert len(asked(opa)) == 1
 
 
@@ -182,16 +186,16 @@ async def test_answer_that_does_not_come_accuses_nobody(
 ) -> None:
     monkeypatch.setattr(audit_of, "_SECONDS", 0.01)
     opa.http.fault(asks, fault)
-    await audit.check([Held("things", c="3")])
+    await _check(audit, Held("things", c="3"))
 
 
 async def test_answer_that_is_no_table_accuses_nobody() -> None:
-    await Audit(Changing(b"[1]"), "kubernetes").check([Held("things", a="1")])
+    await _check(Audit(Changing(b"[1]"), "kubernetes"), Held("things", a="1"))
 
 
 async def test_cancelled_audit_ends(audit: Audit, opa: FakeOpa) -> None:
     fault = opa.http.fault(asks, hang())
-    task = asyncio.create_task(audit.check([Held("things", a="1")]))
+    task = asyncio.create_task(_check(audit, Held("things", a="1")))
     await fault.met.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -51,8 +51,8 @@ class Bench:
             {"kubernetes", "system", "kube_sync"},
             self._want,
             self._written,
-            self.good,
-            self._claimed,
+            good=self.good,
+            claimed=self._claimed,
         )
         self.writer = Writer(
             self.client,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.firstload import Abandoned, FirstLoad, Loaded
+from kube_sync.replicator.firstload import EVERYWHERE, Abandoned, FirstLoad, Loaded, Scopes
 from tests.fakes.listing import document
 
 
@@ -75,3 +75,25 @@ async def test_reader_that_waits_is_told_of_the_end() -> None:
     await asyncio.sleep(0)
     first.finish()
     assert await waiting == b"}"
+
+
+def test_first_lists_of_several_scopes_are_gathered_until_all_are_in() -> None:
+    scopes = Scopes(["a", "b"])
+    assert [scopes.awaits(one) for one in ("a", "c", EVERYWHERE)] == [True, False, True]
+    assert (scopes.gathers("a"), scopes.abandons("a")) == (True, False)
+    scopes.listed("a", known=True)
+    scopes.listed("b", known=False)
+    assert (scopes.awaited, scopes.gathers("a"), scopes.missing) == (set(), False, True)
+    scopes.listed(EVERYWHERE, known=True)
+    assert not scopes.missing
+
+
+def test_a_broken_list_of_the_only_scope_loses_the_document() -> None:
+    scopes = Scopes([EVERYWHERE])
+    assert scopes.abandons(EVERYWHERE)
+    scopes.await_instead(["a", "b"])
+    assert not scopes.abandons("a")
+    scopes.listed("a", known=True)
+    scopes.listed("b", known=True)
+    scopes.lose(["a", "c"])
+    assert (scopes.awaited, scopes.missing) == (set(), True)

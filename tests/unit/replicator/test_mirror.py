@@ -14,8 +14,9 @@ from prometheus_client import REGISTRY
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.paths import DataPath
-from kube_sync.replicator.firstload import FirstLoad
-from kube_sync.replicator.mirror import EVERYWHERE, TOO_DEEP, Batch, Mirror
+from kube_sync.replicator.firstload import EVERYWHERE, FirstLoad
+from kube_sync.replicator.mirror import Batch, Mirror
+from kube_sync.replicator.projector import TOO_DEEP, Projector
 from kube_sync.replicator.selection import Part
 from tests.fakes.listing import Listing, at_once, document, listed
 from tests.fakes.opa import FakeOpa
@@ -733,7 +734,7 @@ def test_what_is_not_proven_does_not_go_into_opa() -> None:
     def proven(found: Item) -> bytes:
         return found.body.replace(b"forged", b"removed")
 
-    mirror = Mirror("things", ROOT, lambda: None, proven=proven)
+    mirror = Mirror("things", ROOT, lambda: None, projector=Projector("things", proven=proven))
     listed(mirror, listing(item("a", note="forged")))
     mirror.apply(added(item("b", "2", note="forged")))
     sent = (document(begun(mirror)), b"".join(mirror.operations(mirror.batch())))

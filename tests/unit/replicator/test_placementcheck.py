@@ -4,19 +4,18 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
-from kube_sync.decisions.decision import Decision
+from kube_sync.decisions.decision import PLACEMENT, Decision
 from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
-from kube_sync.decisions.placement import PLACEMENT
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.records import Target
 from kube_sync.errors import Undecided
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.fleetnames import fleet_names
-from kube_sync.replicator.placementcheck import PlacementCheck, Warnings
+from kube_sync.replicator.placementcheck import PlacementCheck, Warnings, fleet_names
 from kube_sync.safety import Inventory, Placements
 from tests.unit.async_tools import running, until
 
@@ -181,8 +180,8 @@ class Held:
 
 def test_clusters_are_known_by_name_once_they_are_loaded() -> None:
     held = Held(ObjectKey("fleet", "c001"), ObjectKey("", "c002"))
-    assert fleet_names([held]) == Inventory(NAMES, qualified=frozenset(["fleet/c001"]))
+    assert fleet_names([cast("Any", held)]) == Inventory(NAMES, qualified=frozenset(["fleet/c001"]))
     held.loaded = False
-    assert fleet_names([held]) is None
+    assert fleet_names([cast("Any", held)]) is None
     assert fleet_names([]) is None
-    assert fleet_names([Held()]) is None
+    assert fleet_names([cast("Any", Held())]) is None

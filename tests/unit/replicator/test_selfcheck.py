@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -41,7 +41,7 @@ class World:
             kube,
             "p",
             lambda: {"replicasets": REPLICASETS, "last": REPLICASETS},
-            self,
+            cast("Any", self),
             0.5,
             chance=lambda: self.chances.pop() if self.chances else 0.0,
         )

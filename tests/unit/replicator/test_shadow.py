@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
@@ -114,7 +115,7 @@ class Bench:
             self.lane,
             self.hub,
             lambda: {"replicasets": GVR},
-            lambda: [self.held],
+            lambda: [cast("Any", self.held)],
             Placements(),
             self.counted.append,
             backoff=self.waits.backoff(),
@@ -365,7 +366,7 @@ async def test_canary_is_compared_with_what_is_in_force_though_it_decides() -> N
         bench.lane,
         bench.hub,
         lambda: {"replicasets": GVR},
-        lambda: [bench.held],
+        lambda: [cast("Any", bench.held)],
         Placements(),
         bench.counted.append,
         in_force=usual,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.decisions.evidence import Basis, Witness
 from kube_sync.objects import ObjectKey
+from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.witnessing import witnessing
 from kube_sync.settings import Settings
 
@@ -17,6 +18,10 @@ from kube_sync.settings import Settings
 class Held:
     name: str
     held: int = 1
+
+
+def _held(name: str, number: int = 1) -> Mirror:
+    return cast("Mirror", Held(name, number))
 
 
 def _field(*path: str) -> FieldRead:
@@ -59,14 +64,14 @@ def test_where_nothing_is_recorded_nothing_is_asked_for(ledger: dict[str, Any]) 
 
 def test_whole_objects_are_said_to_be_whole() -> None:
     settings = _settings()
-    found = _basis(witnessing(lambda: settings, [Held("clusters")]))
+    found = _basis(witnessing(lambda: settings, [_held("clusters")]))
     assert (found.kept, found.inputs) == ({"clusters": None}, {"replicasets.v1.apps": None})
     assert found.reads == (("spec", "tier"),)
 
 
 def test_of_what_policies_choose_no_more_is_said_to_be_there_than_they_read() -> None:
     settings = _settings(replicate={"fields": "auto"})
-    found = _basis(witnessing(lambda: settings, [Held("clusters")]))
+    found = _basis(witnessing(lambda: settings, [_held("clusters")]))
     assert found.kept == {"clusters": (("metadata", "labels"),)}
     assert found.inputs == {"replicasets.v1.apps": (("spec", "tier"),)}
     gave_up = replace(READS, gave_up="too deep", resources={})
@@ -76,7 +81,7 @@ def test_of_what_policies_choose_no_more_is_said_to_be_there_than_they_read() ->
 def test_secrets_are_none_of_what_is_asked_for_whatever_they_are_called() -> None:
     defaults = msgspec.to_builtins(Settings().replicate.resources)
     settings = _settings(replicate={"resources": [*defaults, SECRETS]})
-    witness = witnessing(lambda: settings, [Held("clusters"), Held("hidden")])
+    witness = witnessing(lambda: settings, [_held("clusters"), _held("hidden")])
     assert _basis(witness, READS_SECRETS).lacks == {"hidden": "it holds Secrets"}
     assert witness is not None
     assert witness.ask("hidden", [KEY]) is None
@@ -84,6 +89,6 @@ def test_secrets_are_none_of_what_is_asked_for_whatever_they_are_called() -> Non
 
 def test_policies_that_nobody_tells_of_are_named() -> None:
     settings = _settings(policies={"static": True})
-    found = _basis(witnessing(lambda: settings, [Held("clusters", 1_001)]))
+    found = _basis(witnessing(lambda: settings, [_held("clusters", 1_001)]))
     assert found.lacks["policies"] == "OPA has some from elsewhere"
     assert found.lacks["clusters"].startswith("it has more than 1,000 objects")

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -77,7 +77,7 @@ class Bench:
             backoff=self.waits.backoff(),
             heartbeat=beat,
             away=self.away.append,
-            witness=self.witness,
+            witness=cast("Any", self.witness),
         )
         self.task: asyncio.Task[Any] | None = None
 

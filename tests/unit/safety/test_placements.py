@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.decisions import placement as first
+from kube_sync.decisions import decision as first
 from kube_sync.safety.placements import (
     EVERYWHERE,
     NOWHERE,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from kube_sync.replicator.extent import Need
 from kube_sync.replicator.policies.bundle import Bundle
 from kube_sync.replicator.policies.canaries import Canaries, Counting
 from kube_sync.replicator.policies.choice import Versions
-from kube_sync.replicator.policies.epoch import Data, Epoch, Whole
+from kube_sync.replicator.policies.epoch import Epoch
 from kube_sync.replicator.policies.guard import Guard
 from kube_sync.replicator.policies.lanemaking import LaneMaker
 from kube_sync.replicator.policies.lanes import Counted, Lanes
@@ -50,6 +50,26 @@ from tests.unit.async_tools import Waits, running, until
 NAMESPACE = "policies"
 OK = '{"status":"ok"}'
 BROKEN = "package a\ndoes not compile\n"
+
+
+class Whole:
+    """Data that holds everything, whatever is read."""
+
+    narrowed = False
+
+    def begin(self, needs: Iterable[Need | None]) -> None:
+        """Do nothing."""
+
+    def hold(self, needs: Iterable[Need | None]) -> bool:  # noqa: ARG002 - it holds all
+        """Hold it."""
+        return True
+
+    def settle(self, need: Need | None) -> None:
+        """Do nothing."""
+
+    def withheld(self, reads: Reads) -> Mapping[str, Sequence[str]]:  # noqa: ARG002 - it holds all
+        """Return nothing."""
+        return {}
 
 
 class Noting(Readiness):
@@ -124,7 +144,7 @@ class Bench:
         self.kept = Kept()
         self.recorded: list[State] = []  # what is on record of what is tried
         self.quarantine = Quarantine(self)
-        self.data: Data = Whole()
+        self.data: Any = Whole()
         self.loader = self.new_loader()
         self.maps = PolicyMaps(NAMESPACE, self.wake)
         listed(self.maps, Listing([], ResourceVersion("1")))
@@ -233,6 +253,18 @@ class Bench:
         item = Item(ObjectKey(NAMESPACE, name), "uid", ResourceVersion("9"), b"{}")
         self.maps.apply(Event("DELETED", ResourceVersion("9"), item))
 
+    def lane_changed(self, reads: Reads | None) -> None:
+        self.staged.append(reads)
+
+    def counting_changed(self, counting: Counting | None) -> None:
+        self.counting.append(counting)
+
+    def canary_changing(self) -> None:
+        self.canaries.append("changing")
+
+    def canary_changed(self, canary: Canary | None) -> None:
+        self.canaries.append(canary)
+
     def _changed(self, digest: str, modules: int, reads: Reads) -> None:
         self.steps.append("changed")
         self.reads.append(reads)
@@ -256,10 +288,7 @@ class Bench:
             stands=self._stands,
             places=lambda: self.places,
             data=self.data,
-            staging=self.staged.append,
-            counting=self.counting.append,
-            canary_changing=lambda: self.canaries.append("changing"),
-            canary=self.canaries.append,
+            staging=self,
         )
         async with running(self.loader.run(epoch)):
             yield

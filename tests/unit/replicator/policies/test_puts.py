@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import msgspec
 
 from kube_sync.opa.client import LoadedPolicy
@@ -38,7 +40,7 @@ class Table:
 async def test_entry_goes_before_the_lane_that_it_leads_to_and_before_all_else() -> None:
     """Else half a lane would decide for those who ask by the entry."""
     table = Table()
-    puts = Puts(table, ["p"])
+    puts = Puts(cast("Any", table), ["p"])
     await puts.adopt([LoadedPolicy(policy_id, "") for policy_id in (*LANE, ENTRY_MODULE)])
     found = await puts.deliver({"p/a/a.rego": "package a"})
     assert found.modules == {"p/a/a.rego": "package a"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,8 +14,7 @@ from kube_sync.errors import Retriable, SyncError, TooExpensive
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.paths import DataPath
 from kube_sync.opa.scratch import Cause, Modules
-from kube_sync.replicator.policies.sample import Sample, Sampler
-from kube_sync.replicator.policies.trial import Trial
+from kube_sync.replicator.policies.trial import Sample, Sampler, Trial
 
 MODULES = {"ns/p/m.rego": "package p"}
 EXPENSIVE = TooExpensive("opa eval", "more than 1 MiB of memory")
@@ -65,7 +64,7 @@ def trial(evaluator: Evaluator, *names: str) -> Trial:
         ask = {"epoch": "trial", "collection": "replicasets", "items": items}
         return Sample(asks=[ask]) if names else None
 
-    found = Trial(evaluator)
+    found = Trial(cast("Any", evaluator))
     found.begin(take)
     return found
 
@@ -120,7 +119,7 @@ async def test_failing_decision_hides_no_other_that_exceeds_a_limit(evaluator: E
 async def test_without_objects_sets_are_compiled_and_that_is_counted(evaluator: Evaluator) -> None:
     before = counted("skipped")
     assert await trial(evaluator).check(MODULES) == []
-    untried = Trial(evaluator)
+    untried = Trial(cast("Any", evaluator))
     assert await untried.check(MODULES) == []
     assert (evaluator.checked, evaluator.asked) == (2, [])
     assert counted("skipped") == before + 2
@@ -163,7 +162,12 @@ def sampler(opa: Opa, *held: Held, now: list[float] | None = None) -> Sampler:
     clock = (lambda: now[0]) if now else (lambda: 0.0)
     targets = ("replicasets",)
     return Sampler(
-        opa, "kubernetes", lambda: held, lambda: targets, lambda: [("ns", "map")], clock=clock
+        cast("Any", opa),
+        "kubernetes",
+        lambda: cast("Any", held),
+        lambda: targets,
+        lambda: [("ns", "map")],
+        clock=clock,
     )
 
 

@@ -13,6 +13,7 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.observability.readiness import Readiness
 from kube_sync.replicator.mirror import Mirror
 from kube_sync.replicator.projection import verbatim
+from kube_sync.replicator.projector import Projector
 from kube_sync.topology import GroupKind, Locator
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.feed import Notes, Source, TopologyFeed
@@ -273,7 +274,8 @@ class Fed:
         self.late: dict[str, str | None] = {}
         self.live = Made(*WORLD)
         self.feed = TopologyFeed(self._follow, self.readiness, currency=self.late.__setitem__)
-        self.mirror = Mirror("topology", ("k",), lambda: None, projection=verbatim, versioned=False)
+        projector = Projector("topology", verbatim, versioned=False)
+        self.mirror = Mirror("topology", ("k",), lambda: None, projector=projector)
         self.wake: Callable[[], None] = lambda: None
 
     def _follow(self, notes: Notes, wake: Callable[[], None]) -> Source:

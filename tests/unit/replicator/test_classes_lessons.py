@@ -4,12 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 from kube_sync.analysis.reads import Document, FieldRead, Reads
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.objects import ObjectKey
-from kube_sync.replicator.lessons import Lessons
+from kube_sync.replicator.classes import Lessons
 from kube_sync.replicator.mirror import Mirror
 from tests.fakes.listing import at_once
 from tests.unit.async_tools import Waits, running, until
@@ -63,7 +64,7 @@ class Pupil:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        async with running(self.lessons.run(lambda: [self], self._told)):
+        async with running(self.lessons.run(lambda: [cast("Any", self)], self._told)):
             yield
 
 

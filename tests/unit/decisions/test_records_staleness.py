@@ -7,6 +7,7 @@ from kube_sync.decisions.evaluator import Outcome
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.records import (
     BookmarkRecord,
+    DecisionFreshness,
     DecisionRecord,
     Record,
     Stale,
@@ -15,8 +16,9 @@ from kube_sync.decisions.records import (
     Unreadable,
     decode,
     encode,
+    report_unreadable,
+    stale_records,
 )
-from kube_sync.decisions.staleness import DecisionFreshness, report_unreadable, stale_records
 from kube_sync.decisions.subscription import Subscription
 from kube_sync.objects import GroupVersionResource, ObjectKey
 

@@ -1,0 +1,143 @@
+"""What is staged changes how objects are told apart and decided, as long as it is there."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kube_sync.analysis.reads import Document, FieldRead, Reads
+from kube_sync.decisions.canary import Canary
+from kube_sync.decisions.evaluator import Evaluator
+from kube_sync.decisions.hub import DecisionHub
+from kube_sync.decisions.policysets import Division
+from kube_sync.decisions.reading import DecisionReader
+from kube_sync.observability.readiness import Readiness
+from kube_sync.opa.sides import Side
+from kube_sync.replicator.policies.canaries import Counting
+from kube_sync.replicator.policies.lanes import Counted
+from kube_sync.replicator.resources import Resources
+from kube_sync.replicator.staging import Core, StagedEvaluation
+from kube_sync.safety import Placements
+from kube_sync.settings import Settings
+
+
+def reads(*path: str) -> Reads:
+    return Reads(Document((FieldRead(path, whole=False, asked=()),), used=True), {}, (), {})
+
+
+def body(**labels: str) -> bytes:
+    return json.dumps({"metadata": {"name": "x", "labels": labels}}).encode()
+
+
+class World:
+    """What is staged beside what is in force, and who is told of it."""
+
+    def __init__(self) -> None:
+        nothing = cast("Any", None)
+        self.resources = Resources(Settings(), nothing, Readiness(), lambda: None)
+        self.resources.policies_changed(reads("metadata", "labels", "zone"))
+        self.divisions: list[Division | None] = []
+        self.in_force: list[str] = []
+        self.counted: list[Counted | None] = []
+        self.checked: list[Canary | None] = []
+        policies = SimpleNamespace(count=self.counted.append, count_canary=self.counted.append)
+        self.evaluator = Evaluator(nothing, "me")
+        self.staging = StagedEvaluation(
+            Core(
+                opa=nothing,
+                instance="me",
+                hub=DecisionHub("me"),
+                policies=cast("Any", policies),
+                resources=self.resources,
+                placements=Placements({}),
+                targets=dict,
+                inventory=lambda: None,
+                evaluator=self.evaluator,
+                read=DecisionReader(lambda _: None),
+                tracker=cast("Any", self),
+                check=cast("Any", SimpleNamespace(canary_changed=self.checked.append)),
+                in_force=lambda digest, _modules: self.in_force.append(digest),
+            )
+        )
+
+    def division_changing(self) -> None:
+        self.divisions.append(None)
+
+    def divided(self, division: Division) -> None:
+        self.divisions.append(division)
+
+    def decide_by(self, found: Reads | None) -> None:
+        side = Side("p/place", "0.5")
+        self.staging.canary_changed(None if found is None else Canary(side, "c", found, {}))
+
+    def count(self, found: Reads | None) -> None:
+        counting = None if found is None else Counting("it", Side("p/place", "0.5"), found)
+        self.staging.counting_changed(counting)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def kinds(world: World, *bodies: bytes) -> list[bytes | None]:
+    (members,) = [m.members for m in world.resources.mirrors if m.name == "replicasets"]
+    found = [members.read(one, "u") for one in bodies]
+    return [None if member is None else member.kind for member in found]
+
+
+def test_nothing_is_told_of_writes_while_nothing_is_staged(world: World) -> None:
+    staging = world.staging
+    assert staging.counting == ()
+    staging.lane_changed(reads())
+    world.count(reads())
+    assert len(staging.counting) == 2
+    staging.lane_changed(None)
+    world.count(None)
+    assert staging.counting == ()
+
+
+def test_what_is_in_force_decides_on_all_once_the_canary_is_gone(world: World) -> None:
+    world.decide_by(reads())
+    world.staging.canary_changing()
+    world.decide_by(None)
+    came, changing, went = world.divisions
+    assert (changing, world.in_force, world.checked[1:]) == (None, ["c"], [None])
+    assert came is not None
+    assert came.divide is not None
+    assert went is not None
+    assert (went.divide, went.evaluator) == (None, world.evaluator)
+
+
+def test_what_a_canary_alone_reads_makes_classes_as_long_as_there_is_one(
+    world: World,
+) -> None:
+    one, other = body(zone="eu", tier="a"), body(zone="eu", tier="b")
+    assert len(set(kinds(world, one, other))) == 1
+    world.decide_by(reads("metadata", "labels", "tier"))
+    assert len(set(kinds(world, one, other))) == 2
+    world.count(reads("metadata", "labels", "tier"))
+    world.decide_by(None)
+    assert len(set(kinds(world, one, other))) == 2
+    world.count(None)
+    assert len(set(kinds(world, one, other))) == 1
+
+
+def test_where_a_canary_reads_all_of_an_object_no_two_are_of_one_class(
+    world: World,
+) -> None:
+    """One that is only counted leaves them as they are: who counts asks about each."""
+    world.count(reads())
+    assert None not in kinds(world, body(zone="eu"))
+    world.decide_by(reads())
+    assert kinds(world, body(zone="eu")) == [None]
+
+
+def test_other_lanes_count_beside_a_canary(world: World) -> None:
+    world.staging.lane_changed(reads("metadata", "labels", "team"))
+    world.decide_by(reads("metadata", "labels", "tier"))
+    bodies = body(tier="a", team="x"), body(tier="b", team="x"), body(tier="a", team="y")
+    assert len(set(kinds(world, *bodies))) == 3
