@@ -23,8 +23,7 @@ import structlog
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.cache import Cache, Changes, Write
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.copies import Placed, PolicyId
-from kube_sync.policysync.placer import News
+from kube_sync.policysync.copies import News, Placed, PolicyId
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

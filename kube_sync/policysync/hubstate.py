@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Bodies, Body
 from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
+from kube_sync.policysync.desired import PLACEMENT, Placement, placement
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
 from kube_sync.policysync.listenersets import ListenerSets
@@ -32,7 +33,6 @@ from kube_sync.policysync.parameters import (
     reference,
     together,
 )
-from kube_sync.policysync.placement import PLACEMENT, Placement, placement
 from kube_sync.policysync.references import References
 from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets

@@ -1,7 +1,9 @@
 """What is to become of one policy's copies, by all that is known now. No request, no clock.
 
 Keeps true: what is not known is never taken for "not wanted": a kind that cannot be followed just
-now, parameters that cannot be read, a hub that is not listed yet keep what is placed.
+now, parameters that cannot be read, a hub that is not listed yet keep what is placed. Removals are
+approved by an annotation of the ConfigMaps with the parameters: whoever may change what is synced
+may approve what that takes away, and nobody else.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kube_sync.kube.approvals import APPROVED, approved
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.desired import Desired, desired
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hubstate import HubState
+from kube_sync.policysync.parameters import reference
 from kube_sync.policysync.placers import Placers, Subject
 from kube_sync.policysync.targets import Targets
 from kube_sync.policysync.validation import Valid
@@ -105,3 +109,17 @@ def _is_leaving(body: Body) -> bool:
         return bool(text(body, "metadata", "deletionTimestamp"))
     except UNREADABLE:
         return False
+
+
+def approved_in(state: HubState, now: float) -> frozenset[str]:
+    """Return the names that are approved now (Unix seconds)."""
+    found: set[str] = set()
+    for body in state.classes.objects.values():
+        key = reference(body)
+        configmap = state.configmaps.get(key) if isinstance(key, ObjectKey) else None
+        try:
+            said = text(configmap or {}, "metadata", "annotations", APPROVED)
+        except UNREADABLE:
+            continue
+        found |= approved(said, now).keys()
+    return frozenset(found)

@@ -12,15 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kube_sync.kube.conditions import Condition
+from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.bodies import Body
-from kube_sync.policysync.classconditions import TYPE
-from kube_sync.policysync.conditions import message
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.placers import Subject, subject_of
-from kube_sync.policysync.statuses import HELD, is_momentary, removals_held
+from kube_sync.policysync.statuses import HELD, TYPE, is_momentary, removals_held
 from kube_sync.safety import Held
 from kube_sync.topology.shapes import UNREADABLE, items, text
 

@@ -23,15 +23,15 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.inline import InlineCredentials
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.copies import MANAGED, Copy, PolicyId
+from kube_sync.policysync.copies import MANAGED, Copy, News, PolicyId
 from kube_sync.policysync.held import Found, HeldCopies
-from kube_sync.policysync.placer import News
-from kube_sync.policysync.rivals import Rivals
 from kube_sync.policysync.spokesteps import Fields, There, copy_in
+from kube_sync.safety.rivals import Rivals
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SELECTOR: Final = f"{MANAGED}=true"
+_TRUCE: Final = 600.0  # seconds for which a copy is left to whoever else writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Collection:
     reason: str | None = None
     away: bool = False  # the API server did not answer
     asked: bool = False  # listed, or it is known why not
-    rivals: Rivals = field(default_factory=Rivals)
+    rivals: Rivals = field(default_factory=lambda: Rivals(_TRUCE))
 
     @property
     def same(self) -> tuple[str, str]:

@@ -7,9 +7,8 @@ is told. What was written is held at once, so that its echo in the watch is no n
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,11 +37,11 @@ from kube_sync.policysync.copies import (
     Placed,
     PolicyId,
 )
+from kube_sync.policysync.fields import read as scalars_of
 from kube_sync.policysync.held import Found, HeldCopies, found_in
-from kube_sync.policysync.rivals import Rivals
-from kube_sync.policysync.scalars import read as scalars_of
 from kube_sync.policysync.spelling import keys_of, policy_of
 from kube_sync.policysync.works import LEAVING
+from kube_sync.safety.rivals import Rivals
 from kube_sync.topology.shapes import UNREADABLE, mapping, text
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -59,8 +58,8 @@ class There:
     gvr: GroupVersionResource
     held: HeldCopies
     manager: str  # of fields
-    rivals: Rivals = field(default_factory=Rivals)
-    clock: Callable[[], float] = time.monotonic
+    rivals: Rivals
+    clock: Callable[[], float]
 
     def of(self, policy: PolicyId) -> list[Found]:
         """Return what is held of a policy, without what is on its way out."""

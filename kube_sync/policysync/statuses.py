@@ -13,15 +13,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kube_sync.kube.conditions import Condition, are_right, dated
+from kube_sync.kube.conditions import Condition, are_right, dated, message
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.aggregate import SYNCED
-from kube_sync.policysync.classconditions import TYPE
-from kube_sync.policysync.conditions import message
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.safety import Held
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
 
+TYPE: Final = "kube-sync.io/PolicySync"  # of GatewayClasses
 HELD: Final = "kube-sync.io/RemovalsHeld"
 CONTROLLER: Final = "kube-sync.io/policy-sync"
 _GATEWAY: Final = "gateway.networking.k8s.io"

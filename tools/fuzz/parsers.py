@@ -43,8 +43,8 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.packages import plain_package
 from kube_sync.policysync.feedback import feedback_of
+from kube_sync.policysync.fields import read as read_scalars
 from kube_sync.policysync.parameters import Parameters, parameters, together
-from kube_sync.policysync.scalars import read as read_scalars
 from kube_sync.remediator.decided import Decided
 from kube_sync.remediator.plan import plan
 from kube_sync.remediator.targets import Targets

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.policysync.placement import Placement, placement
+from kube_sync.policysync.desired import Placement, placement
 from tests.fakes.syncing import decision, gateway
 
 

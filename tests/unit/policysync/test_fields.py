@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kube_sync.policysync.copies import FeedbackField
-from kube_sync.policysync.fields import FIELDS, NAMES, fields_of, named
-from kube_sync.policysync.scalars import read, steps
+from kube_sync.policysync.fields import FIELDS, NAMES, fields_of, named, read, steps
 
 BODY: dict[str, Any] = {
     "metadata": {"annotations": {"kube-sync.io/digest": "d1"}, "generation": 2},

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
+from kube_sync.policysync.direct import spoke_kinds
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.hubstate import HubState, Listeners
-from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.validation import targeting
 from tests.fakes.copies import AUTH, policy
 from tests.unit.policysync.test_hubstate import DEFINITION, World, put
