@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.topologyburst import measure_burst
-from kube_sync.machinery.picture import LIMIT
+from kube_sync.machinery.ownmaps import LIMIT
 from kube_sync.machinery.plan import Planner
 from kube_sync.topology import PolicyKind
 from kube_sync.topology.colors import COLOR_POLICY

@@ -15,8 +15,19 @@ from typing import Any, Final
 
 from kube_sync.kube.conditions import Condition, Json
 from kube_sync.machinery.ancestors import Ancestors
-from kube_sync.machinery.conditions import CONTROLLER, About, affects, merged, stands
-from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, Listed, joined, merge
+from kube_sync.machinery.entries import (
+    ANCESTORS,
+    CONTROLLER,
+    PARENTS,
+    About,
+    Entry,
+    Listed,
+    affects,
+    joined,
+    merge,
+    merged,
+    stands,
+)
 from kube_sync.machinery.pathmaps import PathMaps
 from kube_sync.machinery.targets import Affected
 from kube_sync.objects import ObjectKey

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kube_sync.kube.conditions import Condition, Json
 from kube_sync.machinery.entries import Entry
-from kube_sync.machinery.slices import exhaust
 from kube_sync.topology import GroupKind, Locator, Node, Topology, locator
 from kube_sync.topology.affected import Effect, condition_type, effects, message
 from kube_sync.topology.gateway import GATEWAY, LISTENER, LISTENER_SET, ROUTES
@@ -138,3 +137,9 @@ def _united(
         for kind, policies in one.items():
             united.setdefault(kind, set()).update(policies)
     return united
+
+
+def exhaust(slices: Iterator[None]) -> None:
+    """Do the rest of it at once."""
+    for _ in slices:
+        pass

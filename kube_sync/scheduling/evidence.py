@@ -6,16 +6,32 @@ namespaces that are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from kube_sync.kube.client import KubeClient
-from kube_sync.objects import ObjectKey
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policykinds.documents import Document
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.listing import listed
 from kube_sync.policykinds.policyfiles import Expected, read_policies
-from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
+
+KIND: Final = SCHEDULING.kind
+SCHEDULING_POLICIES: Final = SCHEDULING.gvr
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+# Each lies below the name of its collection in OPA, too.
+COLLECTIONS: Final[Mapping[str, GroupVersionResource]] = MappingProxyType(
+    {
+        KIND: SCHEDULING_POLICIES,
+        "Role": GroupVersionResource(_RBAC, "v1", "roles"),
+        "RoleBinding": GroupVersionResource(_RBAC, "v1", "rolebindings"),
+        "ClusterRole": GroupVersionResource(_RBAC, "v1", "clusterroles"),
+        "ClusterRoleBinding": GroupVersionResource(_RBAC, "v1", "clusterrolebindings"),
+    }
+)
+
 
 _IN_NAMESPACES: Final = frozenset({"Role", "RoleBinding"})
 _SECTIONS: Final = frozenset({"required", "allowed", "default", "allowedAffinities"})

@@ -23,8 +23,8 @@ from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.machinery.machinery import Machinery
+from kube_sync.machinery.ownmaps import KEY, NAME
 from kube_sync.machinery.pathmaps import PLACES
-from kube_sync.machinery.picture import KEY, NAME
 from kube_sync.machinery.writer import MANAGER, Address
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.kube.conditions import Condition
-from kube_sync.machinery.conditions import CONTROLLER, About
-from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, merge
+from kube_sync.machinery.entries import ANCESTORS, CONTROLLER, PARENTS, About, Entry, merge
 from kube_sync.topology.shapes import Malformed
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z"

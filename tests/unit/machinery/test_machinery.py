@@ -22,8 +22,8 @@ from kube_sync.errors import NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.machinery import Machinery
+from kube_sync.machinery.ownmaps import LIMIT, NAME
 from kube_sync.machinery.pathmaps import PLACES
-from kube_sync.machinery.picture import LIMIT, NAME
 from kube_sync.machinery.plan import Planner
 from kube_sync.machinery.writer import Address
 from kube_sync.objects import GroupVersionResource, ObjectKey
