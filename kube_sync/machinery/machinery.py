@@ -31,8 +31,8 @@ from kube_sync.topology import GroupKind, Locator, Node, Topology
 from kube_sync.topology.affected import condition_type, paths_type
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.workflow import Reconciliation, Workflow
-from kube_sync.topology.dot import dot
 from kube_sync.topology.nodes import Body
+from kube_sync.topology.pictures import dot
 from kube_sync.topology.shapes import UNREADABLE, reason
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

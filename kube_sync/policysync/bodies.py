@@ -20,8 +20,7 @@ from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.collection import Item
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.topology.sameness import same
-from kube_sync.topology.shapes import is_deeper
+from kube_sync.topology.shapes import is_deeper, same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

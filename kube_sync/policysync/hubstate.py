@@ -38,8 +38,7 @@ from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
-from kube_sync.topology.sameness import same
-from kube_sync.topology.shapes import UNREADABLE, mapping, text
+from kube_sync.topology.shapes import UNREADABLE, mapping, same, text
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
 GATEWAY_CLASSES: Final = GroupVersionResource(_GATEWAY, "v1", "gatewayclasses")

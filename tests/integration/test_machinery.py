@@ -30,12 +30,12 @@ from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.settings import Kubernetes
 from kube_sync.topology import NAMESPACE, Kind, PolicyKind
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES, SERVICE
-from kube_sync.topology.grants import REFERENCE_GRANT
+from kube_sync.topology.hints import COLOR_POLICY
+from kube_sync.topology.links import REFERENCE_GRANT
 from tests.eventually import eventually
 from tests.fakes.topologies import (
     API,

@@ -1,20 +1,22 @@
-"""Routes and the listeners that they attach to, as their parentRefs say.
+"""What routes refer to: the listeners that they attach to, and the services that rules send to.
 
 Keeps true: a reference that comes to nothing is a condition of the route, with the reason that
 the Gateway API has for it, and hinders no other reference. A reference to a Gateway is one to its
-own listeners alone; those of its ListenerSets are reached through references to these.
+own listeners alone; those of its ListenerSets are reached through references to these. A backendRef
+with a port leads to that port and not to the service; one into another namespace leads there if a
+ReferenceGrant says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kube_sync.topology.conditions import ACCEPTED
-from kube_sync.topology.gateway.kinds import GATEWAY, GROUP, LISTENER_SET
+from kube_sync.topology.conditions import ACCEPTED, RESOLVED
+from kube_sync.topology.gateway.kinds import GATEWAY, GATEWAY_CLASS, GROUP, LISTENER_SET, SERVICE
 from kube_sync.topology.gateway.listenersets import taking
 from kube_sync.topology.gateway.validity import Validity, allows, hostnames_meet
 from kube_sync.topology.identity import GroupKind, Locator, locator
-from kube_sync.topology.links import View
+from kube_sync.topology.links import View, granted
 from kube_sync.topology.nodes import Body, Node
 from kube_sync.topology.shapes import items, number, text
 
@@ -97,3 +99,67 @@ def _named(ref: Body, listeners: Sequence[Node], validity: Validity) -> list[Nod
 
 def _complain(view: View, place: str, reason: str, message: str) -> None:
     view.complain(ACCEPTED, reason, f"{place}: {message}")
+
+
+def backends_of_rule(rule: Node, view: View, validity: Validity) -> Iterator[Locator]:
+    """Yield the services and ports that a rule sends to. Raises Malformed."""
+    route = view.get(rule.owner) if rule.owner else None
+    by = route.kind if route else rule.kind
+    for service, ref in _permitted(rule, rule.body, by, view, validity):
+        port = number(ref, "port")
+        if port is None:
+            yield from _found(service, view)
+        else:
+            yield from _ports(service, port, view)
+
+
+def backends_of_route(route: Node, view: View, validity: Validity) -> Iterator[Locator]:
+    """Yield the services that any rule of a route sends to. Raises Malformed."""
+    for rule in items(route.body, "spec", "rules"):
+        for service, _ in _permitted(route, rule, route.kind, view, validity):
+            yield from _found(service, view)
+
+
+def class_of(gateway: Node, view: View) -> Iterator[Locator]:
+    """Yield the class of a gateway. Raises Malformed."""
+    name = text(gateway.body, "spec", "gatewayClassName")
+    where = locator(GATEWAY_CLASS, "", name)
+    if view.get(where) is None:
+        message = f"spec.gatewayClassName: {where} is not there"
+        view.complain("Accepted", "Pending", message, status="Unknown")
+    yield where
+
+
+def _permitted(
+    node: Node, rule: Body, by: GroupKind, view: View, validity: Validity
+) -> Iterator[tuple[Locator, Body]]:
+    for index, ref in enumerate(items(rule, "backendRefs")):
+        kind = GroupKind(text(ref, "group"), text(ref, "kind", default=SERVICE.kind))
+        if kind != SERVICE:
+            continue
+        namespace, name = text(ref, "namespace") or node.namespace, text(ref, "name")
+        if (
+            validity.reference_grants
+            and namespace != node.namespace
+            and not granted(view, (by, node.namespace), (SERVICE, namespace, name))
+        ):
+            message = f"backendRefs[{index}]: namespace {namespace} grants no reference to {name}"
+            view.complain(RESOLVED, "RefNotPermitted", message)
+            continue
+        yield locator(SERVICE, namespace, name), ref
+
+
+def _found(service: Locator, view: View) -> Iterator[Locator]:
+    if view.get(service) is None:
+        view.complain(RESOLVED, "BackendNotFound", f"{service} is not there")
+    yield service
+
+
+def _ports(service: Locator, port: int, view: View) -> Iterator[Locator]:
+    if view.get(service) is None:
+        view.complain(RESOLVED, "BackendNotFound", f"{service} is not there")
+        return
+    found = [n.locator for n in view.sections(service) if number(n.body, "port") == port]
+    if not found:
+        view.complain(RESOLVED, "BackendNotFound", f"{service} has no port {port}")
+    yield from found

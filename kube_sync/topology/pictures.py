@@ -1,7 +1,9 @@
-"""A topology as an SVG picture: layers from left to right, every edge pointing right.
+"""A topology as a picture: as SVG, and as a source for Graphviz (the DOT language).
 
-Keeps true: the same nodes and edges give the same bytes; it needs no program and no font metrics,
-so a long name is cut, and whole in the tooltip. It is for topologies that a person can look at.
+Keeps true: the same nodes and edges give the same bytes; a text of an object cannot become more
+than a text of the picture. SVG has layers from left to right, every edge pointing right. It needs
+no program and no font metrics, so a long name is cut, and whole in the tooltip: it is for
+topologies that a person can look at.
 """
 
 from __future__ import annotations
@@ -23,6 +25,46 @@ _LOOKS = {
     Role.OBJECT: 'fill="#f2f2f2" stroke="#666666" rx="22"',
 }
 _Places = Mapping[Locator, tuple[int, int]]  # the upper left corner
+
+_DOT_LOOKS = {
+    Role.TARGETABLE: 'shape="box",style="filled",fillcolor="#e5e5e5"',
+    Role.POLICY: 'shape="note",style="dashed"',
+    Role.OBJECT: 'shape="ellipse"',
+}
+
+
+def dot(topology: Topology, limit: int | None = None) -> str:
+    """Return the digraph, or one that says its size where it has more than `limit` bytes."""
+    text = "".join(f"{line}\n" for line in _lines(topology))
+    size = len(text.encode())
+    if limit is None or size <= limit:
+        return text
+    label = f"this topology has {size} bytes, more than the {limit} that fit here"
+    return f'digraph {{\n  error [label="{label}",shape="box"];\n}}\n'
+
+
+def _lines(topology: Topology) -> Iterator[str]:
+    yield "digraph {"
+    yield "  rankdir=LR;"
+    names: dict[Locator, str] = {}
+    for number, node in enumerate(topology.nodes(), 1):
+        names[node.locator] = f"n{number}"
+        label = f"{_quoted(node.kind.kind)}\\n{_quoted(node.full_name)}"
+        yield f'  n{number} [label="{label}",{_DOT_LOOKS[node.role]}];'
+    for parent, child in topology.all.edges():
+        look = _dot_edge(topology[parent], topology[child])
+        yield f"  {names[parent]} -> {names[child]} [{look}];"
+    yield "}"
+
+
+def _dot_edge(parent: Node, child: Node) -> str:
+    if parent.role is Role.POLICY:
+        return 'comment="Policy -> Target",style="dashed"'
+    return f'comment="{_quoted(parent.kind.kind)} -> {_quoted(child.kind.kind)}"'
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def svg(topology: Topology) -> str:
