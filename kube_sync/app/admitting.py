@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kube_sync.admission.asking import as_remediated, view
+from kube_sync.admission.denials import CONTROLLER, Denials
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.events import CONTROLLER, Denials
 from kube_sync.admission.fleet import FleetJudge
 from kube_sync.admission.judge import Judge, placement, waits
 from kube_sync.admission.kept import Kept, kept_for_placement

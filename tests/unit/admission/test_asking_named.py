@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from kube_sync.admission.asking import asked
-from kube_sync.admission.named import named
+from kube_sync.admission.asking import asked, named
 from kube_sync.admission.review import Review
 from kube_sync.decisions.decision import REQUESTED
 from tests.fakes.reviews import Json, resource, update

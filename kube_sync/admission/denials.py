@@ -1,9 +1,10 @@
-"""What a denial is told about: an object that is there, since an Event is looked up by its object.
+"""Denials as Events, about an object that is there, since an Event is looked up by its object.
 
 An update is told about the object itself. What was to be created is not there: it is told about
 its controller, which people look at when nothing comes, or else about its namespace. Nothing of
 the object goes into an Event but names, and of these no more than a name may be long: nobody has
-checked them yet.
+checked them yet. A dry run leaves no trace, as the registration promises (`sideEffects:
+NoneOnDryRun`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 from kube_sync.admission.review import Review
 from kube_sync.errors import NO_JSON
+from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Occurrence, Reference, cut
 
 _NAMESPACE = ("v1", "Namespace")
@@ -94,3 +96,21 @@ def _metadata(review: Review) -> _Metadata:
 
 def _camel(about: str, outcome: str) -> str:
     return about + "".join(word.capitalize() for word in outcome.split("_"))
+
+
+CONTROLLER = "kube-sync.io/admission"
+
+
+class Denials:
+    """Whoever denies tells it here."""
+
+    def __init__(self, recorder: EventRecorder, about: str = "Placement") -> None:
+        """`about` is what is denied, as the first word of the Events' reasons."""
+        self._about = about
+        self._recorder = recorder
+
+    def denied(self, review: Review, outcome: str, reason: str) -> None:
+        """Note that a request was refused, and why; never waits, never raises."""
+        if not review.dry_run:
+            found = occurrence(review, outcome, reason, self._about)
+            self._recorder.occurred(found, review.namespace)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.regarding import occurrence
+from kube_sync.admission.denials import occurrence
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.kube.events import Occurrence, Reference
 

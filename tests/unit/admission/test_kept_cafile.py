@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.admission.cafile import CaFile
+from kube_sync.admission.kept import CaFile
 from kube_sync.certificates import issue, make_authority
 from kube_sync.errors import Misconfigured
 

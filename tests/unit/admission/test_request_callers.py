@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kube_sync.admission.callers import PeerCert, is_known, names_of
+from kube_sync.admission.request import PeerCert, is_known, names_of
 
 CERTIFICATE: PeerCert = {
     "subject": ((("organizationName", "acme"),), (("commonName", "front-proxy"),)),

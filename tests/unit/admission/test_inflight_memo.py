@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.admission import memo as memo_module
-from kube_sync.admission.memo import Memo
+from kube_sync.admission import inflight as memo_module
+from kube_sync.admission.inflight import Memo
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.admission.ruling import Operation
 from tests.fakes.reviews import body

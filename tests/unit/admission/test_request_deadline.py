@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_sync.admission.deadline import duration, seconds_to_answer
+from kube_sync.admission.request import duration, seconds_to_answer
 
 
 @pytest.mark.parametrize(

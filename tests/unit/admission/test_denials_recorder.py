@@ -11,7 +11,7 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kube_sync.admission.events import CONTROLLER, Denials
+from kube_sync.admission.denials import CONTROLLER, Denials
 from kube_sync.admission.review import Kind, Review
 from kube_sync.kube import eventrecorder
 from kube_sync.kube.client import KubeClient
