@@ -14,7 +14,7 @@ from kube_sync.machinery.entries import ANCESTORS, CONTROLLER, PARENTS, affects,
 from kube_sync.machinery.plan import Replace, Step
 from kube_sync.topology import Locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import Malformed, items, text
+from kube_sync.topology.shapes import Malformed, items, text_if_any
 
 
 class Latest:
@@ -30,7 +30,7 @@ class Latest:
         body = self._held(name)
         if name in self._answers:
             written_on, answer = self._answers[name]
-            if body is not None and _version(body) == written_on:
+            if body is not None and text_if_any(body, "metadata", "resourceVersion") == written_on:
                 return answer
             del self._answers[name]
         return body
@@ -48,13 +48,6 @@ class Latest:
         """Let go of answers that do not count any more."""
         for name in list(self._answers):
             self.get(name)
-
-
-def _version(body: Body) -> str | None:
-    try:
-        return text(body, "metadata", "resourceVersion")
-    except Malformed:
-        return None
 
 
 def matter(body: Body, ours: Callable[[object], bool] = affects) -> object:

@@ -30,7 +30,7 @@ from kube_sync.policysync.validation import Faulty, Undetermined, Verdict
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
-from kube_sync.topology.shapes import UNREADABLE, text
+from kube_sync.topology.shapes import text_if_any
 
 _ACCEPTED: Final = "Accepted"
 _INVALID: Final = "InvalidParameters"  # the reason that the Gateway API has for it
@@ -183,9 +183,6 @@ class Classes:
         found, together = self._state.parameters[name], self._state.together
         kinds = found.kinds if isinstance(found, Parameters) else ()
         verdicts = {kind.gvr: self._state.verdict(kind.gvr) for kind in kinds}
-        try:
-            ours = text(body, "spec", "controllerName") == CONTROLLER
-        except UNREADABLE:
-            ours = False
+        ours = text_if_any(body, "spec", "controllerName") == CONTROLLER
         refused = together.refused.get(name)
         return class_conditions(found, verdicts, ours=ours, refused=refused)

@@ -21,7 +21,7 @@ from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.downstream import Downstream, Source, copied
 from kube_sync.policysync.spelling import is_label
 from kube_sync.policysync.targets import Target, Targets
-from kube_sync.topology.shapes import UNREADABLE, Malformed, items, reason, text
+from kube_sync.topology.shapes import UNREADABLE, Malformed, items, reason, text, text_if_any
 
 _GROUP: Final = "cluster.open-cluster-management.io"
 PLACEMENT_DECISIONS: Final = GroupVersionResource(_GROUP, "v1beta1", "placementdecisions")
@@ -36,25 +36,23 @@ class Placement:
     problem: str = ""
 
 
+def placement_of(body: Mapping[str, Any] | None) -> str:
+    """Return the placement that a Gateway or a PlacementDecision names, "" for none."""
+    return text_if_any(body, "metadata", "labels", PLACEMENT)
+
+
 def placement(gateway: Mapping[str, Any], decisions: Iterable[Mapping[str, Any]]) -> Placement:
     """Return where a Gateway is placed by the PlacementDecisions of its namespace."""
     try:
         wanted = text(gateway, "metadata", "labels", PLACEMENT)
         if not wanted:
             return Placement()
-        found = [one for one in decisions if _is_of(one, wanted)]
+        found = [one for one in decisions if placement_of(one) == wanted]
         if not found:
             return Placement(problem=f'there is no PlacementDecision of placement "{wanted}"')
         return Placement(frozenset(name for one in found for name in _names(one)))
     except UNREADABLE as error:
         return Placement(problem=f"its placement cannot be read: {reason(error)}")
-
-
-def _is_of(decision: Mapping[str, Any], wanted: str) -> bool:
-    try:
-        return text(decision, "metadata", "labels", PLACEMENT) == wanted
-    except Malformed:
-        return False
 
 
 def _names(decision: Mapping[str, Any]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Bodies, Body
 from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
-from kube_sync.policysync.desired import PLACEMENT, Placement, placement
+from kube_sync.policysync.desired import Placement, placement, placement_of
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
 from kube_sync.policysync.listenersets import ListenerSets
@@ -38,7 +38,7 @@ from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
-from kube_sync.topology.shapes import UNREADABLE, mapping, same, text
+from kube_sync.topology.shapes import UNREADABLE, mapping, same, text_if_any
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
 GATEWAY_CLASSES: Final = GroupVersionResource(_GATEWAY, "v1", "gatewayclasses")
@@ -115,7 +115,7 @@ class HubState:
     def kind(self, gvr: GroupVersionResource) -> str:
         """Return what objects of a resource are called, "" where that is not defined."""
         name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
-        return _said(self.definitions.get(name), "spec", "names", "kind")
+        return text_if_any(self.definitions.get(name), "spec", "names", "kind")
 
     def allow(self, gvr: GroupVersionResource, verbs: Collection[str]) -> None:
         """Take in which verbs of a kind we are allowed, as the API server says."""
@@ -244,7 +244,7 @@ class HubState:
         return placement(body, [one for key, one in inside if key.namespace == gateway.namespace])
 
     def _class_of(self, gateway: ObjectKey) -> str:
-        return _said(self.gateways.get(gateway), "spec", "gatewayClassName")
+        return text_if_any(self.gateways.get(gateway), "spec", "gatewayClassName")
 
     # Whom a change concerns
 
@@ -284,13 +284,12 @@ class HubState:
             self._refer_anew(self._references.listener_sets.within(key.name))
 
     def _decision_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
-        names = {_said(one, "metadata", "labels", PLACEMENT) for one in (before, after)} - {""}
+        names = {placement_of(one) for one in (before, after)} - {""}
         self._concern(
             self._references.gateways.of(
                 gateway
                 for gateway, body in self.gateways.objects.items()
-                if gateway.namespace == key.namespace
-                and _said(body, "metadata", "labels", PLACEMENT) in names
+                if gateway.namespace == key.namespace and placement_of(body) in names
             )
         )
 
@@ -376,11 +375,8 @@ def meant(policy: Body | None) -> Mapping[str, Any] | None:
 def _of_gateway(body: Body | None) -> tuple[str, str, Mapping[str, Any]] | None:
     if body is None:
         return None
-    name, label = (
-        _said(body, "spec", "gatewayClassName"),
-        _said(body, "metadata", "labels", PLACEMENT),
-    )
-    return name, label, _inside(body, "spec", "allowedListeners")
+    name = text_if_any(body, "spec", "gatewayClassName")
+    return name, placement_of(body), _inside(body, "spec", "allowedListeners")
 
 
 def _inside(body: Body | None, *path: str) -> Mapping[str, Any]:
@@ -388,13 +384,6 @@ def _inside(body: Body | None, *path: str) -> Mapping[str, Any]:
         return {} if body is None else mapping(body, *path)
     except UNREADABLE:
         return {}
-
-
-def _said(body: Body | None, *path: str) -> str:
-    try:
-        return "" if body is None else text(body, *path)
-    except UNREADABLE:
-        return ""
 
 
 def _split(key: ObjectKey) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from kube_sync.policysync.parameters import reference
 from kube_sync.policysync.placers import Placers, Subject
 from kube_sync.policysync.targets import Targets
 from kube_sync.policysync.validation import Valid
-from kube_sync.topology.shapes import UNREADABLE, text
+from kube_sync.topology.shapes import text_if_any
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def look(
     verdict, source = state.verdict(policy.gvr), state.source(policy)
     if source is None or not isinstance(verdict, Valid):
         return Look(policy, None, placed)
-    if _is_leaving(source.body):
+    if text_if_any(source.body, "metadata", "deletionTimestamp"):
         return Look(policy, None, placed, body=source.body, kind=verdict)
     found = state.targets(policy, source.kind, source.body)
     copies = desired(source, found, state.placements(found), placed, downstream)
@@ -104,22 +104,12 @@ def _version(subject: Subject, state: HubState, placers: Placers) -> GroupVersio
     return max(known, default=GroupVersionResource(subject.group, "v1", subject.resource))
 
 
-def _is_leaving(body: Body) -> bool:
-    try:
-        return bool(text(body, "metadata", "deletionTimestamp"))
-    except UNREADABLE:
-        return False
-
-
 def approved_in(state: HubState, now: float) -> frozenset[str]:
     """Return the names that are approved now (Unix seconds)."""
     found: set[str] = set()
     for body in state.classes.objects.values():
         key = reference(body)
         configmap = state.configmaps.get(key) if isinstance(key, ObjectKey) else None
-        try:
-            said = text(configmap or {}, "metadata", "annotations", APPROVED)
-        except UNREADABLE:
-            continue
+        said = text_if_any(configmap, "metadata", "annotations", APPROVED)
         found |= approved(said, now).keys()
     return frozenset(found)

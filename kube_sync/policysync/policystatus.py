@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from kube_sync.errors import NO_JSON, NotFound, Refused, Terminal
+from kube_sync.errors import NotFound, Refused, Terminal
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.statuses import decoded
 from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.aggregate import aggregate, extra_values
-from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.copies import PLACED, STATUS, PolicyId
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
@@ -184,9 +184,9 @@ class PolicyStatus:
             # Its permission went with its kind: what nobody may touch is left behind.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))
             return
-        body = None if answer is None else _decoded(answer)
-        if body is None:
+        if answer is None:
             return
+        body = decoded(answer)
         try:
             body = await self._telling.annotate(gvr, body, {PLACED: None, STATUS: None})
             body = await self._telling.conditions(gvr, body, ())
@@ -196,11 +196,3 @@ class PolicyStatus:
         except (Refused, Terminal) as error:
             # It may be of a shape that its kind does not take any more.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))
-
-
-def _decoded(answer: bytes) -> Body | None:
-    try:
-        found = msgspec.json.decode(answer, type=dict[str, object])
-    except NO_JSON:
-        return None
-    return found

@@ -126,7 +126,7 @@ class Spoke:
     def of(self, policy: PolicyId) -> list[Found]:
         """Return what is held of a policy, without what is on its way out."""
         found = self._collection(policy.gvr)
-        return [one for one in found.held.of(policy) if not one.deleting] if found else []
+        return found.held.of(policy) if found else []
 
     async def run(self) -> NoReturn:
         """Follow what is wanted until cancelled, through every change of credentials."""
@@ -144,13 +144,13 @@ class Spoke:
     async def leave(self, policy: PolicyId, said: str) -> None:
         """Mark the copies of a policy with the time from which they may go. Raises SyncError."""
         async with self._speaking(policy.gvr) as there:
-            for found in there.of(policy):
+            for found in there.held.of(policy):
                 await there.mark(found, said)
 
     async def remove(self, policy: PolicyId) -> None:
         """Delete the copies of a policy. Raises SyncError."""
         async with self._speaking(policy.gvr) as there:
-            for found in there.of(policy):
+            for found in there.held.of(policy):
                 await there.delete(found)
 
     async def _connect(self, credentials: InlineCredentials) -> None:

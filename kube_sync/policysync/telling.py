@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
 import structlog
 
-from kube_sync.errors import NO_JSON, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.conditions import Condition
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.kube.statuses import apply_shared, replace_lists
+from kube_sync.kube.statuses import apply_shared, decoded, replace_lists
 from kube_sync.kube.wholeobjects import mark_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Body
@@ -58,11 +56,7 @@ class Telling:
         if not changed:
             return body
         request = partial(mark_object, self._client, gvr, key, uid, changed, MANAGER)
-
-        async def send() -> Body:
-            return _decoded(await request())
-
-        return await self._fenced.send("annotations", send)
+        return decoded(await self._fenced.send("annotations", request))
 
     async def conditions(
         self,
@@ -116,11 +110,3 @@ def _left(gvr: GroupVersionResource, body: Body, error: Exception) -> Body:
 
 def _key(body: Body) -> ObjectKey:
     return ObjectKey(text(body, "metadata", "namespace"), text(body, "metadata", "name"))
-
-
-def _decoded(answer: bytes) -> Body:
-    try:
-        return msgspec.json.decode(answer, type=dict[str, Any])
-    except NO_JSON as error:
-        msg = f"what answers is no object: {error}"
-        raise Retriable(msg) from error

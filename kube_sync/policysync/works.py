@@ -170,7 +170,7 @@ def placed_of(work: Mapping[str, Any], executor: str | None = None) -> Placed | 
     # Of a manifest that was edited nobody knows which of the two is true: both are kept for.
     gateways = inside.gateways if found else inside.gateways | outside.gateways
     right = found if outside.says(inside) else ""
-    leaving = _time(outside.leaving)
+    leaving = time_of(outside.leaving)
     return Placed(CopyKey(policy, cluster), right, feedback_of(work), leaving, gateways)
 
 
@@ -229,6 +229,6 @@ def _rules(config: Mapping[str, Any]) -> Iterator[FeedbackField]:
             yield FeedbackField(text(path, "name"), text(path, "path"))
 
 
-def _time(said: str) -> float | None:
+def time_of(said: str) -> float | None:
     """Return the end of a grace; a mark that says no time is as none, and is made anew."""
     return float(said) if said.isdecimal() and said.isascii() else None

@@ -61,6 +61,14 @@ def text(body: Mapping[str, Any], *path: str, default: str = "") -> str:
     return value
 
 
+def text_if_any(body: Mapping[str, Any] | None, *path: str) -> str:
+    """Return the text at a path, "" where there is none that can be read, or nothing to read."""
+    try:
+        return "" if body is None else text(body, *path)
+    except UNREADABLE:
+        return ""
+
+
 def number(body: Mapping[str, Any], *path: str) -> int | None:
     """Return the whole number at a path, None where there is none. Raises Malformed."""
     value = mapping(body, *path[:-1]).get(path[-1])
