@@ -17,8 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kube_sync.kube.conditions import Condition, Json
-from kube_sync.machinery.entries import Entry
-from kube_sync.machinery.targets import exhaust
+from kube_sync.machinery.targets import DOMAIN, exhaust
 from kube_sync.topology import (
     NAMESPACE,
     EffectivePolicy,
@@ -29,10 +28,11 @@ from kube_sync.topology import (
     locator,
 )
 from kube_sync.topology import Condition as NodeCondition
-from kube_sync.topology.conditions import EFFECTS
+from kube_sync.topology.conditions import ACCEPTED, EFFECTS, RESOLVED
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.policies import TargetRef
+from kube_sync.topology.statuslists import Entry
 
 # Patterns and lengths of ParentReference (Gateway API, shared_types.go).
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -75,9 +75,17 @@ def _reference(kind: GroupKind, namespace: str, name: str, section: str) -> Json
     return {field: value for field, value in said.items() if value or field not in optional}
 
 
+CONTROLLER: Final = f"{DOMAIN}topology"
+_STANDING: Final = frozenset({ACCEPTED, RESOLVED, *EFFECTS})
 _SLICE = 2000  # policies or paths
 # Groups of the Gateway API: who implements it enforces their policies.
 _OTHERS = frozenset({"gateway.networking.k8s.io", "gateway.networking.x-k8s.io"})
+
+
+def stands(type_: object) -> bool:
+    """Tell whether a condition of this type says where a policy stands."""
+    said = str(type_)  # whatever it is, also what no set can be asked for
+    return said in _STANDING or said.startswith(DOMAIN)
 
 
 class Ancestors:

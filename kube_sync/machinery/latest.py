@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kube_sync.kube.conditions import Json, untimed
-from kube_sync.machinery.entries import ANCESTORS, CONTROLLER, PARENTS, affects, stands
+from kube_sync.machinery.ancestors import CONTROLLER, stands
 from kube_sync.machinery.plan import Replace, Step
+from kube_sync.machinery.targets import affects
 from kube_sync.topology import Locator
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.shapes import Malformed, items, text_if_any
+from kube_sync.topology.statuslists import ANCESTORS, PARENTS
 
 
 class Latest:

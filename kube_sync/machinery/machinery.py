@@ -19,12 +19,13 @@ import structlog
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.machinery.entries import affects, stands
+from kube_sync.machinery.ancestors import stands
 from kube_sync.machinery.latest import Latest, matter
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.ownmaps import KEY, LABELS, LIMIT, NAME, OwnMaps, PathStore
 from kube_sync.machinery.pathmaps import PLACES, PathMaps
 from kube_sync.machinery.plan import Planner, Step
+from kube_sync.machinery.targets import affects
 from kube_sync.machinery.writer import Addresses, Trouble, Writer
 from kube_sync.observability import metrics
 from kube_sync.topology import GroupKind, Locator, Node, Topology

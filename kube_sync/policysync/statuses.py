@@ -18,14 +18,14 @@ from kube_sync.objects import ObjectKey
 from kube_sync.policysync.aggregate import SYNCED
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.safety import Held
+from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
+from kube_sync.topology.statuslists import ANCESTORS, About, Entry, merge
 
 TYPE: Final = "kube-sync.io/PolicySync"  # of GatewayClasses
 HELD: Final = "kube-sync.io/RemovalsHeld"
 CONTROLLER: Final = "kube-sync.io/policy-sync"
-_GATEWAY: Final = "gateway.networking.k8s.io"
 _MOMENTARY: Final = frozenset(["unseen"])
-_MOST: Final = 16  # entries: maxItems of PolicyStatus
 
 Json = dict[str, Any]
 Body = Mapping[str, Any]
@@ -62,12 +62,9 @@ def entries(
     """Return all of `status.ancestors` as it is to be, None where it is so. Raises Malformed."""
     raw = mapping(body, "status").get("ancestors")
     found = raw if isinstance(raw, list) else []
-    ours = {_key(one): one for one in found if _is_ours(one)}
-    others = sum(not _is_ours(one) for one in found)
-    named = sorted(gateways)[: max(0, _MOST - others)] if wanted else []
-    made = {key: _entry(key, ours.get(key), body, wanted, now) for key in named}
-    kept = [made.pop(_key(one), None) if _is_ours(one) else one for one in found]
-    result = [one for one in kept if one is not None] + [one for _, one in sorted(made.items())]
+    about = About(generation(body), now, CONTROLLER)
+    named = [Entry(_reference(key), tuple(wanted)) for key in gateways] if wanted else []
+    result = merge(ANCESTORS, found, named, about, lambda _type: True).entries
     return None if result == found else result
 
 
@@ -93,31 +90,8 @@ def generation(body: Body) -> int:
     return number(body, "metadata", "generation") or 0
 
 
-def _entry(
-    key: ObjectKey, old: Body | None, body: Body, wanted: Sequence[Condition], now: str
-) -> Json:
-    found = [] if old is None else list(items(old, "conditions"))
-    return {
-        "ancestorRef": {
-            "group": _GATEWAY,
-            "kind": "Gateway",
-            "namespace": key.namespace,
-            "name": key.name,
-        },
-        "controllerName": CONTROLLER,
-        "conditions": dated(sorted(wanted), found, generation(body), now),
-    }
-
-
-def _is_ours(one: object) -> bool:
-    return isinstance(one, Mapping) and one.get("controllerName") == CONTROLLER
-
-
-def _key(one: Body) -> ObjectKey:
-    try:
-        return ObjectKey(text(one, "ancestorRef", "namespace"), text(one, "ancestorRef", "name"))
-    except UNREADABLE:
-        return ObjectKey("", "")
+def _reference(gateway: ObjectKey) -> Json:
+    return {**GATEWAY._asdict(), "namespace": gateway.namespace, "name": gateway.name}
 
 
 def _managed(body: Body) -> Iterable[str]:

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.kube.conditions import Condition
-from kube_sync.machinery.entries import ANCESTORS, CONTROLLER, PARENTS, About, Entry, merge
+from kube_sync.machinery.ancestors import CONTROLLER, stands
 from kube_sync.topology.shapes import Malformed
+from kube_sync.topology.statuslists import ANCESTORS, PARENTS, About, Entry, merge
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z"
-ABOUT = About(3, NOW)
+ABOUT = About(3, NOW, CONTROLLER)
 GATEWAY = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
 TRUNCATED = "kube-sync.io/Truncated"
 Entries = list[dict[str, Any]]
@@ -32,7 +33,7 @@ def other(name: str, controller: str = "example.com/other") -> dict[str, Any]:
 
 
 def listed(found: list[Any], entries: list[Entry], about: About = ABOUT) -> Entries:
-    return merge(ANCESTORS, found, entries, about).entries
+    return merge(ANCESTORS, found, entries, about, stands).entries
 
 
 def names(entries: Entries) -> list[tuple[str, bool]]:
@@ -71,13 +72,13 @@ def test_what_is_right_comes_out_as_it_went_in() -> None:
     first = listed([other("a")], wanted("b", "a"))
     backwards = first[::-1]
     for found in (first, backwards):
-        assert listed(found, wanted("a", "b"), About(3, LATER)) == found
+        assert listed(found, wanted("a", "b"), About(3, LATER, CONTROLLER)) == found
 
 
 def test_a_reference_to_a_gateway_is_one_with_or_without_its_kind() -> None:
     (entry,) = listed([], wanted("gw"))
     bare = entry | {"ancestorRef": {"name": "gw"}}
-    assert listed([bare], wanted("gw"), About(3, LATER)) == [entry]
+    assert listed([bare], wanted("gw"), About(3, LATER, CONTROLLER)) == [entry]
 
 
 def test_of_two_entries_of_ours_for_one_ancestor_one_stays() -> None:
@@ -92,16 +93,16 @@ def test_what_holds_no_more_goes() -> None:
 def test_the_time_is_that_of_the_last_transition() -> None:
     found = listed([], wanted("gw"))
     for status, since in (("True", NOW), ("False", LATER)):
-        (entry,) = listed(found, wanted("gw", status=status), About(4, LATER))
+        (entry,) = listed(found, wanted("gw", status=status), About(4, LATER, CONTROLLER))
         (condition,) = entry["conditions"]
         assert condition["lastTransitionTime"] == since
         assert condition["observedGeneration"] == 4
 
 
 def test_a_newer_generation_that_was_observed_stands() -> None:
-    found = listed([], wanted("gw", "gone"), About(9, NOW))
+    found = listed([], wanted("gw", "gone"), About(9, NOW, CONTROLLER))
     assert listed(found, wanted("gw", status="False")) == found
-    assert listed(found, wanted("gw", status="False"), About(9, NOW)) != found
+    assert listed(found, wanted("gw", status="False"), About(9, NOW, CONTROLLER)) != found
 
 
 @pytest.mark.parametrize("stale", ["Programmed", "Enforced", "ResolvedRefs"])
@@ -129,13 +130,13 @@ def test_an_entry_of_ours_that_refers_to_nothing_goes() -> None:
 
 def test_seventeen_ancestors_are_sixteen_that_say_so() -> None:
     many = wanted(*(f"gw-{number:02}" for number in range(17)))
-    merged = merge(ANCESTORS, [], many, ABOUT)
+    merged = merge(ANCESTORS, [], many, ABOUT, stands)
     assert (len(merged.entries), merged.left_out) == (16, 1)
     for entry in merged.entries:
         (note,) = (c for c in entry["conditions"] if c["type"] == TRUNCATED)
         assert note["status"] == "True"
         assert note["message"] == "1 of 17 are left out since no more fit: [gw-16]"
-    fewer = merge(ANCESTORS, merged.entries, many[:16], ABOUT).entries
+    fewer = merge(ANCESTORS, merged.entries, many[:16], ABOUT, stands).entries
     assert TRUNCATED not in str(fewer)
 
 
@@ -149,12 +150,12 @@ def test_others_are_counted_and_lose_nothing() -> None:
     found = [other(str(number)) for number in range(15)]
     assert listed(found, wanted("a", "b"))[:-1] == found
     full = [*found, other("x")]
-    assert merge(ANCESTORS, full, wanted("a"), ABOUT) == (full, 1)
+    assert merge(ANCESTORS, full, wanted("a"), ABOUT, stands) == (full, 1)
 
 
 def test_no_entry_has_more_conditions_than_are_taken() -> None:
     many = tuple(said(kind=f"kube-sync.io/K{n}Affected") for n in range(9))
-    (entry,) = merge(PARENTS, [], [Entry({"name": "gw"}, many)], ABOUT).entries
+    (entry,) = merge(PARENTS, [], [Entry({"name": "gw"}, many)], ABOUT, stands).entries
     assert [c["type"][14:15] for c in entry["conditions"]] == [str(n) for n in range(8)]
 
 
@@ -171,7 +172,7 @@ def test_the_order_of_what_is_wanted_is_nothing_and_a_second_time_changes_nothin
     random.shuffle(shuffled)
     once = listed(found, wanted(*names_wanted))
     assert once == listed(found, wanted(*shuffled))
-    assert once == listed(once, wanted(*shuffled), About(3, LATER))
+    assert once == listed(once, wanted(*shuffled), About(3, LATER, CONTROLLER))
     assert len(once) <= 16
     assert [one for one in once if one in found and one["controllerName"] != CONTROLLER] == [
         one for one in found if one["controllerName"] != CONTROLLER

@@ -20,24 +20,22 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kube_sync.kube.conditions import OBSERVED_GENERATION, Condition, Json, dated_after
-from kube_sync.topology.conditions import ACCEPTED, EFFECTS, RESOLVED
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.shapes import items, number
 
-DOMAIN: Final = "kube-sync.io"
-CONTROLLER: Final = f"{DOMAIN}/topology"
-_STANDING: Final = frozenset({ACCEPTED, RESOLVED, *EFFECTS})
+_TRUNCATED: Final = "kube-sync.io/Truncated"
+_NAMED = 10  # of those that are left out
+_CONDITIONS = 8  # of an entry: maxItems
+_Key = bytes
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object that conditions are of: its generation (None: it has none), and the time now.
+    """The object that conditions are of, who says them, and when."""
 
-    The time is as in RFC 3339.
-    """
-
-    generation: int | None
-    now: str
+    generation: int | None  # None: the object has none
+    now: str  # as in RFC 3339
+    controller: str  # name, in entries
 
 
 def merged(
@@ -68,23 +66,6 @@ def newer(found: Json, about: About) -> bool:
     """Tell whether a condition is of a newer generation than is known here. Raises Malformed."""
     observed = number(found, OBSERVED_GENERATION)
     return observed is not None and about.generation is not None and observed > about.generation
-
-
-def affects(type_: object) -> bool:
-    """Tell whether a condition of this type says which policies affect a target, on which path."""
-    said = str(type_)
-    return said.startswith(f"{DOMAIN}/") and said.endswith(("Affected", "Paths"))
-
-
-def stands(type_: object) -> bool:
-    """Tell whether a condition of this type says where a policy stands."""
-    said = str(type_)  # whatever it is, also what no set can be asked for
-    return said in _STANDING or said.startswith(f"{DOMAIN}/")
-
-
-_NAMED = 10  # of those that are left out
-_CONDITIONS = 8  # of an entry: maxItems
-_Key = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +100,7 @@ def merge(
     found: Sequence[Any],
     wanted: Iterable[Entry],
     about: About,
-    ours: Callable[[object], bool] = stands,
+    ours: Callable[[object], bool],
 ) -> Merged:
     """Put our entries among those of others. Raises Malformed for one of ours that is none.
 
@@ -159,7 +140,7 @@ def named(reference: Json) -> str:
 
 def _yields(listed: Listed, old: Any, wanted: Mapping[_Key, Entry], about: About) -> bool:  # noqa: ANN401 - whatever is in the list
     """Tell whether an entry is ours to change: one of a newer generation is only if it stays."""
-    if not isinstance(old, Mapping) or old.get("controllerName") != CONTROLLER:
+    if not isinstance(old, Mapping) or old.get("controllerName") != about.controller:
         return False
     if _key(old.get(listed.reference)) in wanted:
         return True
@@ -176,7 +157,7 @@ def _entry(
     conditions = merged(found, new.conditions, about, ours)
     return {
         listed.reference: dict(new.reference),
-        "controllerName": CONTROLLER,
+        "controllerName": about.controller,
         "conditions": conditions[:_CONDITIONS],
     }
 
@@ -192,7 +173,7 @@ def _said(fitting: Mapping[_Key, Entry], entries: Sequence[Entry]) -> dict[_Key,
         f"{len(missing)} of {len(entries)} are left out since no more fit: "
         f"[{', '.join(names)}]{more}"
     )
-    note = Condition(f"{DOMAIN}/Truncated", "True", "TooMany", message)
+    note = Condition(_TRUNCATED, "True", "TooMany", message)
     return {
         key: entry._replace(conditions=(*entry.conditions, note)) for key, entry in fitting.items()
     }
