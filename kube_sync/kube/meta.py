@@ -8,9 +8,22 @@ reads objects by the thousand (every field costs) or objects that no API server 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
 
 import msgspec
+
+_SECONDS: Final = "%Y-%m-%dT%H:%M:%S"
+
+
+def time_text(moment: datetime) -> str:
+    """Return a moment as meta/v1 Time."""
+    return moment.astimezone(UTC).strftime(f"{_SECONDS}Z")
+
+
+def micro_time(moment: datetime) -> str:
+    """Return a moment as meta/v1 MicroTime."""
+    return moment.astimezone(UTC).strftime(f"{_SECONDS}.%fZ")
 
 
 class State(NamedTuple):

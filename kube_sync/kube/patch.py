@@ -97,7 +97,7 @@ async def apply_metadata(
     metadata |= {"labels": dict(wanted.labels)} if wanted.labels else {}
     metadata |= {"resourceVersion": wanted.version} if wanted.version else {}
     body = {
-        "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
+        "apiVersion": gvr.api_version,
         "kind": kind,
         "metadata": metadata,
     }
@@ -130,7 +130,7 @@ async def apply_status(
     Raises SyncError: NotFound when the object is gone, also when another one has its name.
     """
     body = {
-        "apiVersion": f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version,
+        "apiVersion": gvr.api_version,
         "kind": kind,
         "metadata": {"name": key.name, "uid": uid},
         "status": dict(status),

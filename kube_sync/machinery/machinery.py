@@ -19,6 +19,7 @@ import structlog
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.meta import time_text
 from kube_sync.machinery.ancestors import stands
 from kube_sync.machinery.latest import Latest, matter
 from kube_sync.machinery.looks import Looks
@@ -101,7 +102,7 @@ class Machinery:
     async def statuses(self, reconciliation: Reconciliation) -> None:
         """Bring the statuses of all objects up to date. Raises Retriable where some may go well."""
         # For people only: nothing goes by it.
-        now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = time_text(self._now())
         # What was said of kinds of which nobody knows the objects now stands.
         types = (condition_type, paths_type)
         keeps = frozenset(type_(kind) for kind in self._unseen() for type_ in types)

@@ -14,11 +14,8 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 
 MANAGER: Final = "kube-sync-policy-sync"  # of fields, on the hub and, by us directly, on spokes
 
-# Of a spoke's object. The first two are Kuadrant's (RFC 0007, Policy Sync, and what follows it).
-SYNCED: Final = "kuadrant.io/policy-synced"  # annotation: "true"
-ORIGIN_CREATION: Final = "kuadrant.io/origin-creation"  # annotation: RFC 3339, the hub's
+# Of a spoke's object, beside what the topology there reads (`topology/synced.py`).
 MANAGED: Final = "kube-sync.io/policy-synced"  # label: "true"; by it copies are found again
-POLICY: Final = "kube-sync.io/policy"  # annotation: the hub's policy, as PolicyId spells it
 GATEWAYS: Final = "kube-sync.io/gateways"  # annotation: the hub's Gateways that it is there for
 DIGEST: Final = "kube-sync.io/digest"  # annotation: which copy it is
 

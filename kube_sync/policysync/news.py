@@ -8,7 +8,7 @@ hold is told once by every process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,7 +88,7 @@ class News:
     ) -> None:
         gvr, namespace, name = found.policy
         if kind := self._kind_of(gvr):
-            version = f"{gvr.group}/{gvr.version}"
+            version = gvr.api_version
             uid = text_if_any(found.body, "metadata", "uid")
             about = Reference(version, kind, namespace, name, uid)
             what = Occurrence(about, None, reason, action, cut(note), warns=warns)
@@ -103,11 +103,9 @@ def _approval(approved: Mapping[str, str]) -> str:
     alike: dict[str, list[str]] = {}
     for cluster, name in sorted(approved.items()):
         alike.setdefault(name, []).append(cluster)
-    return message(f"{name} was approved, for {_listed(of)}" for name, of in sorted(alike.items()))
-
-
-def _listed(clusters: Collection[str]) -> str:
-    return ", ".join(clusters)
+    return message(
+        f"{name} was approved, for {', '.join(of)}" for name, of in sorted(alike.items())
+    )
 
 
 def _said(body: Body | None, condition: str, status: str = "True") -> str:

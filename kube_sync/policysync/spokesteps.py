@@ -30,8 +30,6 @@ from kube_sync.policysync.copies import (
     DIGEST,
     GATEWAYS,
     MANAGED,
-    POLICY,
-    SYNCED,
     Copy,
     CopyKey,
     FeedbackField,
@@ -43,6 +41,7 @@ from kube_sync.policysync.spelling import keys_of, policy_of
 from kube_sync.policysync.works import LEAVING, time_of
 from kube_sync.safety.rivals import Rivals
 from kube_sync.topology.shapes import UNREADABLE, mapping, text
+from kube_sync.topology.synced import POLICY, SYNCED
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -16,6 +16,7 @@ import structlog
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.conditions import Condition
 from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.meta import time_text
 from kube_sync.kube.statuses import apply_shared, decoded, replace_lists
 from kube_sync.kube.wholeobjects import mark_object
 from kube_sync.objects import GroupVersionResource, ObjectKey
@@ -100,7 +101,7 @@ class Telling:
 
     @property
     def _time(self) -> str:
-        return self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return time_text(self._now())
 
 
 def _left(gvr: GroupVersionResource, body: Body, error: Exception) -> Body:

@@ -23,7 +23,6 @@ from kube_sync.policysync.copies import (
     DIGEST,
     GATEWAYS,
     MANAGED,
-    POLICY,
     Copy,
     CopyKey,
     FeedbackField,
@@ -34,6 +33,7 @@ from kube_sync.policysync.downstream import digest
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.spelling import cut, is_label, keys_of, policy_of, spelt
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, text
+from kube_sync.topology.synced import POLICY
 
 WORKS: Final = GroupVersionResource("work.open-cluster-management.io", "v1", "manifestworks")
 LEAVING: Final = "kuadrant.io/grace-timeout"  # annotation: unix seconds
@@ -67,7 +67,7 @@ def work_of(copy: Copy, executor: str | None = None) -> Json:
     key, policy = work_key(copy), copy.key.policy
     metadata = mapping(copy.body, "metadata")
     return {
-        "apiVersion": f"{WORKS.group}/{WORKS.version}",
+        "apiVersion": WORKS.api_version,
         "kind": "ManifestWork",
         "metadata": {
             "name": key.name,
