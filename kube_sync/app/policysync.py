@@ -51,8 +51,7 @@ from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
-from kube_sync.policysync.statuses import CONTROLLER
-from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.statuses import CONTROLLER, Telling
 from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
 from kube_sync.runtime.clock import unix_clock

@@ -28,8 +28,7 @@ from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.placers import Subject
-from kube_sync.policysync.statuses import removals_held
-from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.statuses import Telling, removals_held
 from kube_sync.safety import Held
 
 _MOST: Final = 64 * 1024  # bytes of the extra status fields; annotations have 256 KiB together

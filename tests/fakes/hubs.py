@@ -22,7 +22,7 @@ from kube_sync.policysync.looking import Look, approved_in, look
 from kube_sync.policysync.news import News
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.statuses import Telling
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import Stale
 from kube_sync.settings import PolicySync
