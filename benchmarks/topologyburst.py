@@ -17,11 +17,11 @@ from contextlib import suppress
 
 from kube_sync.kube.collection import Event, Page, ResourceVersion
 from kube_sync.kube.reflector import Reflector
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.controller.world import World
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.nodes import Kind, kind_of
 from tests.fakes.topologies import API, Object, route
 from tests.fakes.worlds import KINDS, Kinds, item_of

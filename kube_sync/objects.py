@@ -22,12 +22,12 @@ class GroupVersionResource:
 
     @property
     def api_version(self) -> str:
-        """As objects of it say theirs: `apps/v1`."""
+        """As objects of it say it: `apps/v1`, or `v1` of the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
         """Return the URL path of the collection or, with a name, of one object."""
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        root = f"/{'apis' if self.group else 'api'}/{self.api_version}"
         inside = f"/namespaces/{namespace}" if namespace else ""
         return f"{root}{inside}/{self.resource}" + (f"/{name}" if name else "")
 

@@ -8,7 +8,9 @@ down. Who comes meanwhile waits for its outcome, half a second at most: an engin
 answered by then, one that hangs is not waited for by every review. There is no rest between
 questions: a refused connection costs nothing, and in a rest whoever is back goes unnoticed.
 
-Any answer is an answer: a policy that fails on its input says that the engine lives.
+Any answer is an answer: a policy that fails on its input says that the engine lives. It is asked
+now and then, so that its state is known before the first review finds out, and often while it is
+down.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import structlog
 from prometheus_client import Gauge
@@ -24,6 +26,7 @@ from prometheus_client import Gauge
 from kube_sync.admission.failures import Failed, NoAnswer, Why
 from kube_sync.errors import SyncError
 from kube_sync.observability import metrics
+from kube_sync.runtime.backoff import Backoff
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -137,3 +140,36 @@ class Breaker:
         why, reason = self._last
         msg = f"{reason}; known to be down ({self._failures} attempts without an answer)"
         return Failed(msg, why)
+
+
+_USUAL_SECONDS = 5.0
+_DOWN_SECONDS = 0.5
+
+
+class Probed(Protocol):
+    """Whatever can tell whether its engine answers."""
+
+    @property
+    def engine_is_down(self) -> bool:
+        """Whether it is known to be down."""
+        ...
+
+    async def probe(self) -> None:
+        """Ask it. Raises SyncError."""
+        ...
+
+
+async def probing(
+    judge: Probed,
+    report: Callable[[str | None], None],
+    backoff: Callable[[float, float], Backoff] = Backoff,
+) -> NoReturn:
+    """Tell `report` for ever why the engine gives no answers, or None while it does."""
+    usual, down = (backoff(seconds, seconds) for seconds in (_USUAL_SECONDS, _DOWN_SECONDS))
+    while True:
+        try:
+            await judge.probe()
+            report(None)
+        except SyncError as error:
+            report(str(error))
+        await (down if judge.engine_is_down else usual).wait()

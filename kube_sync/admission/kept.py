@@ -1,4 +1,4 @@
-"""Which registrations are kept right, and what each of them leaves out. Pure.
+"""Which registrations are kept right, what each leaves out, and the certificates that it names.
 
 Placement has two configurations, and so has a built-in policy system: one for what may still be
 changed, one for what became of it. Those of a system are named after it, so that a role can name
@@ -7,9 +7,12 @@ them.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from cryptography import x509
 from prometheus_client import Gauge
 
 from kube_sync.admission.exemptions import (
@@ -19,10 +22,40 @@ from kube_sync.admission.exemptions import (
     left_out_of_systems,
 )
 from kube_sync.admission.way import PLACED, PLACEMENT, admit_path, validate_path
+from kube_sync.errors import Misconfigured
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.settings import Settings, System
+
+_FIELD = "admission.registration.ca_file"
+
+
+class CaFile:
+    """The current content of one file; without a file there is none."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = Path(path) if path else None
+
+    def current(self) -> str | None:
+        """Return the PEM in base64, as in `caBundle`.
+
+        Raises Misconfigured when that would be no certificates, or a private key for all to see;
+        so a file that is still being written is not taken at its half.
+        """
+        if self._path is None:
+            return None
+        try:
+            content = self._path.read_bytes()
+            x509.load_pem_x509_certificates(content)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "no certificates in PEM"
+            msg = f"{_FIELD}: {self._path}: {why}"
+            raise Misconfigured(msg) from error
+        if "PRIVATE KEY" in content.decode(errors="replace"):
+            msg = f"{_FIELD}: {self._path}: has a private key in it; name a file of certificates"
+            raise Misconfigured(msg)
+        return base64.b64encode(content).decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,9 @@ import structlog
 from aiohttp import web
 
 from kube_sync.admission.answer import admit
-from kube_sync.admission.body import read_body
-from kube_sync.admission.callers import is_known
-from kube_sync.admission.deadline import seconds_to_answer
 from kube_sync.admission.judge import Admitted, Verdict
 from kube_sync.admission.outcome import Outcome
+from kube_sync.admission.request import is_known, read_body, seconds_to_answer
 from kube_sync.admission.review import Malformed, Review, parse_review
 from kube_sync.admission.way import PLACEMENT, Judge, Told, Way, nobody, placement_way
 from kube_sync.decisions.sealing import Seals

@@ -14,9 +14,8 @@ from typing import Protocol
 from prometheus_client import Histogram
 
 from kube_sync.admission.asking import proven
-from kube_sync.admission.inflight import InFlight
+from kube_sync.admission.inflight import InFlight, Memo
 from kube_sync.admission.judge import Admitted, Asked, Denied, Undecidable, Verdict
-from kube_sync.admission.memo import Memo
 from kube_sync.admission.outcome import Read, placed, ruled, still_placed
 from kube_sync.admission.review import Malformed, Review
 from kube_sync.admission.ruling import parse_ruling

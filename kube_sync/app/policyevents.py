@@ -57,7 +57,7 @@ class PolicyEvents:
     def _occurred(self, policy: Policy, reason: str, action: str, note: str) -> None:
         where = object_key(policy.key)
         if isinstance(policy, PlacementPolicy):
-            version, kind, uid = f"{POLICIES.group}/{POLICIES.version}", KIND, policy.uid
+            version, kind, uid = POLICIES.api_version, KIND, policy.uid
         else:
             version, kind, uid = "v1", "ConfigMap", ""
         about = Reference(version, kind, where.namespace, where.name, uid)

@@ -27,9 +27,10 @@ from kube_sync.policysync.bodies import Bodies
 from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.copies import PolicyId
-from kube_sync.policysync.direct import DirectPlacer
+from kube_sync.policysync.desired import PLACEMENT_DECISIONS
+from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.followedpolicies import FollowedPolicies
+from kube_sync.policysync.followedpolicies import FollowedPolicies, Permissions
 from kube_sync.policysync.hub import WORKERS, Facts, Hub
 from kube_sync.policysync.hubstate import (
     CONFIGMAPS,
@@ -43,19 +44,14 @@ from kube_sync.policysync.hubstate import (
     HubState,
     Listeners,
 )
-from kube_sync.policysync.letthrough import approved_in
-from kube_sync.policysync.looking import Look, look
+from kube_sync.policysync.looking import Look, approved_in, look
 from kube_sync.policysync.news import News
 from kube_sync.policysync.ocm import OcmPlacer
-from kube_sync.policysync.permissions import Permissions
-from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.spokesteps import Fields
-from kube_sync.policysync.statuses import CONTROLLER
-from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.statuses import CONTROLLER, Telling
 from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
 from kube_sync.runtime.clock import unix_clock

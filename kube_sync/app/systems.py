@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from kube_sync.admission.breaker import Breaker
+from kube_sync.admission.breaker import Breaker, probing
 from kube_sync.admission.bynamespace import ByNamespace, Places, is_pod, nothing
+from kube_sync.admission.denials import Denials
 from kube_sync.admission.engine import engine_client
-from kube_sync.admission.events import Denials
 from kube_sync.admission.judge import Judge, waits
 from kube_sync.admission.kept import Kept, kept_for
 from kube_sync.admission.policygate import PolicyGate
-from kube_sync.admission.probe import probing
 from kube_sync.admission.registration import policy_exists
 from kube_sync.admission.target import system_target
 from kube_sync.admission.way import Way, nobody, ruling, system_ways

@@ -41,7 +41,7 @@ async def _may(client: KubeClient, gvr: GroupVersionResource, verb: str) -> bool
         "verb": what,
     }
     body = {
-        "apiVersion": f"{REVIEWS.group}/{REVIEWS.version}",
+        "apiVersion": REVIEWS.api_version,
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }

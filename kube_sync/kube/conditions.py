@@ -1,7 +1,8 @@
 """Conditions of a status (meta/v1 Condition): made, dated and compared.
 
 Keeps true: equal findings make equal conditions, but for the time of the last transition, which is
-kept as long as the status of a condition is. So what is right already need not be written.
+kept as long as the status of a condition is. So what is right already need not be written. A
+message of many entries is bounded, and cut between two of them.
 """
 
 from __future__ import annotations
@@ -62,3 +63,24 @@ def untimed(condition: Json) -> Json:
 def _by_type(found: Iterable[Json]) -> dict[str, Json]:
     """Return conditions by type; what has none, as in a kind of another schema, is no condition."""
     return {kind: one for one in found if isinstance(kind := one.get("type"), str)}
+
+
+BRIEF: Final = 4096  # characters of a message of many entries
+_REST: Final = 32  # characters for what is said of the rest
+
+
+def message(entries: Iterable[str], most: int = BRIEF) -> str:
+    """Return entries as one text of at most `most` characters that says how many are left out."""
+    kept: list[str] = []
+    length, listed = 0, list(entries)
+    for entry in listed:
+        length += len(entry) + 2
+        if length > most - _REST:
+            break
+        kept.append(entry)
+    if len(kept) == len(listed):
+        return "; ".join(kept)
+    if not kept:
+        kept = [listed[0][: most - _REST - 2] + " …"]
+    rest = len(listed) - len(kept)
+    return "; ".join([*kept, f"and {rest} more"] if rest else kept)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.meta import micro_time
 from kube_sync.objects import GroupVersionResource
 
 EVENTS = GroupVersionResource("events.k8s.io", "v1", "events")
@@ -87,10 +88,10 @@ async def create_event(
 ) -> None:
     """Create an Event. Raises SyncError; Conflict where there is one of that name."""
     event: dict[str, Any] = {
-        "apiVersion": f"{EVENTS.group}/{EVENTS.version}",
+        "apiVersion": EVENTS.api_version,
         "kind": "Event",
         "metadata": {"name": name, "namespace": occurrence.namespace},
-        "eventTime": _micro_time(first),
+        "eventTime": micro_time(first),
         "reportingController": reporter.controller,
         "reportingInstance": reporter.instance,
         "type": "Warning" if occurrence.warns else "Normal",
@@ -120,7 +121,7 @@ async def count_event(
 
 
 def _series(last: datetime, count: int) -> dict[str, Any]:
-    return {"series": {"count": count, "lastObservedTime": _micro_time(last)}}
+    return {"series": {"count": count, "lastObservedTime": micro_time(last)}}
 
 
 def _reference(found: Reference) -> dict[str, str]:
@@ -132,7 +133,3 @@ def _reference(found: Reference) -> dict[str, str]:
         "uid": found.uid,
     }
     return {name: value for name, value in fields.items() if value}
-
-
-def _micro_time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -29,7 +29,7 @@ import structlog
 
 from kube_sync.errors import NO_JSON, NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
-from kube_sync.kube.meta import ObjectMeta
+from kube_sync.kube.meta import ObjectMeta, micro_time
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff
@@ -199,7 +199,7 @@ class Lease:
         return self._clock() >= self._seen_at + (record.leaseDurationSeconds or _DURATION)
 
     def _renewed(self, old: _Record) -> _Record:
-        ours, now = old.holderIdentity == self._identity, _micro_time(self._now())
+        ours, now = old.holderIdentity == self._identity, micro_time(self._now())
         transitions = old.leaseTransitions or 0
         return _Record(
             holderIdentity=self._identity,
@@ -217,7 +217,7 @@ class Lease:
             metadata["resourceVersion"] = version
         if notes:
             metadata["annotations"] = notes
-        group_version = f"{LEASES.group}/{LEASES.version}"
+        group_version = LEASES.api_version
         body = {"apiVersion": group_version, "kind": "Lease", "metadata": metadata, "spec": record}
         path = LEASES.path(self._namespace, None if method == "POST" else self._name)
         await self._client.request(method, path, body=msgspec.json.encode(body))
@@ -238,7 +238,7 @@ class Lease:
                 if found is not None and found.spec.holderIdentity == self._identity:
                     notes = self._kept(found.spec)
                     found.spec.holderIdentity = ""
-                    found.spec.renewTime = _micro_time(self._now())
+                    found.spec.renewTime = micro_time(self._now())
                     await self._write("PUT", found.metadata.resource_version, found.spec, notes)
                     log.info("lease_released", lease=self._name)
         except (SyncError, TimeoutError) as error:
@@ -266,7 +266,3 @@ class Lease:
             self._news()
         elif before and not self._told:
             log.warning("lease_lost", lease=self._name, identity=self._identity)
-
-
-def _micro_time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

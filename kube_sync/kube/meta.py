@@ -8,7 +8,39 @@ reads objects by the thousand (every field costs) or objects that no API server 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
 import msgspec
+
+_SECONDS: Final = "%Y-%m-%dT%H:%M:%S"
+
+
+def time_text(moment: datetime) -> str:
+    """Return a moment as meta/v1 Time."""
+    return moment.astimezone(UTC).strftime(f"{_SECONDS}Z")
+
+
+def micro_time(moment: datetime) -> str:
+    """Return a moment as meta/v1 MicroTime."""
+    return moment.astimezone(UTC).strftime(f"{_SECONDS}.%fZ")
+
+
+class State(NamedTuple):
+    """A state of an object."""
+
+    uid: str
+    version: int  # resourceVersion; 0 where it is no number
+
+    def is_later(self, other: State) -> bool:
+        """Tell whether it is a later state of the same object."""
+        return self.uid == other.uid and 0 < other.version < self.version
+
+
+def state_of(uid: object, version: object) -> State:
+    """Return a state by its uid and resourceVersion, whatever they are."""
+    known = isinstance(version, str) and version.isdecimal()
+    return State(str(uid or ""), int(str(version)) if known else 0)
 
 
 class OwnerReference(msgspec.Struct, rename="camel"):

@@ -108,7 +108,7 @@ async def apply_metadata(
     metadata |= {"labels": dict(wanted.labels)} if wanted.labels else {}
     metadata |= {"resourceVersion": wanted.version} if wanted.version else {}
     body = {
-        "apiVersion": api_version(gvr),
+        "apiVersion": gvr.api_version,
         "kind": kind,
         "metadata": metadata,
     }
@@ -138,7 +138,7 @@ async def apply_status(
     Raises SyncError: NotFound when the object is gone, also when another one has its name.
     """
     body = {
-        "apiVersion": api_version(of.gvr),
+        "apiVersion": of.gvr.api_version,
         "kind": of.kind,
         "metadata": {"name": of.key.name, "uid": of.uid},
         "status": dict(status),
@@ -221,11 +221,6 @@ def _operations(wanted: Amended) -> Iterator[dict[str, Any]]:
                     "value": value,
                 }
             )
-
-
-def api_version(gvr: GroupVersionResource) -> str:
-    """Return `group/version`, or the version alone in the core group."""
-    return f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from kube_sync.errors import NO_JSON, Conflict, NotFound, Retriable
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import Item
 from kube_sync.kube.discovery import kind_of
-from kube_sync.kube.meta import ObjectMeta
+from kube_sync.kube.meta import ObjectMeta, state_of
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 _GROUP, _VERSION = "multicluster.x-k8s.io", "v1alpha1"
@@ -92,8 +92,8 @@ class Published:
         return same and wanted.owner in self.owners
 
     def is_later(self, other: Published) -> bool:
-        """Tell whether it is a later state of the same object; resourceVersions are numbers."""
-        return self.uid == other.uid and int(self.version) > int(other.version)
+        """Tell whether it is a later state of the same object."""
+        return state_of(self.uid, self.version).is_later(state_of(other.uid, other.version))
 
 
 class _Reference(msgspec.Struct):

@@ -187,7 +187,7 @@ class PlacementPolicyKind:
 
     def made(self, texts: Texts, rego_version: str | None) -> Json:
         """Return a new one that is in force, its labels being all of its metadata."""
-        version = f"{PLACEMENT_POLICIES.group}/{PLACEMENT_POLICIES.version}"
+        version = PLACEMENT_POLICIES.api_version
         spec: Json = {"modules": _modules(texts), "stage": ACTIVE}
         if rego_version is not None:
             spec["regoVersion"] = rego_version

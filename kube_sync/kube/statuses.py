@@ -26,7 +26,7 @@ async def apply_shared(client: KubeClient, of: ObjectReference, status: Json, ma
 
     Raises SyncError: NotFound when the object is gone, also when another one has its name.
     """
-    return _decoded(await apply_status(client, of, status, manager, accept="application/json"))
+    return decoded(await apply_status(client, of, status, manager, accept="application/json"))
 
 
 async def replace_lists(
@@ -78,10 +78,11 @@ async def _patch(
     answer = await client.request(
         "PATCH", path, params=params, body=encoded, content_type=content_type
     )
-    return _decoded(answer)
+    return decoded(answer)
 
 
-def _decoded(answer: bytes) -> Json:
+def decoded(answer: bytes) -> Json:
+    """Return an object that the API server answers with. Raises Retriable where it is none."""
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
     except NO_JSON as error:

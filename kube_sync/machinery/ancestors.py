@@ -5,26 +5,87 @@ Gateway); where there is none, the target itself; where no target is there, what
 where what it names cannot be read or said, the policy itself. Keeps true: what is said with respect
 to an ancestor is what is so on the paths through it, and of the targets that are at or below it. Of
 the Gateway API's own policies it is not said that they are in force: another controller carries
-them out, and it alone knows.
+them out, and it alone knows. Group and kind of a reference are always said, as the API server would
+put in those of a Gateway. What a policy names may be no reference that a status can have, since its
+own definition decides on what it may name: one that is refused is a whole status that is refused.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from kube_sync.kube.conditions import Condition
-from kube_sync.machinery.entries import Entry
-from kube_sync.machinery.references import can_be_said, to_node, to_target
-from kube_sync.machinery.slices import exhaust
-from kube_sync.topology import NAMESPACE, EffectivePolicy, Locator, Topology, locator
+from kube_sync.kube.conditions import Condition, Json
+from kube_sync.machinery.targets import DOMAIN, exhaust
+from kube_sync.topology import (
+    NAMESPACE,
+    EffectivePolicy,
+    GroupKind,
+    Kind,
+    Locator,
+    Topology,
+    locator,
+)
 from kube_sync.topology import Condition as NodeCondition
-from kube_sync.topology.conditions import EFFECTS
+from kube_sync.topology.conditions import ACCEPTED, EFFECTS, RESOLVED
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import GATEWAY
+from kube_sync.topology.policies import TargetRef
+from kube_sync.topology.statuslists import Entry
 
+# Patterns and lengths of ParentReference (Gateway API, shared_types.go).
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SHAPES: Final = {
+    "group": (re.compile(rf"|{_LABEL}(\.{_LABEL})*"), 253),
+    "kind": (re.compile(r"[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?"), 63),
+    "namespace": (re.compile(_LABEL), 63),
+    "name": (re.compile(r".+", re.DOTALL), 253),
+    "sectionName": (re.compile(rf"{_LABEL}(\.{_LABEL})*"), 253),
+}
+
+
+def to_node(topology: Topology, locator: Locator) -> Json:
+    """Return a reference to an object, or to a section of one."""
+    node = topology[locator]
+    owner = topology[node.owner] if node.owner else node
+    section = locator.partition("#")[2] if node.owner else ""
+    return _reference(owner.kind, owner.namespace, owner.name, section)
+
+
+def to_target(ref: TargetRef, known: Kind | None, namespace: str) -> Json:
+    """Return a reference to what a policy in a namespace names, whether or not it is there."""
+    inside = "" if known is not None and not known.namespaced else ref.namespace or namespace
+    return _reference(ref.kind, inside, ref.name, ref.section)
+
+
+def can_be_said(reference: Json) -> bool:
+    """Tell whether a status may have such a reference."""
+    return all(
+        len(reference[field]) <= length and pattern.fullmatch(reference[field])
+        for field, (pattern, length) in _SHAPES.items()
+        if field in reference
+    )
+
+
+def _reference(kind: GroupKind, namespace: str, name: str, section: str) -> Json:
+    said = {"group": kind.group, "kind": kind.kind, "namespace": namespace, "name": name}
+    said["sectionName"] = section
+    optional = ("namespace", "sectionName")
+    return {field: value for field, value in said.items() if value or field not in optional}
+
+
+CONTROLLER: Final = f"{DOMAIN}topology"
+_STANDING: Final = frozenset({ACCEPTED, RESOLVED, *EFFECTS})
 _SLICE = 2000  # policies or paths
 # Groups of the Gateway API: who implements it enforces their policies.
 _OTHERS = frozenset({"gateway.networking.k8s.io", "gateway.networking.x-k8s.io"})
+
+
+def stands(type_: object) -> bool:
+    """Tell whether a condition of this type says where a policy stands."""
+    said = str(type_)  # whatever it is, also what no set can be asked for
+    return said in _STANDING or said.startswith(DOMAIN)
 
 
 class Ancestors:

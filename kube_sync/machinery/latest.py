@@ -1,16 +1,22 @@
-"""The newest state of an object that is known: as it was told, or as it was answered to a write.
+"""What is known of our own writes: the newest state of an object, and what of it is of our making.
 
 Keeps true: between a write and the watch event that tells of it, the answer counts, so that nothing
-is written twice; as soon as something else is told than what was written on, that counts.
+is written twice; as soon as something else is told than what was written on, that counts. What
+others write into a status changes nothing for us, but where it is about the places for our part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from kube_sync.kube.conditions import Json, untimed
+from kube_sync.machinery.ancestors import CONTROLLER, stands
+from kube_sync.machinery.plan import Replace, Step
+from kube_sync.machinery.targets import affects
 from kube_sync.topology import Locator
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import Malformed, text
+from kube_sync.topology.shapes import Malformed, items, text_if_any
+from kube_sync.topology.statuslists import ANCESTORS, PARENTS
 
 
 class Latest:
@@ -26,7 +32,7 @@ class Latest:
         body = self._held(name)
         if name in self._answers:
             written_on, answer = self._answers[name]
-            if body is not None and _version(body) == written_on:
+            if body is not None and text_if_any(body, "metadata", "resourceVersion") == written_on:
                 return answer
             del self._answers[name]
         return body
@@ -46,8 +52,43 @@ class Latest:
             self.get(name)
 
 
-def _version(body: Body) -> str | None:
+def matter(body: Body, ours: Callable[[object], bool] = affects) -> object:
+    """Return what matters of a status, to be compared with that of another state.
+
+    `ours` tells by the type which conditions of the object are ours to say.
+    """
     try:
-        return text(body, "metadata", "resourceVersion")
-    except Malformed:
-        return None
+        listeners = items(body, "status", "listeners")
+        return (
+            _conditions(items(body, "status", "conditions"), ours),
+            [(one.get("name"), _conditions(items(one, "conditions"), ours)) for one in listeners],
+            [_entries(items(body, "status", listed.field)) for listed in (ANCESTORS, PARENTS)],
+        )
+    except Malformed as error:
+        return str(error)
+
+
+def _conditions(found: Iterable[Json], ours: Callable[[object], bool]) -> list[Json | None]:
+    return [one if ours(one.get("type")) else None for one in found]
+
+
+def _entries(found: Iterable[Json]) -> list[Json | None]:
+    return [one if one.get("controllerName") == CONTROLLER else None for one in found]
+
+
+def saying(step: Step) -> object:
+    """Return what a step says."""
+    if isinstance(step, Replace):
+        plain = [one for one in _untimed(step.status) if stands(one.get("type"))]
+        return plain + [
+            {**entry, "conditions": _untimed(entry)}
+            for name, entries in step.status.items()
+            for entry in entries
+            if name != "conditions" and entry.get("controllerName") == CONTROLLER
+        ]
+    listeners = [(one["name"], _untimed(one)) for one in items(step.status, "listeners")]
+    return len(step.removals), _untimed(step.status), listeners
+
+
+def _untimed(said: Json) -> list[Json]:
+    return [untimed(condition) for condition in items(said, "conditions")]

@@ -19,14 +19,14 @@ import structlog
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.fencedwriter import FencedWriter
-from kube_sync.machinery.conditions import affects, stands
-from kube_sync.machinery.heeding import matter
-from kube_sync.machinery.latest import Latest
+from kube_sync.kube.meta import time_text
+from kube_sync.machinery.ancestors import stands
+from kube_sync.machinery.latest import Latest, matter
 from kube_sync.machinery.looks import Looks
-from kube_sync.machinery.ownmaps import OwnMaps, PathStore
+from kube_sync.machinery.ownmaps import KEY, LABELS, LIMIT, NAME, OwnMaps, PathStore
 from kube_sync.machinery.pathmaps import PLACES, PathMaps
-from kube_sync.machinery.picture import Picture
 from kube_sync.machinery.plan import Planner, Step
+from kube_sync.machinery.targets import affects
 from kube_sync.machinery.writer import Addresses, Trouble, Writer
 from kube_sync.observability import metrics
 from kube_sync.topology import GroupKind, Locator, Node, Topology
@@ -34,6 +34,7 @@ from kube_sync.topology.affected import condition_type, paths_type
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.workflow import Reconciliation, Workflow
 from kube_sync.topology.nodes import Body
+from kube_sync.topology.pictures import dot
 from kube_sync.topology.shapes import UNREADABLE, reason
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -73,7 +74,7 @@ class Machinery:
         self._latest = Latest(held)
         self._addresses = addresses
         self._writer = Writer(client, addresses, fenced, self._latest, clock=clock)
-        self._picture = Picture(client, fenced, namespace)
+        self._picture = OwnMaps(client, fenced, namespace, "picture", LABELS)
         own = OwnMaps(client, fenced, namespace, "paths", PATHS)
         self._path_store = PathStore(own, clock) if paths else None
         self._namespace = namespace
@@ -101,7 +102,7 @@ class Machinery:
     async def statuses(self, reconciliation: Reconciliation) -> None:
         """Bring the statuses of all objects up to date. Raises Retriable where some may go well."""
         # For people only: nothing goes by it.
-        now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = time_text(self._now())
         # What was said of kinds of which nobody knows the objects now stands.
         types = (condition_type, paths_type)
         keeps = frozenset(type_(kind) for kind in self._unseen() for type_ in types)
@@ -143,7 +144,7 @@ class Machinery:
 
     async def picture(self, reconciliation: Reconciliation) -> None:
         """Bring the picture up to date. Raises SyncError."""
-        await self._picture.draw(reconciliation.topology)
+        await self._picture.keep(NAME, {KEY: dot(reconciliation.topology, LIMIT)})
 
     def _says_ancestors(self, kind: GroupKind) -> bool:
         address = self._addresses(kind)

@@ -20,6 +20,11 @@ from kube_sync.machinery.writer import MANAGER
 
 Data = Mapping[str, str]
 
+# Of the picture of a topology, for tools that draw it; an API server takes objects of about 1 MiB.
+NAME: Final = "kube-sync-topology"
+KEY: Final = "topology"
+LABELS: Final = {"kube-sync.io/topology": "dot"}
+LIMIT: Final = 900 << 10  # bytes
 _AGAIN: Final = 300.0  # seconds
 
 

@@ -14,16 +14,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kube_sync.kube.conditions import Condition, Json
-from kube_sync.machinery.ancestors import Ancestors
-from kube_sync.machinery.conditions import CONTROLLER, About, affects, merged, stands
-from kube_sync.machinery.entries import ANCESTORS, PARENTS, Entry, Listed, joined, merge
+from kube_sync.machinery.ancestors import CONTROLLER, Ancestors, stands
 from kube_sync.machinery.pathmaps import PathMaps
-from kube_sync.machinery.targets import Affected
+from kube_sync.machinery.targets import Affected, affects
 from kube_sync.objects import ObjectKey
 from kube_sync.topology import NAMESPACE, GroupKind, Locator, Node, Role, Topology
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, LISTENER_SET, ROUTES, SERVICE
 from kube_sync.topology.nodes import Body
 from kube_sync.topology.shapes import items, mapping, number, text
+from kube_sync.topology.statuslists import (
+    ANCESTORS,
+    PARENTS,
+    About,
+    Entry,
+    Listed,
+    joined,
+    merge,
+    merged,
+)
 
 # Of conditions, in the Gateway API: what comes above is refused, ours and that of others alike. So
 # that no other controller finds the list full, two places are never taken.
@@ -119,7 +127,7 @@ class Planner:
     def _about(self, node: Node) -> About:
         # The condition of a namespace has no such field (core/v1, NamespaceCondition).
         known = None if node.kind == NAMESPACE else number(node.body, "metadata", "generation")
-        return About(known, self.now)
+        return About(known, self.now, CONTROLLER)
 
     def _listed(
         self, listed: Listed, wanted: Iterable[Entry], node: Node, current: Body

@@ -9,18 +9,19 @@ rule and a port have no status: what affects them is said of the route and the S
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from kube_sync.kube.conditions import Condition, Json
-from kube_sync.machinery.entries import Entry
-from kube_sync.machinery.slices import exhaust
 from kube_sync.topology import GroupKind, Locator, Node, Topology, locator
 from kube_sync.topology.affected import Effect, condition_type, effects, message
 from kube_sync.topology.gateway import GATEWAY, LISTENER, LISTENER_SET, ROUTES
 from kube_sync.topology.shapes import items, number, text
+from kube_sync.topology.statuslists import Entry
 
 _By = dict[Locator, dict[GroupKind, set[Locator]]]  # by the target and the kind: policies
 _SLICE = 2000  # effects
 _PARENTS = frozenset({GATEWAY, LISTENER_SET})
+DOMAIN: Final = "kube-sync.io/"
 _REFERENCE = ("group", "kind", "namespace", "name", "sectionName", "port")
 
 
@@ -76,6 +77,12 @@ class Affected:
     def _told_at(self, name: Locator) -> tuple[Locator, bool]:
         self._told[name] = found = told_at(self._topology, name)
         return found
+
+
+def affects(type_: object) -> bool:
+    """Tell whether a condition of this type says which policies affect a target, on which path."""
+    said = str(type_)
+    return said.startswith(DOMAIN) and said.endswith(("Affected", "Paths"))
 
 
 def told_at(topology: Topology, name: Locator) -> tuple[Locator, bool]:
@@ -138,3 +145,9 @@ def _united(
         for kind, policies in one.items():
             united.setdefault(kind, set()).update(policies)
     return united
+
+
+def exhaust(slices: Iterator[None]) -> None:
+    """Do the rest of it at once."""
+    for _ in slices:
+        pass

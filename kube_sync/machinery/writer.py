@@ -21,9 +21,8 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.patch import ObjectReference
 from kube_sync.kube.statuses import apply_shared, remove_at, replace_lists
-from kube_sync.machinery.latest import Latest
+from kube_sync.machinery.latest import Latest, saying
 from kube_sync.machinery.plan import Replace, Step
-from kube_sync.machinery.saying import saying
 from kube_sync.objects import GroupVersionResource
 from kube_sync.observability import metrics
 from kube_sync.safety.rivals import WRITES, Rivals

@@ -2,7 +2,8 @@
 
 Keeps true: nothing is written but the answer, to whoever prints it; the Rego that judges is the
 one of decisions. It is wired here and not in `app`, since it has nothing of what runs there, and
-must not need it to start.
+must not need it to start. The namespaces and kinds that registrations leave out
+(`admission.exemptions`) are not judged, as far as an object shows it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from kube_sync.kube.manifests import read_files
 from kube_sync.metadata.arguments import Request
 from kube_sync.metadata.effects import Decision, Rule, changes, disagreements, in_force
 from kube_sync.metadata.evidence import Policies, of_cluster, of_files
-from kube_sync.metadata.exempt import not_asked
 from kube_sync.metadata.objects import Candidate, candidates, namespaces
 from kube_sync.metadata.verdicts import Verdict, answer
 from kube_sync.opa.builtin import builtin_modules
@@ -137,3 +137,23 @@ async def _policies(request: Request, settings: Settings, found: Sequence[Candid
         return await asyncio.to_thread(read, request.policies, request.namespace)
     async with kube_client(settings.kubernetes) as client:
         return await of_cluster(client, namespaces(found))
+
+
+_KINDS: Final = frozenset(
+    {
+        ("", "Binding"),
+        ("", "Event"),
+        ("coordination.k8s.io", "Lease"),
+        ("events.k8s.io", "Event"),
+    }
+)
+_GROUPS: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
+
+
+def not_asked(found: Candidate, settings: Settings) -> str | None:
+    """Return why the webhook is not asked about an object, None where it is."""
+    kind = found.request["kind"]
+    group, name = kind["group"], kind["kind"]
+    if (group, name) in _KINDS or group in _GROUPS:
+        return f"no policy applies to the kind {name}: the webhook is not asked about it"
+    return exemption(settings, found.namespace)

@@ -20,6 +20,7 @@ import structlog
 from kube_sync.errors import NotFound, Refused, Retriable, SyncError, Undecided
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.conditions import are_right
+from kube_sync.kube.meta import time_text
 from kube_sync.kube.patch import ObjectReference, apply_status
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
@@ -156,7 +157,7 @@ class ConditionKeeper:
 
     async def _write(self, policy: HeldPolicy, report: Report | Unjudged | Exempt) -> None:
         # For people only: nothing goes by it.
-        now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = time_text(self._now())
         wanted = conditions(report, policy.generation, policy.conditions, now)
         if are_right(policy.conditions, wanted):
             self._counted("unchanged")

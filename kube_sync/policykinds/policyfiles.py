@@ -41,8 +41,7 @@ class Expected:
 
     def version(self, kind: str) -> str:
         """Return the apiVersion that objects of a kind have to have."""
-        gvr = self.kinds[kind]
-        return f"{gvr.group}/{gvr.version}"
+        return self.kinds[kind].api_version
 
 
 def read_policies(
@@ -75,7 +74,7 @@ def looks_like(document: Document, expected: Expected) -> bool:
 
 def mistakes(document: Document, policy: PolicyKind) -> list[str]:
     """Return what keeps such an object from being a policy of this kind, in words."""
-    whole, version = document.object, f"{policy.gvr.group}/{policy.gvr.version}"
+    whole, version = document.object, policy.gvr.api_version
     found = []
     if "kind" not in whole and (other := _misspelt(whole, "kind")):
         found.append(f'"{other}" has to be written "kind"')

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kube_sync.kube.conditions import Condition
+from kube_sync.kube.conditions import Condition, message
 from kube_sync.policysync.answers import STATUSES, Answer, answer, is_told
-from kube_sync.policysync.conditions import message
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.fields import CONDITIONS, NAMES, OF_COPY
+from kube_sync.topology.conditions import listed
 
 SYNCED: Final = "kube-sync.io/Synced"
 _WORD: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")  # meta/v1 Condition
@@ -99,11 +99,8 @@ def _together(condition: str, answers: Mapping[str, Answer]) -> Condition:
     reasons = {one.reason for one in those.values()}
     # One that is no word would be refused (meta/v1 Condition).
     reason = reasons.pop() if len(reasons) == 1 else "Various"
-    return Condition(condition, status, reason if _WORD.fullmatch(reason) else status, _told(those))
-
-
-def _told(answers: Mapping[str, Answer]) -> str:
-    return message(_entries(answers))
+    reason = reason if _WORD.fullmatch(reason) else status
+    return Condition(condition, status, reason, message(_entries(those)))
 
 
 def _entries(answers: Mapping[str, Answer]) -> list[str]:
@@ -112,19 +109,13 @@ def _entries(answers: Mapping[str, Answer]) -> list[str]:
     for cluster, one in sorted(answers.items()):
         text = ": ".join(part for part in (_plain(one.reason), _plain(one.said)) if part)
         alike.setdefault(text, []).append(cluster)
-    return [f"{_listed(clusters)}: {text}" for text, clusters in alike.items()]
+    return [f"{listed(clusters, most=_SHOWN)}: {text}" for text, clusters in alike.items()]
 
 
 def _plain(said: str) -> str:
     """Return what a cluster says so that it can say nothing in the name of another one."""
     shown = "".join(c if c.isprintable() else " " for c in said[: 2 * _TEXT]).replace(";", ",")
     return shown if len(shown) <= _TEXT else f"{shown[: _TEXT - 1]}…"
-
-
-def _listed(clusters: list[str]) -> str:
-    shown = ", ".join(clusters[:_SHOWN])
-    rest = len(clusters) - _SHOWN
-    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def _synced(
@@ -155,7 +146,8 @@ def _synced(
         return _said("Unknown", "Pending", [*open_, *notes, *unread])
     if not stands:
         return _said("False", "NoClusters", ["its Gateways are placed on no cluster", *notes])
-    return _said("True", "Synced", [f"synced to {_listed(sorted(stands))}", *cut, *notes, *unread])
+    synced = f"synced to {listed(stands, most=_SHOWN)}"
+    return _said("True", "Synced", [synced, *cut, *notes, *unread])
 
 
 def _standing(copy: Copy, one: Placed | None) -> Answer | None:

@@ -102,11 +102,7 @@ def _together(status: str, reports: list[Report], *, several: bool) -> Answer:
             known = one.reason if one.reason != reason else ""  # it is told already
             said = ": ".join(filter(None, (known, one.message)))
             alike.setdefault(said, {})[one.gateway if several else ""] = None
-    return Answer(status, reason, _listed(alike))
-
-
-def _listed(alike: Mapping[str, Iterable[str]]) -> str:
-    return ", ".join(filter(None, _parts(alike)))
+    return Answer(status, reason, ", ".join(filter(None, _parts(alike))))
 
 
 def _parts(alike: Mapping[str, Iterable[str]]) -> Iterator[str]:

@@ -18,10 +18,10 @@ import structlog
 
 from kube_sync.kube.cache import Cache, Changes
 from kube_sync.kube.collection import Item
+from kube_sync.kube.meta import State, state_of
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import MANAGER
-from kube_sync.topology.sameness import same
-from kube_sync.topology.shapes import is_deeper
+from kube_sync.topology.shapes import is_deeper, same
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -63,7 +63,7 @@ class Bodies(Cache[Body]):
     def wrote(self, key: ObjectKey, answer: Body) -> None:
         """Hold what a write of ours was answered with; that is no news to anybody."""
         before, found = self.get(key), _bare(answer)
-        if before is not None and found is not None and _is_older(before, found):
+        if before is not None and found is not None and _state(found).is_later(_state(before)):
             self.put(key, found, notify=False)
 
     def _news(self, changes: Changes[Body]) -> None:
@@ -80,21 +80,16 @@ class Bodies(Cache[Body]):
 
 def _newer(held: Body | None, found: Body) -> Body:
     """Return what was found, unless the answer to a write was here first."""
-    return held if held is not None and _is_older(found, held) else found
+    return held if held is not None and _state(held).is_later(_state(found)) else found
 
 
 def _differs(one: Body | None, other: Body | None) -> bool:
     return not same(one, other)
 
 
-def _is_older(one: Body, other: Body) -> bool:
-    """Tell whether one is an earlier state of the same object than the other."""
-    mine, its = one["metadata"], other["metadata"]
-    if mine.get("uid") != its.get("uid"):
-        return False
-    versions = mine.get("resourceVersion"), its.get("resourceVersion")
-    numbers = [int(v) for v in versions if isinstance(v, str) and v.isdecimal()]
-    return len(numbers) == len(versions) and numbers[0] < numbers[1]
+def _state(body: Body) -> State:
+    metadata = body["metadata"]
+    return state_of(metadata.get("uid"), metadata.get("resourceVersion"))
 
 
 def decoded(item: Item) -> Body | None:

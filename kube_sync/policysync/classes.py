@@ -1,32 +1,106 @@
 """What is wrong with the parameters of GatewayClasses, told in their statuses.
 
-Level-based: it is told names, and looks at each anew. It writes only while it may, and only what is
-not so already.
+A condition of our own type tells whether its parameters can be followed. `Accepted` belongs to the
+controller of a class (Gateway API, GatewayClass): it is said only of classes whose controllerName
+is one of ours. Both go by server-side apply, so that nobody's condition is taken over.
+
+Keeps true: every kind that cannot be synced is named with its reason; those that can are synced. It
+is written only while this process may, and only what is not so already.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NoReturn
 
 import structlog
 
 from kube_sync.errors import NotFound, SyncError
-from kube_sync.kube.conditions import Condition
+from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.fencedwriter import Fenced
-from kube_sync.objects import ObjectKey
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Body
-from kube_sync.policysync.classconditions import class_conditions
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES, HubState
 from kube_sync.policysync.news import News
-from kube_sync.policysync.parameters import Parameters
-from kube_sync.policysync.statuses import CONTROLLER
-from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.parameters import Invalid, Parameters
+from kube_sync.policysync.statuses import CONTROLLER, TYPE, Telling
+from kube_sync.policysync.validation import Faulty, Undetermined, Verdict
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.workqueue import WorkQueue
-from kube_sync.topology.shapes import UNREADABLE, text
+from kube_sync.topology.shapes import text_if_any
+
+_ACCEPTED: Final = "Accepted"
+_INVALID: Final = "InvalidParameters"  # the reason that the Gateway API has for it
+
+
+def class_conditions(
+    found: Parameters | Invalid,
+    verdicts: Mapping[GroupVersionResource, Verdict],
+    *,
+    ours: bool,
+    refused: Mapping[GroupVersionResource, str] | None = None,
+) -> tuple[Condition, ...]:
+    """Return the conditions of a class; `ours`: we are its controller.
+
+    `refused` are kinds that the lists of several classes do not allow.
+    """
+    if isinstance(found, Invalid):
+        if found.foreign and not ours:
+            return ()  # parameters of another controller's are none of our business
+        said = Condition(TYPE, "False", _INVALID, f"Invalid Parameters - {found.problem}")
+    elif not found.kinds and not found.problems:
+        said = Condition(TYPE, "True", "NothingToSync", "the parameters name no policies to sync")
+        if not ours:
+            return ()
+    else:
+        said = _judged(found, verdicts, refused or {})
+    return (said, _accepted(said)) if ours else (said,)
+
+
+def _judged(
+    found: Parameters,
+    verdicts: Mapping[GroupVersionResource, Verdict],
+    refused: Mapping[GroupVersionResource, str],
+) -> Condition:
+    faults = [*found.problems, *_faults(found, verdicts, refused)]
+    if faults:
+        return Condition(
+            TYPE, "False", _INVALID, message(["Invalid Parameters - " + faults[0], *faults[1:]])
+        )
+    waiting = list(_waiting(found, verdicts))
+    if waiting:
+        return Condition(TYPE, "Unknown", "Pending", message(waiting))
+    names = message(str(kind.gvr) for kind in found.kinds)
+    return Condition(TYPE, "True", "Valid", f"policies are synced: {names}")
+
+
+def _faults(
+    found: Parameters,
+    verdicts: Mapping[GroupVersionResource, Verdict],
+    refused: Mapping[GroupVersionResource, str],
+) -> Iterator[str]:
+    for kind in found.kinds:
+        verdict = verdicts.get(kind.gvr)
+        if kind.gvr in refused:
+            yield f"{kind.gvr}: {refused[kind.gvr]}"
+        elif isinstance(verdict, Faulty):
+            yield f"{kind.gvr}: {verdict.reason}"
+
+
+def _waiting(found: Parameters, verdicts: Mapping[GroupVersionResource, Verdict]) -> Iterator[str]:
+    for kind in found.kinds:
+        verdict = verdicts.get(kind.gvr, Undetermined("it has not been looked at yet"))
+        if isinstance(verdict, Undetermined):
+            yield f"{kind.gvr}: {verdict.reason}"
+
+
+def _accepted(said: Condition) -> Condition:
+    if said.status == "True":
+        return Condition(_ACCEPTED, "True", _ACCEPTED, said.message)
+    return said._replace(type=_ACCEPTED)
+
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -108,9 +182,6 @@ class Classes:
         found, together = self._state.parameters[name], self._state.together
         kinds = found.kinds if isinstance(found, Parameters) else ()
         verdicts = {kind.gvr: self._state.verdict(kind.gvr) for kind in kinds}
-        try:
-            ours = text(body, "spec", "controllerName") == CONTROLLER
-        except UNREADABLE:
-            ours = False
+        ours = text_if_any(body, "spec", "controllerName") == CONTROLLER
         refused = together.refused.get(name)
         return class_conditions(found, verdicts, ours=ours, refused=refused)

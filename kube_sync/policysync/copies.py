@@ -6,19 +6,16 @@ copy, so that whatever is read of a spoke's object tells which copy it is about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from kube_sync.objects import GroupVersionResource, ObjectKey
 
 MANAGER: Final = "kube-sync-policy-sync"  # of fields, on the hub and, by us directly, on spokes
 
-# Of a spoke's object. The first two are Kuadrant's (RFC 0007, Policy Sync, and what follows it).
-SYNCED: Final = "kuadrant.io/policy-synced"  # annotation: "true"
-ORIGIN_CREATION: Final = "kuadrant.io/origin-creation"  # annotation: RFC 3339, the hub's
+# Of a spoke's object, beside what the topology there reads (`topology/synced.py`).
 MANAGED: Final = "kube-sync.io/policy-synced"  # label: "true"; by it copies are found again
-POLICY: Final = "kube-sync.io/policy"  # annotation: the hub's policy, as PolicyId spells it
 GATEWAYS: Final = "kube-sync.io/gateways"  # annotation: the hub's Gateways that it is there for
 DIGEST: Final = "kube-sync.io/digest"  # annotation: which copy it is
 
@@ -96,3 +93,40 @@ class Placed:
     feedback: Feedback | None  # None: nothing was said yet
     leaving: float | None  # unix time from which it may be removed; None: it stays
     gateways: frozenset[ObjectKey] = frozenset()  # those it is there for; empty: not known
+
+
+# Something of that policy's copies has changed: what lies where, or what a cluster says of it.
+News = Callable[[PolicyId], None]
+
+
+class Placer(Protocol):
+    """Copies of the hub's policies as clusters have them; every step may be done twice."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything was listed, so that what is not placed is not there."""
+        ...
+
+    def policies(self) -> Iterable[PolicyId]:
+        """Return every policy that there are copies of, also of one that the hub has no more."""
+        ...
+
+    def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
+        """Return the copies of a policy by cluster, without those that are on their way out."""
+        ...
+
+    async def apply(self, copy: Copy) -> None:
+        """Make a copy as wanted, and let it stay; does nothing where it is so.
+
+        Raises SyncError: Conflict when what has its name is somebody else's, Retriable while an
+        earlier one is still on its way out.
+        """
+        ...
+
+    async def leave(self, key: CopyKey, at: float) -> None:
+        """Mark a copy: it may be removed from `at` on, in Unix seconds. Raises SyncError."""
+        ...
+
+    async def remove(self, key: CopyKey) -> None:
+        """Remove a copy; one that is gone is fine. Raises SyncError."""
+        ...

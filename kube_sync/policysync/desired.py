@@ -1,21 +1,69 @@
 """What the spokes are to have of one policy, by its targets and their placements.
 
+A Gateway names its placement by a label; the decisions of Open Cluster Management are all
+PlacementDecisions of its namespace with the same label, one for every 100 clusters. No label is no
+cluster, and that is known.
+
 Keeps true: where nobody knows the clusters of a Gateway, or the reference to it is refused, what
-was placed for it stays, and is kept up to date. So a PlacementDecision that vanished, or parameters
-that cannot be read, empty nothing, also after a restart: what a copy is for is written on it.
+was placed for it stays, and is kept up to date. So a PlacementDecision that vanished or cannot be
+read, or parameters that cannot be read, empty nothing, also after a restart: what a copy is for is
+written on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
-from kube_sync.objects import ObjectKey
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.copies import Copy, Placed
 from kube_sync.policysync.downstream import Downstream, Source, copied
-from kube_sync.policysync.placement import Placement
+from kube_sync.policysync.spelling import is_label
 from kube_sync.policysync.targets import Target, Targets
-from kube_sync.topology.shapes import UNREADABLE, reason
+from kube_sync.topology.shapes import UNREADABLE, Malformed, items, reason, text, text_if_any
+
+_GROUP: Final = "cluster.open-cluster-management.io"
+PLACEMENT_DECISIONS: Final = GroupVersionResource(_GROUP, "v1beta1", "placementdecisions")
+PLACEMENT: Final = f"{_GROUP}/placement"  # label of the Gateway, and of its decisions
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a Gateway is; with a problem, nobody knows."""
+
+    clusters: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+def placement_of(body: Mapping[str, Any] | None) -> str:
+    """Return the placement that a Gateway or a PlacementDecision names, "" for none."""
+    return text_if_any(body, "metadata", "labels", PLACEMENT)
+
+
+def placement(gateway: Mapping[str, Any], decisions: Iterable[Mapping[str, Any]]) -> Placement:
+    """Return where a Gateway is placed by the PlacementDecisions of its namespace."""
+    try:
+        wanted = text(gateway, "metadata", "labels", PLACEMENT)
+        if not wanted:
+            return Placement()
+        found = [one for one in decisions if placement_of(one) == wanted]
+        if not found:
+            return Placement(problem=f'there is no PlacementDecision of placement "{wanted}"')
+        return Placement(frozenset(name for one in found for name in _names(one)))
+    except UNREADABLE as error:
+        return Placement(problem=f"its placement cannot be read: {reason(error)}")
+
+
+def _names(decision: Mapping[str, Any]) -> Iterator[str]:
+    for one in items(decision, "status", "decisions"):
+        name = text(one, "clusterName")
+        # It becomes a namespace in a URL.
+        if not is_label(name):
+            msg = f'status.decisions: "{name}" is the name of no cluster'
+            raise Malformed(msg)
+        yield name
+
 
 _UNKNOWN = Placement(problem="its placement is not known yet")
 

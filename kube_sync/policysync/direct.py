@@ -2,7 +2,9 @@
 
 A spoke is a Secret with a kubeconfig, under its cluster's name. Keeps true: what goes wrong at one
 spoke is told for that one, and keeps no other waiting. A spoke whose Secret is gone is not there:
-nobody can clean up where nobody may go, so its copies stay until the Secret is back.
+nobody can clean up where nobody may go, so its copies stay until the Secret is back. A copy is
+found again, whatever has become of the list of kinds since it was made, also by a process that
+began later: every kind is read that could have been synced, since only the label tells of copies.
 """
 
 from __future__ import annotations
@@ -18,12 +20,33 @@ import structlog
 from kube_sync.errors import Retriable
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, Placed, PolicyId
+from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, News, Placed, PolicyId
 from kube_sync.policysync.held import single
-from kube_sync.policysync.placer import News
 from kube_sync.policysync.spoke import Manners, Spoke
 from kube_sync.policysync.spokesecrets import SpokeSecrets
 from kube_sync.policysync.spokesteps import Fields
+
+
+def spoke_kinds(
+    synced: Mapping[GroupVersionResource, Fields],
+    read: Mapping[GroupVersionResource, Fields],
+    held: Iterable[PolicyId],
+    possible: Iterable[GroupVersionResource],
+) -> dict[GroupVersionResource, Fields]:
+    """Return the kinds to read on spokes, and what of each.
+
+    `read` are those that were read until now, of which there are the copies `held`; of `possible`
+    ones, which may not be synced at all, only the copies are looked for.
+    """
+    copied = {_same(policy.gvr) for policy in held}
+    found = {gvr: fields for gvr, fields in read.items() if _same(gvr) in copied} | dict(synced)
+    known = {_same(gvr) for gvr in found}
+    return found | {gvr: read.get(gvr, ()) for gvr in possible if _same(gvr) not in known}
+
+
+def _same(gvr: GroupVersionResource) -> tuple[str, str]:
+    return gvr.group, gvr.resource
+
 
 _START_SECONDS: Final = 30.0  # for which spokes that do not answer are waited for
 

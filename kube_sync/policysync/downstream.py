@@ -20,10 +20,7 @@ from kube_sync.policysync.copies import (
     DIGEST,
     GATEWAYS,
     MANAGED,
-    ORIGIN_CREATION,
     PLACED,
-    POLICY,
-    SYNCED,
     Copy,
     CopyKey,
     FeedbackField,
@@ -31,6 +28,7 @@ from kube_sync.policysync.copies import (
 )
 from kube_sync.policysync.spelling import cut, spelt
 from kube_sync.topology.shapes import Malformed, is_deeper, items, mapping, text
+from kube_sync.topology.synced import ORIGIN, POLICY, SYNCED
 
 _NAMESPACE: Final = 63  # characters (RFC 1123, a label)
 _CHARACTERS: Final = 16  # of a digest
@@ -51,7 +49,7 @@ _MARKS: Final = frozenset(
         "app.kubernetes.io/managed-by",
         "app.kubernetes.io/instance",  # by which Argo CD knows its own, unless told otherwise
         SYNCED,
-        ORIGIN_CREATION,
+        ORIGIN,
         PLACED,
         "kuadrant.io/grace-timeout",
     ]
@@ -132,7 +130,6 @@ def _plain(value: object) -> object:
 def _body(
     source: Source, refs: Collection[int], gateways: Iterable[ObjectKey], downstream: Downstream
 ) -> dict[str, Any]:
-    group, version = source.id.gvr.group, source.id.gvr.version
     metadata: dict[str, Any] = {"name": source.id.name}
     if source.id.namespace:
         metadata["namespace"] = downstream.namespace(source.id.namespace)
@@ -144,11 +141,11 @@ def _body(
         GATEWAYS: ",".join(sorted(map(str, gateways))),
     }
     if created := text(source.body, "metadata", "creationTimestamp"):
-        metadata["annotations"][ORIGIN_CREATION] = created
+        metadata["annotations"][ORIGIN] = created
     said = {k: v for k, v in source.body.items() if k not in ("metadata", "status")}
     return {
         **said,
-        "apiVersion": f"{group}/{version}" if group else version,
+        "apiVersion": source.id.gvr.api_version,
         "kind": source.kind,
         "metadata": metadata,
         "spec": _spec(mapping(source.body, "spec"), refs, downstream),

@@ -1,16 +1,24 @@
-"""What is read back of every copy, whatever its kind: its conditions, and which copy it is.
+r"""What is read back of every copy, and the paths by which one scalar is read of an object.
 
 Keeps true: one path is one scalar, since the agents of spokes report nothing else. The digest and
 the generation come with the same read as the conditions, so that what was said of an earlier copy
 is never taken for what is said of this one.
+
+A path is a part of Kubernetes' JSONPath, only what the work agent of Open Cluster Management and
+this module read alike: `.field`, with `\.` for a dot within a name, `[0]`, and
+`[?(@.field=="text")]`, of which the first match counts. What is not there is no value. What is no
+text, whole number or boolean, and a place that a list does not have, are trouble, and hinder no
+other path (ManifestWork, feedbackRules).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final
 
-from kube_sync.policysync.copies import DIGEST, FeedbackField
+from kube_sync.policysync.copies import DIGEST, Feedback, FeedbackField
 
 # GEP-713 has Accepted and Programmed, Kuadrant has Accepted and Enforced (RFC 0004).
 CONDITIONS: Final = ("Accepted", "Enforced", "Programmed")
@@ -47,3 +55,78 @@ _COMMON: Final = (
 )
 FIELDS: Final = fields_of()
 NAMES: Final = frozenset(one.name for one in FIELDS)
+
+
+Step = str | int | tuple[str, str]
+
+_MOST: Final = 512  # characters of a path
+_STEP: Final = re.compile(
+    r"\.(?P<field>(?:\\\.|[A-Za-z0-9_/-])+)"
+    r"|\[(?P<index>[0-9]{1,4})\]"
+    r"""|\[\?\(@\.(?P<key>[A-Za-z0-9_-]+)==(?P<quote>["'])(?P<text>[^"'\\]*)(?P=quote)\)\]"""
+)
+
+
+@cache
+def steps(path: str) -> tuple[Step, ...]:
+    """Return what a path consists of. Raises ValueError for one that is not read here."""
+    found: list[Step] = []
+    end = 0
+    while end < len(path) <= _MOST and (match := _STEP.match(path, end)):
+        found.append(_step(match))
+        end = match.end()
+    if not found or end < len(path) or not path.startswith("."):
+        msg = 'a path is made of .field, [0] and [?(@.field=="text")], and leads to one scalar'
+        raise ValueError(msg)
+    return tuple(found)
+
+
+def _step(match: re.Match[str]) -> Step:
+    if (field := match["field"]) is not None:
+        return field.replace("\\.", ".")
+    return int(match["index"]) if match["index"] is not None else (match["key"], match["text"])
+
+
+def read(fields: Iterable[FeedbackField], body: Mapping[str, Any]) -> Feedback:
+    """Return what an object says; `applied`, as it is there. Raises ValueError for a path."""
+    values: dict[str, str | int | bool] = {}
+    troubles = []
+    for field, path in [(one, steps(one.path)) for one in fields]:
+        try:
+            value = _value(body, path)
+        except ValueError as error:
+            troubles.append(f"{field.name}: {field.path} {error}")
+        else:
+            values |= {} if value is None else {field.name: value}
+    return Feedback(applied=True, values=values, trouble="; ".join(troubles))
+
+
+def _value(value: Any, path: Iterable[Step]) -> str | int | bool | None:  # noqa: ANN401 - JSON
+    """Return a scalar, None where there is none. Raises ValueError as the agent reports one."""
+    for step in path:
+        if value is None:
+            return None
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        elif not isinstance(value, list):
+            msg = "leads through what is no list"
+            raise ValueError(msg)  # noqa: TRY004 - a spoke's object is no argument of ours
+        elif isinstance(step, int):
+            value = _item(value, step)
+        else:
+            value = next((one for one in value if _fits(one, *step)), None)
+    if value is None or isinstance(value, str | int):  # a bool is an int
+        return value
+    msg = "is no text, whole number or boolean"
+    raise ValueError(msg)
+
+
+def _item(listed: list[Any], index: int) -> Any:  # noqa: ANN401 - JSON of a spoke
+    if index >= len(listed):
+        msg = "leads beyond the end of a list"
+        raise ValueError(msg)
+    return listed[index]
+
+
+def _fits(one: object, key: str, text: str) -> bool:
+    return isinstance(one, Mapping) and one.get(key) == text

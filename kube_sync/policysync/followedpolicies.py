@@ -1,21 +1,30 @@
-"""Which kinds of policies are followed: those that classes list and that can be synced.
+"""Which kinds of policies are followed: those that classes list, that can be synced and be read.
 
 Keeps true: a kind that is listed but cannot be followed just now (its definition is gone, or a
-permission) keeps what was known of it; only one that no class lists any more is forgotten.
+permission) keeps what was known of it; only one that no class lists any more is forgotten. What the
+API server answered of a permission stands until it answers otherwise; a request that fails says
+nothing of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final, NoReturn
 
 import structlog
 
-from kube_sync.errors import SyncError
+from kube_sync.errors import Refused, SyncError
+from kube_sync.kube.access import allowed
+from kube_sync.kube.client import KubeClient
 from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.reflector import ListerWatcher
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.hubstate import HubState
+from kube_sync.policysync.validation import VERBS
+from kube_sync.runtime.backoff import Backoff
+from kube_sync.runtime.controller import Result, work
+from kube_sync.runtime.workqueue import WorkQueue
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -55,3 +64,52 @@ class FollowedPolicies:
     async def run(self) -> None:
         """Follow them until cancelled."""
         await self._following.run()
+
+
+_AGAIN_SECONDS: Final = 180.0
+
+
+class Permissions:
+    """Asks for each kind, when it is new, when it was refused, and every few minutes."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        state: HubState,
+        *,
+        again: float = _AGAIN_SECONDS,
+        backoff: Callable[[], Backoff] = lambda: Backoff(1.0, 30.0),
+    ) -> None:
+        """`again`: seconds after which a kind is asked for again."""
+        self._client = client
+        self._state = state
+        self._again = again
+        self._known: set[GroupVersionResource] = set()
+        self._queue = WorkQueue[GroupVersionResource]("policy_sync_permissions", backoff)
+
+    def update(self) -> None:
+        """Ask for the kinds that are new in the lists; to be called when kinds change."""
+        listed = self._state.together.kinds.keys()
+        for gvr in listed - self._known:
+            self._queue.add(gvr)
+        self._known = set(listed)
+
+    def heard(self, gvr: GroupVersionResource, error: SyncError) -> None:
+        """Ask anew for a kind, if the API server has refused to show it."""
+        if isinstance(error, Refused) and gvr in self._known:
+            self._queue.add(gvr)  # as often as its Reflector tries, which waits in between
+
+    async def run(self) -> NoReturn:
+        """Ask until cancelled."""
+        await work(self._queue, self._ask)
+
+    async def _ask(self, gvr: GroupVersionResource) -> Result:
+        if gvr not in self._known:
+            return Result()
+        try:
+            verbs = await allowed(self._client, gvr, VERBS)
+        except SyncError as error:
+            log.warning("permission_not_known", gvr=str(gvr), error=str(error))
+            raise
+        self._state.allow(gvr, verbs)
+        return Result(self._again)

@@ -13,7 +13,7 @@ counts only when its spec was compared with what is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +22,9 @@ import structlog
 
 from kube_sync.errors import NO_JSON
 from kube_sync.kube.cache import Cache, Changes, Write
+from kube_sync.kube.meta import State, state_of
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.copies import Placed, PolicyId
-from kube_sync.policysync.placer import News
+from kube_sync.policysync.copies import News, Placed, PolicyId
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -37,13 +37,17 @@ class Found:
 
     placed: Placed
     where: ObjectKey
-    uid: str
-    version: int  # resourceVersion; 0 where it is no number
+    state: State
     generation: int
     deleting: bool
     managers: frozenset[str] = frozenset()  # those that have applied it
     drifted: bool = False
     spec: object = None  # as it was found, for who compares it with what is wanted
+
+    @property
+    def uid(self) -> str:
+        """The object's."""
+        return self.state.uid
 
     @property
     def told(self) -> Placed:
@@ -76,8 +80,9 @@ class HeldCopies(Cache[Found]):
         return list(self._places)
 
     def of(self, policy: PolicyId) -> list[Found]:
-        """Return what there is of a policy, in the order of its places."""
-        return [self.objects[where] for where in sorted(self._places.get(policy, ()))]
+        """Return what is held of a policy, by its places, without what is on its way out."""
+        held = (self.objects[where] for where in sorted(self._places.get(policy, ())))
+        return [found for found in held if not found.deleting]
 
     def read(self, body: bytes) -> Found | None:
         """Read an object as the watch would, None for one that is not ours."""
@@ -98,10 +103,19 @@ class HeldCopies(Cache[Found]):
         self.put(where, None if found is None else _slim(found), notify=False)
         self._index(where, before, found)
 
+    async def send(self, where: ObjectKey, request: Awaitable[bytes]) -> Found | None:
+        """Send a write of what is at a place, and return what it is answered with.
+
+        The answer is held, unless the watch is further. Raises SyncError.
+        """
+        with self.writing(where) as write:
+            answer = await request
+        return self.answered(write, answer)
+
     def answered(self, write: Write, body: bytes) -> Found | None:
         """Hold what a write was answered with, unless the watch is further; return the answer."""
         found, held = self.read(body), self.get(write.key)
-        later = held is not None and found is not None and _is_later(held, found)
+        later = held is not None and found is not None and held.state.is_later(found.state)
         if not write.overtaken and not later:
             self.wrote(write.key, found)
         elif found is not None:
@@ -117,7 +131,7 @@ class HeldCopies(Cache[Found]):
     def _judged(self, before: Found | None, found: Found) -> Found:
         """Return what is to be held of what was found."""
         if before is not None and before.uid == found.uid:
-            if _is_later(before, found):
+            if before.state.is_later(found.state):
                 return before  # the answer to a write was here first
             drifted = self._manager is not None and _drifted(before, found)
             # What was on its way out before is so still.
@@ -141,10 +155,6 @@ class HeldCopies(Cache[Found]):
                 del self._places[policy]
         if found is not None:
             self._places.setdefault(found.placed.key.policy, set()).add(where)
-
-
-def _is_later(one: Found, other: Found) -> bool:
-    return one.uid == other.uid and 0 < other.version < one.version
 
 
 def _slim(found: Found) -> Found:
@@ -174,12 +184,11 @@ def found_in(body: bytes, read: Read) -> Found | None:
         where = ObjectKey(metadata.get("namespace") or "", metadata["name"])
         if (placed := read(decoded)) is None:
             return None
-        version, generation = metadata.get("resourceVersion"), metadata.get("generation")
+        generation = metadata.get("generation")
         return Found(
             placed,
             where,
-            metadata["uid"],
-            int(version) if isinstance(version, str) and version.isdecimal() else 0,
+            state_of(metadata["uid"], metadata.get("resourceVersion")),
             generation if isinstance(generation, int) else 0,
             "deletionTimestamp" in metadata,
             frozenset(_appliers(metadata)),

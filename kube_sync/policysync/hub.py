@@ -22,15 +22,13 @@ from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.fencedwriter import Fenced
 from kube_sync.observability import metrics
 from kube_sync.policysync.brakes import Brakes
-from kube_sync.policysync.braking import Braked, braked, standings
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.looking import Look, unknown
 from kube_sync.policysync.news import News
-from kube_sync.policysync.pacing import Pace
 from kube_sync.policysync.placers import Placers, Subject, subject_of
-from kube_sync.policysync.plan import Remove, Step, plan
-from kube_sync.policysync.policystatus import PolicyStatus
+from kube_sync.policysync.plan import Braked, Remove, Step, braked, plan, standings
+from kube_sync.policysync.policystatus import Pace, PolicyStatus
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.controller import Result, work
 from kube_sync.runtime.freshness import Stale
@@ -107,7 +105,7 @@ class Hub:
         self._told: dict[Subject, frozenset[PolicyId]] = {}  # to the brakes
         self._held: dict[Subject, Mapping[str, Held]] = {}
         self._copies: dict[Subject, tuple[int, int]] = {}  # wanted and placed
-        self._pace: Pace[Subject] = Pace(clock)
+        self._pace = Pace(clock)
         self._woken = asyncio.Event()
         self._surveyed = False
         self._weighed: tuple[object, ...] = ()

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Bodies, Body
 from kube_sync.policysync.copies import PLACED, STATUS, FeedbackField, PolicyId
+from kube_sync.policysync.desired import Placement, placement, placement_of
 from kube_sync.policysync.downstream import Source
 from kube_sync.policysync.fields import fields_of
 from kube_sync.policysync.listenersets import ListenerSets
@@ -32,14 +33,12 @@ from kube_sync.policysync.parameters import (
     reference,
     together,
 )
-from kube_sync.policysync.placement import PLACEMENT, Placement, placement
 from kube_sync.policysync.references import References
 from kube_sync.policysync.statuses import is_ours
 from kube_sync.policysync.targets import Hub, Targets, targets
 from kube_sync.policysync.validation import Valid, Verdict, targeting, validated
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
-from kube_sync.topology.sameness import same
-from kube_sync.topology.shapes import UNREADABLE, mapping, text
+from kube_sync.topology.shapes import UNREADABLE, mapping, same, text_if_any
 
 _GATEWAY: Final = "gateway.networking.k8s.io"
 GATEWAY_CLASSES: Final = GroupVersionResource(_GATEWAY, "v1", "gatewayclasses")
@@ -85,9 +84,9 @@ class HubState:
         self._policies: dict[GroupVersionResource, Bodies] = {}
         self._allowed: dict[GroupVersionResource, frozenset[str]] = {}
         self._references = References()
-        self._parameters: dict[str, Parameters | Invalid] = {}
+        self.parameters: dict[str, Parameters | Invalid] = {}  # what each class wants
         self._followed: dict[str, bool] = {}  # whether a class named anything when last readable
-        self._together = Together({})
+        self.together = Together({})  # what all want: to be followed where they are Valid
 
     @property
     def ready(self) -> bool:
@@ -96,16 +95,6 @@ class HubState:
         return all(one.listed for one in needed) and self.grants.complete
 
     # Classes and kinds
-
-    @property
-    def parameters(self) -> Mapping[str, Parameters | Invalid]:
-        """What each class wants."""
-        return self._parameters
-
-    @property
-    def together(self) -> Together:
-        """What all classes want: the kinds to follow are its `kinds` that are Valid."""
-        return self._together
 
     def verdict(self, gvr: GroupVersionResource) -> Verdict:
         """Return whether a kind can be synced, as far as that is known."""
@@ -116,7 +105,7 @@ class HubState:
     def kind(self, gvr: GroupVersionResource) -> str:
         """Return what objects of a resource are called, "" where that is not defined."""
         name = ObjectKey("", f"{gvr.resource}.{gvr.group}")
-        return _said(self.definitions.get(name), "spec", "names", "kind")
+        return text_if_any(self.definitions.get(name), "spec", "names", "kind")
 
     def allow(self, gvr: GroupVersionResource, verbs: Collection[str]) -> None:
         """Take in which verbs of a kind we are allowed, as the API server says."""
@@ -127,7 +116,7 @@ class HubState:
     @property
     def valid(self) -> frozenset[GroupVersionResource]:
         """The kinds that are to be followed."""
-        kinds = self._together.kinds
+        kinds = self.together.kinds
         return frozenset(gvr for gvr in kinds if isinstance(self.verdict(gvr), Valid))
 
     @property
@@ -146,7 +135,7 @@ class HubState:
         if gvr not in self._policies:
 
             def changed(key: ObjectKey, before: Body | None, after: Body | None) -> None:
-                self._policy_changed(PolicyId(gvr, *_split(key)), before, after)
+                self._policy_changed(PolicyId(gvr, key.namespace, key.name), before, after)
 
             self._policies[gvr] = Bodies(changed, self._tell.kinds, clock=self._clock)
         return self._policies[gvr]
@@ -155,19 +144,19 @@ class HubState:
         """Hold the policies of a kind no more: it is followed no more."""
         if (found := self._policies.pop(gvr, None)) is not None:
             for key in found.objects:
-                policy = PolicyId(gvr, *_split(key))
+                policy = PolicyId(gvr, key.namespace, key.name)
                 self._references.put(policy, Targets())
                 self._tell.policy(policy)
 
     def wanted(self, gvr: GroupVersionResource) -> bool | None:
         """Tell whether a kind is synced and listed; None: nobody knows, so what is there stays."""
-        if gvr in self._together.kinds:
+        if gvr in self.together.kinds:
             valid = isinstance(self.verdict(gvr), Valid)
             found = self._policies.get(gvr)
             return True if valid and found is not None and found.listed else None
         if not self.ready:
             return None
-        lists = self._parameters.values()
+        lists = self.parameters.values()
         hidden = any(isinstance(one, Invalid) and not one.foreign for one in lists)
         return None if hidden else False
 
@@ -187,13 +176,13 @@ class HubState:
         """Return what is read back of a kind for any of its policies."""
         verdict = self.verdict(gvr)
         known = verdict if isinstance(verdict, Valid) else Valid("", ancestors=True)
-        return self._fields(gvr, known, frozenset(self._together.kinds.get(gvr, ())))
+        return self._fields(gvr, known, frozenset(self.together.kinds.get(gvr, ())))
 
     def _fields(
         self, gvr: GroupVersionResource, kind: Valid, classes: frozenset[str]
     ) -> tuple[FeedbackField, ...]:
         own = fields_of(conditions=kind.conditions, ancestors=kind.ancestors)
-        return (*own, *self._together.fields(gvr, classes))
+        return (*own, *self.together.fields(gvr, classes))
 
     def targets(self, policy: PolicyId, kind: str, body: Body) -> Targets:
         """Return which Gateways a policy goes to the spokes with."""
@@ -223,10 +212,10 @@ class HubState:
         return found.get(ObjectKey(policy.namespace, policy.name)) if found else None
 
     def _hub(self, gvr: GroupVersionResource) -> Hub:
-        wanting = self._together.kinds.get(gvr, {})
+        wanting = self.together.kinds.get(gvr, {})
         syncs: dict[str, bool | None] = {
             name: None if isinstance(found, Invalid) and not found.foreign else name in wanting
-            for name, found in self._parameters.items()
+            for name, found in self.parameters.items()
         }
         listener_sets = ListenerSets(
             self.listener_sets.objects, self.namespaces.objects, self._unknown_of_listener_sets()
@@ -245,7 +234,7 @@ class HubState:
         return placement(body, [one for key, one in inside if key.namespace == gateway.namespace])
 
     def _class_of(self, gateway: ObjectKey) -> str:
-        return _said(self.gateways.get(gateway), "spec", "gatewayClassName")
+        return text_if_any(self.gateways.get(gateway), "spec", "gatewayClassName")
 
     # Whom a change concerns
 
@@ -285,13 +274,12 @@ class HubState:
             self._refer_anew(self._references.listener_sets.within(key.name))
 
     def _decision_changed(self, key: ObjectKey, before: Body | None, after: Body | None) -> None:
-        names = {_said(one, "metadata", "labels", PLACEMENT) for one in (before, after)} - {""}
+        names = {placement_of(one) for one in (before, after)} - {""}
         self._concern(
             self._references.gateways.of(
                 gateway
                 for gateway, body in self.gateways.objects.items()
-                if gateway.namespace == key.namespace
-                and _said(body, "metadata", "labels", PLACEMENT) in names
+                if gateway.namespace == key.namespace and placement_of(body) in names
             )
         )
 
@@ -317,19 +305,19 @@ class HubState:
     def _read_parameters(self, names: Iterable[str]) -> None:
         if not (self.classes.listed and self.configmaps.listed):
             return  # a class without its ConfigMap is not a class without parameters
-        before = dict(self._parameters)
+        before = dict(self.parameters)
         for name in names:
             body = self.classes.get(ObjectKey("", name))
-            self._parameters.pop(name, None)
+            self.parameters.pop(name, None)
             if body is None:
                 self._followed.pop(name, None)
                 continue
-            self._parameters[name] = self._read(name, body)
+            self.parameters[name] = self._read(name, body)
             self._tell.gateway_class(name)
-        if self._parameters != before:
+        if self.parameters != before:
             # The list of one class may say something of another's: see `together`.
-            self._together = together(self._parameters)
-            for name in self._parameters:
+            self.together = together(self.parameters)
+            for name in self.parameters:
                 self._tell.gateway_class(name)
             self._tell.kinds()
             self._concern(self._references.all())
@@ -345,17 +333,17 @@ class HubState:
     def _definition_changed(
         self, key: ObjectKey, _before: Body | None, _after: Body | None
     ) -> None:
-        for gvr in [*self._together.kinds]:
+        for gvr in [*self.together.kinds]:
             if f"{gvr.resource}.{gvr.group}" == key.name:
                 self._kind_changed(gvr)
 
     def _kinds_changed(self) -> None:
-        for gvr in [*self._together.kinds]:
+        for gvr in [*self.together.kinds]:
             self._kind_changed(gvr)
         self._tell.kinds()  # also where none is wanted: there may be copies from before
 
     def _kind_changed(self, gvr: GroupVersionResource) -> None:
-        for name in sorted(self._together.kinds.get(gvr, {})):
+        for name in sorted(self.together.kinds.get(gvr, {})):
             self._tell.gateway_class(name)
         self._tell.kinds()
 
@@ -377,11 +365,8 @@ def meant(policy: Body | None) -> Mapping[str, Any] | None:
 def _of_gateway(body: Body | None) -> tuple[str, str, Mapping[str, Any]] | None:
     if body is None:
         return None
-    name, label = (
-        _said(body, "spec", "gatewayClassName"),
-        _said(body, "metadata", "labels", PLACEMENT),
-    )
-    return name, label, _inside(body, "spec", "allowedListeners")
+    name = text_if_any(body, "spec", "gatewayClassName")
+    return name, placement_of(body), _inside(body, "spec", "allowedListeners")
 
 
 def _inside(body: Body | None, *path: str) -> Mapping[str, Any]:
@@ -389,14 +374,3 @@ def _inside(body: Body | None, *path: str) -> Mapping[str, Any]:
         return {} if body is None else mapping(body, *path)
     except UNREADABLE:
         return {}
-
-
-def _said(body: Body | None, *path: str) -> str:
-    try:
-        return "" if body is None else text(body, *path)
-    except UNREADABLE:
-        return ""
-
-
-def _split(key: ObjectKey) -> tuple[str, str]:
-    return key.namespace, key.name

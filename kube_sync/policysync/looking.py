@@ -1,7 +1,9 @@
 """What is to become of one policy's copies, by all that is known now. No request, no clock.
 
 Keeps true: what is not known is never taken for "not wanted": a kind that cannot be followed just
-now, parameters that cannot be read, a hub that is not listed yet keep what is placed.
+now, parameters that cannot be read, a hub that is not listed yet keep what is placed. Removals are
+approved by an annotation of the ConfigMaps with the parameters: whoever may change what is synced
+may approve what that takes away, and nobody else.
 """
 
 from __future__ import annotations
@@ -9,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kube_sync.kube.approvals import APPROVED, approved
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.copies import Placed, PolicyId
 from kube_sync.policysync.desired import Desired, desired
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hubstate import HubState
+from kube_sync.policysync.parameters import reference
 from kube_sync.policysync.placers import Placers, Subject
 from kube_sync.policysync.targets import Targets
 from kube_sync.policysync.validation import Valid
-from kube_sync.topology.shapes import UNREADABLE, text
+from kube_sync.topology.shapes import text_if_any
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def look(
     verdict, source = state.verdict(policy.gvr), state.source(policy)
     if source is None or not isinstance(verdict, Valid):
         return Look(policy, None, placed)
-    if _is_leaving(source.body):
+    if text_if_any(source.body, "metadata", "deletionTimestamp"):
         return Look(policy, None, placed, body=source.body, kind=verdict)
     found = state.targets(policy, source.kind, source.body)
     copies = desired(source, found, state.placements(found), placed, downstream)
@@ -100,8 +104,12 @@ def _version(subject: Subject, state: HubState, placers: Placers) -> GroupVersio
     return max(known, default=GroupVersionResource(subject.group, "v1", subject.resource))
 
 
-def _is_leaving(body: Body) -> bool:
-    try:
-        return bool(text(body, "metadata", "deletionTimestamp"))
-    except UNREADABLE:
-        return False
+def approved_in(state: HubState, now: float) -> frozenset[str]:
+    """Return the names that are approved now (Unix seconds)."""
+    found: set[str] = set()
+    for body in state.classes.objects.values():
+        key = reference(body)
+        configmap = state.configmaps.get(key) if isinstance(key, ObjectKey) else None
+        said = text_if_any(configmap, "metadata", "annotations", APPROVED)
+        found |= approved(said, now).keys()
+    return frozenset(found)

@@ -8,21 +8,19 @@ hold is told once by every process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kube_sync.kube.conditions import Condition
+from kube_sync.kube.conditions import Condition, message
 from kube_sync.kube.events import Occurrence, Reference, cut
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.bodies import Body
-from kube_sync.policysync.classconditions import TYPE
-from kube_sync.policysync.conditions import message
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.placers import Subject, subject_of
-from kube_sync.policysync.statuses import HELD, is_momentary, removals_held
+from kube_sync.policysync.statuses import HELD, TYPE, is_momentary, removals_held
 from kube_sync.safety import Held
-from kube_sync.topology.shapes import UNREADABLE, items, text
+from kube_sync.topology.shapes import UNREADABLE, items, text, text_if_any
 
 _RELEASED: Final = "no removal of its copies is held any more"
 
@@ -73,9 +71,8 @@ class News:
 
     def refused(self, gateway_class: Body, said: Iterable[Condition]) -> None:
         """Tell what of a class's parameters is refused."""
-        try:
-            name, uid = text(gateway_class, "metadata", "name"), _uid(gateway_class)
-        except UNREADABLE:
+        name, uid = (text_if_any(gateway_class, "metadata", one) for one in ("name", "uid"))
+        if not name:
             return
         before = self._refused.get(name, _said(gateway_class, TYPE, "False"))
         wrong = [one for one in said if (one.type, one.status) == (TYPE, "False")]
@@ -91,8 +88,9 @@ class News:
     ) -> None:
         gvr, namespace, name = found.policy
         if kind := self._kind_of(gvr):
-            version = f"{gvr.group}/{gvr.version}"
-            about = Reference(version, kind, namespace, name, _uid(found.body))
+            version = gvr.api_version
+            uid = text_if_any(found.body, "metadata", "uid")
+            about = Reference(version, kind, namespace, name, uid)
             what = Occurrence(about, None, reason, action, cut(note), warns=warns)
             self._occurred(what, namespace)
 
@@ -105,11 +103,9 @@ def _approval(approved: Mapping[str, str]) -> str:
     alike: dict[str, list[str]] = {}
     for cluster, name in sorted(approved.items()):
         alike.setdefault(name, []).append(cluster)
-    return message(f"{name} was approved, for {_listed(of)}" for name, of in sorted(alike.items()))
-
-
-def _listed(clusters: Collection[str]) -> str:
-    return ", ".join(clusters)
+    return message(
+        f"{name} was approved, for {', '.join(of)}" for name, of in sorted(alike.items())
+    )
 
 
 def _said(body: Body | None, condition: str, status: str = "True") -> str:
@@ -126,10 +122,3 @@ def _said(body: Body | None, condition: str, status: str = "True") -> str:
 
 def _conditions(body: Body | None) -> Iterable[Body]:
     return () if body is None else items(body, "status", "conditions")
-
-
-def _uid(body: Body | None) -> str:
-    try:
-        return "" if body is None else text(body, "metadata", "uid")
-    except UNREADABLE:
-        return ""

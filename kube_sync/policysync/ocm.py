@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -18,9 +19,8 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.kube.reflector import Store
 from kube_sync.kube.wholeobjects import apply_object, delete_object, mark_object
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, Placed, PolicyId
+from kube_sync.policysync.copies import MANAGER, Copy, CopyKey, News, Placed, PolicyId
 from kube_sync.policysync.held import Found, HeldCopies, single
-from kube_sync.policysync.placer import News
 from kube_sync.policysync.works import LEAVING, WORKS, placed_of, work_key, work_of
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -58,7 +58,7 @@ class OcmPlacer:
 
     def placed(self, policy: PolicyId) -> Mapping[str, Placed]:
         """Return the copies of a policy by cluster, without those that are on their way out."""
-        return single(one for one in self._held.of(policy) if not one.deleting)
+        return single(self._held.of(policy))
 
     async def apply(self, copy: Copy) -> None:
         """Make a work as wanted, and let it stay. Raises SyncError; Conflict: it is another's."""
@@ -87,33 +87,26 @@ class OcmPlacer:
         await self._remove(self._of(key))
 
     def _of(self, key: CopyKey) -> list[Found]:
-        held = self._held.of(key.policy)
-        return [one for one in held if one.placed.key == key and not one.deleting]
+        return [one for one in self._held.of(key.policy) if one.placed.key == key]
 
     async def _write(
         self, where: ObjectKey, body: Mapping[str, object], found: Found | None
     ) -> Found | None:
         uid = None if found is None else found.uid
+        request = apply_object(self._client, WORKS, where, body, self._manager, uid)
         try:
-            with self._held.writing(where) as write:
-                answer = await apply_object(self._client, WORKS, where, body, self._manager, uid)
+            return await self._held.send(where, request)
         except NotFound as error:
             # Of the namespace too: a cluster that is gone, or is not yet there.
             msg = f"ManifestWork {where}: {error}"
             raise Retriable(msg) from error
-        return self._held.answered(write, answer)
 
     async def _mark(self, found: Found, said: str | None) -> None:
-        marks = {LEAVING: said}
-        try:
-            with self._held.writing(found.where) as write:
-                answer = await mark_object(
-                    self._client, WORKS, found.where, found.uid, marks, self._manager
-                )
-        except NotFound:
-            return  # gone, which the watch will tell
-        self._held.answered(write, answer)
-        log.info("work_leaves" if said else "work_stays", work=str(found.where))
+        where, marks = found.where, {LEAVING: said}
+        request = mark_object(self._client, WORKS, where, found.uid, marks, self._manager)
+        with suppress(NotFound):  # gone, which the watch will tell
+            await self._held.send(where, request)
+            log.info("work_leaves" if said else "work_stays", work=str(where))
 
     async def _remove(self, works: Iterable[Found]) -> None:
         for found in works:

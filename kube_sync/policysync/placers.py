@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 
 from kube_sync.errors import Retriable, SyncError
 from kube_sync.kube.fencedwriter import Fenced, FencedWriter
-from kube_sync.policysync.copies import Placed, PolicyId
-from kube_sync.policysync.placer import Placer
+from kube_sync.policysync.copies import Placed, Placer, PolicyId
 from kube_sync.policysync.plan import Apply, Leave, Step
 
 AT_ONCE: Final = 16  # steps under way through one placer

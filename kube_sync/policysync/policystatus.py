@@ -1,33 +1,125 @@
 """What the hub's policies carry of their copies: where they are, and what the clusters say.
 
-Keeps true: it is written only where it differs; a policy that is not synced any more carries
-nothing of ours.
+Keeps true: it is written only where it differs, the same copies being the same bytes; a policy that
+is not synced any more, or without copies, carries nothing of ours. Annotations are bounded, since
+those of an object are, and what does not fit is told. Each of many clusters answers in its own
+time, so the next telling waits the longer, the more clusters there are: what it costs the hub's API
+server does not grow with them. The last answer is always told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import structlog
 
-from kube_sync.errors import NO_JSON, NotFound, Refused, Terminal
+from kube_sync.errors import NotFound, Refused, Terminal
 from kube_sync.kube.client import KubeClient
+from kube_sync.kube.statuses import decoded
 from kube_sync.kube.wholeobjects import read_object
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.aggregate import aggregate, extra_values
-from kube_sync.policysync.annotations import placed_annotations
-from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.copies import PLACED, STATUS, PolicyId
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hubstate import HubState
 from kube_sync.policysync.looking import Look
-from kube_sync.policysync.statuses import removals_held
-from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.placers import Subject
+from kube_sync.policysync.statuses import Telling, removals_held
 from kube_sync.safety import Held
 
+_MOST: Final = 64 * 1024  # bytes of the extra status fields; annotations have 256 KiB together
+_MOST_PLACED: Final = 96 * 1024  # bytes of the list of copies
+_TEXT: Final = 256  # characters of one of them
+_EACH_SECONDS: Final = 0.05  # from one telling to the next, for every cluster
+_MOST_SECONDS: Final = 10.0
+
+_sorted = msgspec.json.Encoder(order="sorted")
+
+Values = Mapping[str, str | int | bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Annotations of a policy (None: it has no such one), and what did not fit in them."""
+
+    annotations: Mapping[str, str | None]
+    cut: tuple[str, ...] = ()
+
+
+def placed_annotations(
+    policy: PolicyId,
+    clusters: Iterable[str],
+    values: Mapping[str, Values],
+    downstream: Downstream,
+) -> Notes:
+    """Return the annotations of a policy with copies on clusters.
+
+    `values` are the extra status fields by cluster.
+    """
+    namespace = downstream.namespace(policy.namespace)
+    listed = [
+        {"cluster": cluster, "name": policy.name, "namespace": namespace}
+        for cluster in sorted(clusters)
+    ]
+    places = _fitting((_sorted.encode(one).decode() for one in listed), _MOST_PLACED)
+    said = _fitting(_told(values), _MOST)
+    cut = [
+        f"the annotation {name} has room for {len(kept)} of {of} clusters"
+        for name, kept, of in ((PLACED, places, len(listed)), (STATUS, said, len(values)))
+        if len(kept) < of
+    ]
+    found = {
+        PLACED: f"[{','.join(places)}]" if listed else None,
+        STATUS: f"{{{','.join(said)}}}" if values else None,
+    }
+    return Notes(found, tuple(cut))
+
+
+def _fitting(entries: Iterable[str], most: int) -> list[str]:
+    """Return as many entries as there is room for, in their order."""
+    kept: list[str] = []
+    size = 2
+    for entry in entries:
+        size += len(entry.encode()) + 1
+        if size > most:
+            break
+        kept.append(entry)
+    return kept
+
+
+def _told(values: Mapping[str, Values]) -> Iterator[str]:
+    for cluster, fields in sorted(values.items()):
+        # Cut so that the same text is always cut alike.
+        short = {k: v[:_TEXT] if isinstance(v, str) else v for k, v in fields.items()}
+        yield _sorted.encode({cluster: short}).decode()[1:-1]
+
+
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Pace:
+    """When each policy may be told again."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` is seconds that never go back."""
+        self._clock = clock
+        self._next: dict[Subject, float] = {}
+
+    def wait(self, key: Subject) -> float:
+        """Return the seconds until it may be told; 0: now."""
+        return max(0.0, self._next.get(key, 0.0) - self._clock())
+
+    def told(self, key: Subject, clusters: int) -> None:
+        """Note that it was told of so many clusters."""
+        self._next[key] = self._clock() + min(_MOST_SECONDS, _EACH_SECONDS * clusters)
+
+    def forget(self, key: Subject) -> None:
+        """Note that there is nothing more to tell."""
+        self._next.pop(key, None)
 
 
 class PolicyStatus:
@@ -91,9 +183,9 @@ class PolicyStatus:
             # Its permission went with its kind: what nobody may touch is left behind.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))
             return
-        body = None if answer is None else _decoded(answer)
-        if body is None:
+        if answer is None:
             return
+        body = decoded(answer)
         try:
             body = await self._telling.annotate(gvr, body, {PLACED: None, STATUS: None})
             body = await self._telling.conditions(gvr, body, ())
@@ -103,11 +195,3 @@ class PolicyStatus:
         except (Refused, Terminal) as error:
             # It may be of a shape that its kind does not take any more.
             log.warning("policy_not_cleaned", gvr=str(gvr), key=str(key), error=str(error))
-
-
-def _decoded(answer: bytes) -> Body | None:
-    try:
-        found = msgspec.json.decode(answer, type=dict[str, object])
-    except NO_JSON:
-        return None
-    return found

@@ -23,15 +23,15 @@ from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.following import Feed, Following
 from kube_sync.kube.inline import InlineCredentials
 from kube_sync.objects import GroupVersionResource
-from kube_sync.policysync.copies import MANAGED, Copy, PolicyId
+from kube_sync.policysync.copies import MANAGED, Copy, News, PolicyId
 from kube_sync.policysync.held import Found, HeldCopies
-from kube_sync.policysync.placer import News
-from kube_sync.policysync.rivals import Rivals
 from kube_sync.policysync.spokesteps import Fields, There, copy_in
+from kube_sync.safety.rivals import Rivals
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _SELECTOR: Final = f"{MANAGED}=true"
+_TRUCE: Final = 600.0  # seconds for which a copy is left to whoever else writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Collection:
     reason: str | None = None
     away: bool = False  # the API server did not answer
     asked: bool = False  # listed, or it is known why not
-    rivals: Rivals = field(default_factory=Rivals)
+    rivals: Rivals = field(default_factory=lambda: Rivals(_TRUCE))
 
     @property
     def same(self) -> tuple[str, str]:
@@ -126,7 +126,7 @@ class Spoke:
     def of(self, policy: PolicyId) -> list[Found]:
         """Return what is held of a policy, without what is on its way out."""
         found = self._collection(policy.gvr)
-        return [one for one in found.held.of(policy) if not one.deleting] if found else []
+        return found.held.of(policy) if found else []
 
     async def run(self) -> NoReturn:
         """Follow what is wanted until cancelled, through every change of credentials."""
@@ -144,13 +144,13 @@ class Spoke:
     async def leave(self, policy: PolicyId, said: str) -> None:
         """Mark the copies of a policy with the time from which they may go. Raises SyncError."""
         async with self._speaking(policy.gvr) as there:
-            for found in there.of(policy):
+            for found in there.held.of(policy):
                 await there.mark(found, said)
 
     async def remove(self, policy: PolicyId) -> None:
         """Delete the copies of a policy. Raises SyncError."""
         async with self._speaking(policy.gvr) as there:
-            for found in there.of(policy):
+            for found in there.held.of(policy):
                 await there.delete(found)
 
     async def _connect(self, credentials: InlineCredentials) -> None:

@@ -7,9 +7,9 @@ is told. What was written is held at once, so that its echo in the watch is no n
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,20 +30,18 @@ from kube_sync.policysync.copies import (
     DIGEST,
     GATEWAYS,
     MANAGED,
-    POLICY,
-    SYNCED,
     Copy,
     CopyKey,
     FeedbackField,
     Placed,
-    PolicyId,
 )
+from kube_sync.policysync.fields import read as scalars_of
 from kube_sync.policysync.held import Found, HeldCopies, found_in
-from kube_sync.policysync.rivals import Rivals
-from kube_sync.policysync.scalars import read as scalars_of
 from kube_sync.policysync.spelling import keys_of, policy_of
-from kube_sync.policysync.works import LEAVING
+from kube_sync.policysync.works import LEAVING, time_of
+from kube_sync.safety.rivals import Rivals
 from kube_sync.topology.shapes import UNREADABLE, mapping, text
+from kube_sync.topology.synced import POLICY, SYNCED
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -59,12 +57,8 @@ class There:
     gvr: GroupVersionResource
     held: HeldCopies
     manager: str  # of fields
-    rivals: Rivals = field(default_factory=Rivals)
-    clock: Callable[[], float] = time.monotonic
-
-    def of(self, policy: PolicyId) -> list[Found]:
-        """Return what is held of a policy, without what is on its way out."""
-        return [one for one in self.held.of(policy) if not one.deleting]
+    rivals: Rivals
+    clock: Callable[[], float]
 
     async def apply(self, copy: Copy) -> None:
         """Make a copy as wanted, and let it stay. Raises SyncError; Conflict: it is not ours."""
@@ -85,22 +79,17 @@ class There:
                 self.rivals.wrote(where, copy.digest, self.clock())
         if found is not None and found.placed.leaving is not None:
             await self.mark(found, None)
-        for other in self.of(copy.key.policy):
+        for other in self.held.of(copy.key.policy):
             if other.where != where:
                 await self.delete(other)
 
     async def mark(self, found: Found, said: str | None) -> None:
         """Say of a copy from which time on it may go; None: it stays. Raises SyncError."""
-        marks = {LEAVING: said}
-        try:
-            with self.held.writing(found.where) as write:
-                answer = await mark_object(
-                    self.client, self.gvr, found.where, found.uid, marks, self.manager
-                )
-        except NotFound:
-            return  # gone, which the watch will tell
-        self.held.answered(write, answer)
-        self._log("copy_leaves" if said else "copy_stays", found.where)
+        where, marks = found.where, {LEAVING: said}
+        request = mark_object(self.client, self.gvr, where, found.uid, marks, self.manager)
+        with suppress(NotFound):  # gone, which the watch will tell
+            await self.held.send(where, request)
+            self._log("copy_leaves" if said else "copy_stays", where)
 
     async def delete(self, found: Found) -> None:
         """Delete a copy. Raises SyncError."""
@@ -144,14 +133,13 @@ class There:
         return Conflict(msg)
 
     async def _write(self, copy: Copy, where: ObjectKey, found: Found | None) -> Found | None:
+        request = self._applied(copy, where, None if found is None else found.uid)
         try:
-            with self.held.writing(where) as write:
-                answer = await self._applied(copy, where, None if found is None else found.uid)
+            written = await self.held.send(where, request)
         except NotFound as error:
             # Its kind is not there, or it was made anew; the watch will tell.
             msg = f"cluster {self.cluster}: {error}"
             raise Retriable(msg) from error
-        written = self.held.answered(write, answer)
         self._log("copy_applied", where)
         return written
 
@@ -214,11 +202,10 @@ def copy_in(
             return None
         # Whoever takes this mark away makes a native policy of it.
         digest = text(notes, DIGEST) if text(notes, SYNCED) == "true" else ""
-        leaving = text(notes, LEAVING)
+        at = time_of(text(notes, LEAVING))
         gateways = keys_of(text(notes, GATEWAYS))
     except UNREADABLE:
         return None
-    at = float(leaving) if leaving.isdecimal() and leaving.isascii() else None
     # Nothing stands between us and this spoke's entries of ancestors: all of them are read.
     scalars = scalars_of([one for one in fields if not is_reserved(one.name)], body)
     return Placed(

@@ -1,35 +1,49 @@
-"""What is to be written of a hub's object: conditions of its own, or those of its Gateways. Pure.
+"""What is written on the hub's own objects: where copies are, conditions, or those of Gateways.
 
 Conditions go by server-side apply, so that nobody's are taken over. `ancestors` (PolicyStatus of
 the Gateway API) is one value whole: others' entries stay as they are, in their places, and there
 are never more than 16.
 
-Keeps true: what is right is not written; what we wrote and do not say any more is taken away.
+Keeps true: what is right is not written, and an object only while it is the one that was read; what
+we wrote and do not say any more is taken away. An object that cannot be read is left as it is,
+which is logged.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Literal
 
-from kube_sync.kube.conditions import Condition, are_right, dated
-from kube_sync.objects import ObjectKey
+import structlog
+
+from kube_sync.kube.client import KubeClient
+from kube_sync.kube.conditions import Condition, are_right, dated, message
+from kube_sync.kube.fencedwriter import FencedWriter
+from kube_sync.kube.meta import time_text
+from kube_sync.kube.patch import ObjectReference
+from kube_sync.kube.statuses import apply_shared, decoded, replace_lists
+from kube_sync.kube.wholeobjects import mark_object
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policysync.aggregate import SYNCED
-from kube_sync.policysync.classconditions import TYPE
-from kube_sync.policysync.conditions import message
+from kube_sync.policysync.bodies import Body
 from kube_sync.policysync.copies import MANAGER
 from kube_sync.safety import Held
-from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, text
+from kube_sync.topology.gateway import GATEWAY
+from kube_sync.topology.shapes import UNREADABLE, items, mapping, number, reason, text
+from kube_sync.topology.statuslists import ANCESTORS, About, Entry, merge
 
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+TYPE: Final = "kube-sync.io/PolicySync"  # of GatewayClasses
 HELD: Final = "kube-sync.io/RemovalsHeld"
 CONTROLLER: Final = "kube-sync.io/policy-sync"
-_GATEWAY: Final = "gateway.networking.k8s.io"
 _MOMENTARY: Final = frozenset(["unseen"])
-_MOST: Final = 16  # entries: maxItems of PolicyStatus
 
 Json = dict[str, Any]
-Body = Mapping[str, Any]
+Operation = Literal["status", "annotations", "class"]  # how a write is counted
 
 
 def conditions(body: Body, wanted: Iterable[Condition], now: str) -> list[Json] | None:
@@ -63,12 +77,9 @@ def entries(
     """Return all of `status.ancestors` as it is to be, None where it is so. Raises Malformed."""
     raw = mapping(body, "status").get("ancestors")
     found = raw if isinstance(raw, list) else []
-    ours = {_key(one): one for one in found if _is_ours(one)}
-    others = sum(not _is_ours(one) for one in found)
-    named = sorted(gateways)[: max(0, _MOST - others)] if wanted else []
-    made = {key: _entry(key, ours.get(key), body, wanted, now) for key in named}
-    kept = [made.pop(_key(one), None) if _is_ours(one) else one for one in found]
-    result = [one for one in kept if one is not None] + [one for _, one in sorted(made.items())]
+    about = About(generation(body), now, CONTROLLER)
+    named = [Entry(_reference(key), tuple(wanted)) for key in gateways] if wanted else []
+    result = merge(ANCESTORS, found, named, about, lambda _type: True).entries
     return None if result == found else result
 
 
@@ -94,31 +105,8 @@ def generation(body: Body) -> int:
     return number(body, "metadata", "generation") or 0
 
 
-def _entry(
-    key: ObjectKey, old: Body | None, body: Body, wanted: Sequence[Condition], now: str
-) -> Json:
-    found = [] if old is None else list(items(old, "conditions"))
-    return {
-        "ancestorRef": {
-            "group": _GATEWAY,
-            "kind": "Gateway",
-            "namespace": key.namespace,
-            "name": key.name,
-        },
-        "controllerName": CONTROLLER,
-        "conditions": dated(sorted(wanted), found, generation(body), now),
-    }
-
-
-def _is_ours(one: object) -> bool:
-    return isinstance(one, Mapping) and one.get("controllerName") == CONTROLLER
-
-
-def _key(one: Body) -> ObjectKey:
-    try:
-        return ObjectKey(text(one, "ancestorRef", "namespace"), text(one, "ancestorRef", "name"))
-    except UNREADABLE:
-        return ObjectKey("", "")
+def _reference(gateway: ObjectKey) -> Json:
+    return {**GATEWAY._asdict(), "namespace": gateway.namespace, "name": gateway.name}
 
 
 def _managed(body: Body) -> Iterable[str]:
@@ -132,3 +120,86 @@ def _managed(body: Body) -> Iterable[str]:
                     yield str(json.loads(key[2:])["type"])
                 except (ValueError, KeyError, TypeError):
                     continue
+
+
+class Telling:
+    """Writes on objects of the hub; each of its methods returns the object as it is then."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        fenced: FencedWriter,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._fenced = fenced
+        self._now = now
+
+    async def annotate(
+        self, gvr: GroupVersionResource, body: Body, wanted: Mapping[str, str | None]
+    ) -> Body:
+        """Set annotations, or remove them (None). Raises SyncError."""
+        try:
+            found = mapping(body, "metadata", "annotations")
+            changed = {name: value for name, value in wanted.items() if found.get(name) != value}
+            key, uid = _key(body), text(body, "metadata", "uid")
+        except UNREADABLE as error:
+            return _left(gvr, body, error)
+        if not changed:
+            return body
+        request = partial(mark_object, self._client, gvr, key, uid, changed, MANAGER)
+        return decoded(await self._fenced.send("annotations", request))
+
+    async def conditions(
+        self,
+        gvr: GroupVersionResource,
+        body: Body,
+        said: Iterable[Condition],
+        operation: Operation = "status",
+        kind: str = "",
+    ) -> Body:
+        """Make these our conditions in its status, and no others. Raises SyncError."""
+        try:
+            wanted = conditions(body, said, self._time)
+            key, uid = _key(body), text(body, "metadata", "uid")
+        except UNREADABLE as error:
+            return _left(gvr, body, error)
+        if wanted is None:
+            return body
+        status: Body = {"conditions": wanted} if wanted else {}
+        kind = kind or str(body.get("kind", ""))
+        of = ObjectReference(gvr, kind, key, uid)
+        request = partial(apply_shared, self._client, of, status, MANAGER)
+        return await self._fenced.send(operation, request)
+
+    async def ancestors(
+        self,
+        gvr: GroupVersionResource,
+        body: Body,
+        gateways: Iterable[ObjectKey],
+        said: Sequence[Condition],
+    ) -> Body:
+        """Say it of each of these Gateways among its status' ancestors. Raises SyncError."""
+        try:
+            wanted = entries(body, gateways, said, self._time)
+            key, version = _key(body), text(body, "metadata", "resourceVersion")
+        except UNREADABLE as error:
+            return _left(gvr, body, error)
+        if wanted is None:
+            return body
+        status = {"ancestors": wanted}
+        request = partial(replace_lists, self._client, gvr, key, version, status, MANAGER)
+        return await self._fenced.send("status", request)
+
+    @property
+    def _time(self) -> str:
+        return time_text(self._now())
+
+
+def _left(gvr: GroupVersionResource, body: Body, error: Exception) -> Body:
+    log.warning("hub_object_not_told", gvr=str(gvr), reason=reason(error))
+    return body
+
+
+def _key(body: Body) -> ObjectKey:
+    return ObjectKey(text(body, "metadata", "namespace"), text(body, "metadata", "name"))

@@ -18,14 +18,14 @@ from typing import Final
 from kube_sync.errors import Terminal
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.bodies import TOO_DEEP
-from kube_sync.policysync.copies import SYNCED, PolicyId
+from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.listenersets import ListenerSets, is_attached, named_gateway
 from kube_sync.topology import GroupKind, View
 from kube_sync.topology.gateway import GATEWAY, LISTENER_SET
-from kube_sync.topology.grants import REFERENCE_GRANT, granted
+from kube_sync.topology.links import REFERENCE_GRANT, granted
 from kube_sync.topology.nodes import Body, Node, node_of
 from kube_sync.topology.shapes import UNREADABLE, Malformed, items, mapping, reason, text
-from kube_sync.topology.synced import is_synced
+from kube_sync.topology.synced import SYNCED, is_synced
 
 _NOWHERE: Final = ObjectKey("", "")
 

@@ -23,7 +23,6 @@ from kube_sync.policysync.copies import (
     DIGEST,
     GATEWAYS,
     MANAGED,
-    POLICY,
     Copy,
     CopyKey,
     FeedbackField,
@@ -34,6 +33,7 @@ from kube_sync.policysync.downstream import digest
 from kube_sync.policysync.feedback import feedback_of
 from kube_sync.policysync.spelling import cut, is_label, keys_of, policy_of, spelt
 from kube_sync.topology.shapes import UNREADABLE, items, mapping, text
+from kube_sync.topology.synced import POLICY
 
 WORKS: Final = GroupVersionResource("work.open-cluster-management.io", "v1", "manifestworks")
 LEAVING: Final = "kuadrant.io/grace-timeout"  # annotation: unix seconds
@@ -67,7 +67,7 @@ def work_of(copy: Copy, executor: str | None = None) -> Json:
     key, policy = work_key(copy), copy.key.policy
     metadata = mapping(copy.body, "metadata")
     return {
-        "apiVersion": f"{WORKS.group}/{WORKS.version}",
+        "apiVersion": WORKS.api_version,
         "kind": "ManifestWork",
         "metadata": {
             "name": key.name,
@@ -170,7 +170,7 @@ def placed_of(work: Mapping[str, Any], executor: str | None = None) -> Placed | 
     # Of a manifest that was edited nobody knows which of the two is true: both are kept for.
     gateways = inside.gateways if found else inside.gateways | outside.gateways
     right = found if outside.says(inside) else ""
-    leaving = _time(outside.leaving)
+    leaving = time_of(outside.leaving)
     return Placed(CopyKey(policy, cluster), right, feedback_of(work), leaving, gateways)
 
 
@@ -229,6 +229,6 @@ def _rules(config: Mapping[str, Any]) -> Iterator[FeedbackField]:
             yield FeedbackField(text(path, "name"), text(path, "path"))
 
 
-def _time(said: str) -> float | None:
+def time_of(said: str) -> float | None:
     """Return the end of a grace; a mark that says no time is as none, and is made anew."""
     return float(said) if said.isdecimal() and said.isascii() else None

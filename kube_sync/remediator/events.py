@@ -113,7 +113,7 @@ class Telling:
 
     async def _occurred(self, key: Key, uid: str, kind: str, note: str) -> None:
         gvr, name = key
-        api_version = f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version
+        api_version = gvr.api_version
         regarding = Reference(api_version, await self._kind_of(gvr), name.namespace, name.name, uid)
         reason = "Remediation" + "".join(map(str.capitalize, kind.split("_")))
         what = Occurrence(regarding, None, reason, "Hold", cut(note))

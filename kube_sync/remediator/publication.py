@@ -157,7 +157,7 @@ def _slices(
 ) -> list[Slice]:
     gvr, name = subject.gvr, subject.key.name
     key = decision_key(gvr, name)
-    version = f"{gvr.group}/{gvr.version}" if gvr.group else gvr.version
+    version = gvr.api_version
     held = {
         index: [choice.cluster for choice in one.choices]
         for one in found

@@ -21,20 +21,22 @@ _FIRST_TRUCE, _TRUCE = 60.0, 600.0  # seconds
 class _Record:
     decision: object
     at: tuple[float, ...]
-    truce: float = _FIRST_TRUCE  # seconds, the next one
+    truce: float  # seconds, the next one
 
 
 class Rivals:
     """How often each object was written lately, for which decision."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: float = _FIRST_TRUCE) -> None:
+        """`first`: seconds of the first truce."""
+        self._first = first
         self._records: dict[Hashable, _Record] = {}
 
     def wrote(self, key: Hashable, decision: object, now: float) -> None:
         """Take note that a decision was carried out."""
         known = self._records.get(key)
         if known is None or known.decision != decision:
-            known = _Record(decision, ())
+            known = _Record(decision, (), self._first)
         self._records[key] = replace(known, at=(*known.at, now)[-WRITES:])
 
     def truce(self, key: Hashable, decision: object, now: float) -> float | None:

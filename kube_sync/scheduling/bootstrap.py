@@ -23,7 +23,7 @@ from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.scheduling.autoupdate import brought_up, is_bound_elsewhere, is_protected
-from kube_sync.scheduling.kinds import COLLECTIONS, KIND
+from kube_sync.scheduling.evidence import COLLECTIONS, KIND
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -24,10 +24,9 @@ from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.printing import Answer
 from kube_sync.policykinds.reports import Report, report_of
-from kube_sync.scheduling.apiserver import filled_in, global_default
 from kube_sync.scheduling.arguments import Request
-from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
-from kube_sync.scheduling.otherrights import rights_of_other_groups
+from kube_sync.scheduling.controllers import filled_in, global_default
+from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files, rights_of_other_groups
 from kube_sync.scheduling.pods import Candidate, candidates, daemonsets, namespaces, of_daemonset
 from kube_sync.scheduling.verdicts import NO_POLICY, Decision, Verdict, answer
 from kube_sync.settings import Settings

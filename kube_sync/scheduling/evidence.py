@@ -1,21 +1,40 @@
 """What decisions on scheduling are made by: policies, roles and bindings, as OPA would have them.
 
 Keeps true: of a cluster it only reads, and of roles and bindings in namespaces only those of the
-namespaces that are asked for.
+namespaces that are asked for. A role that grants the use of SchedulingPolicies in an API group in
+which there are none (the design document has `extensions`) is valid, and grants nothing: it is
+named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.manifests import Document
-from kube_sync.objects import ObjectKey
+from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.policykinds.kinds import SCHEDULING
 from kube_sync.policykinds.listing import listed
 from kube_sync.policykinds.policyfiles import Expected, read_policies
-from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
+from kube_sync.policykinds.reports import Report
+
+KIND: Final = SCHEDULING.kind
+SCHEDULING_POLICIES: Final = SCHEDULING.gvr
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+# Each lies below the name of its collection in OPA, too.
+COLLECTIONS: Final[Mapping[str, GroupVersionResource]] = MappingProxyType(
+    {
+        KIND: SCHEDULING_POLICIES,
+        "Role": GroupVersionResource(_RBAC, "v1", "roles"),
+        "RoleBinding": GroupVersionResource(_RBAC, "v1", "rolebindings"),
+        "ClusterRole": GroupVersionResource(_RBAC, "v1", "clusterroles"),
+        "ClusterRoleBinding": GroupVersionResource(_RBAC, "v1", "clusterrolebindings"),
+    }
+)
+
 
 _IN_NAMESPACES: Final = frozenset({"Role", "RoleBinding"})
 _SECTIONS: Final = frozenset({"required", "allowed", "default", "allowedAffinities"})
@@ -73,3 +92,44 @@ def _key(document: Document) -> ObjectKey:
         return ObjectKey("", document.name())
     # Where `kubectl apply` would put it.
     return ObjectKey(document.namespace(None), document.name())
+
+
+_GROUPS: Final = frozenset({SCHEDULING.gvr.group, "*"})
+
+
+def rights_of_other_groups(data: Mapping[str, Mapping[str, Any]]) -> dict[str, Report]:
+    """Return a finding for each such role, by its kind and name; `data` is by collection."""
+    found: dict[str, Report] = {}
+    for name, role in _roles(data):
+        if findings := tuple(_findings(role)):
+            found[name] = Report((), findings)
+    return found
+
+
+def _roles(data: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for name, role in data.get("clusterroles", {}).items():
+        yield f"ClusterRole {name}", role
+    for namespace, roles in data.get("roles", {}).items():
+        for name, role in roles.items():
+            yield f"Role {namespace}/{name}", role
+
+
+def _findings(role: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    rules = role.get("rules")
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        groups = _texts(rule, "apiGroups")
+        if (
+            groups
+            and _GROUPS.isdisjoint(groups)
+            and SCHEDULING.gvr.resource in _texts(rule, "resources")
+            and "use" in _texts(rule, "verbs")
+        ):
+            yield (
+                f"rules[{index}]: grants the use of {SCHEDULING.gvr.resource} of the API group"
+                f" {', '.join(groups)}, not of {SCHEDULING.gvr.group}"
+            )
+
+
+def _texts(rule: Any, field: str) -> list[str]:  # noqa: ANN401 - any JSON
+    found = rule.get(field) if isinstance(rule, dict) else None
+    return [str(one) for one in found] if isinstance(found, list) else []

@@ -34,8 +34,8 @@ EFFECTS = {effect.type: effect for effect in (PROGRAMMED, ENFORCED)}
 _NAMES = 16  # in one message, which people read
 
 
-def listed(names: Iterable[str], between: str = ", ") -> str:
+def listed(names: Iterable[str], between: str = ", ", most: int = _NAMES) -> str:
     """Return names in order, once each, the first of them where there are many."""
     found = sorted(set(names))
-    more = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
-    return between.join(found[:_NAMES]) + more
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return between.join(found[:most]) + more

@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kube_sync.topology.colors import COLOR_POLICY
-from kube_sync.topology.hints import ANNOTATIONS, LABEL, NAMED, Hints, described, shipped
+from kube_sync.topology.hints import (
+    ANNOTATIONS,
+    COLOR_POLICY,
+    LABEL,
+    NAMED,
+    Hints,
+    described,
+    shipped,
+)
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Body, Kind, kind_of
 from kube_sync.topology.policies import PolicyKind

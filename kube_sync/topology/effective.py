@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-from kube_sync.topology.graph import Path
+from kube_sync.topology.graph import Path, Ways
 from kube_sync.topology.identity import GroupKind, Locator
 from kube_sync.topology.merging import Mode, Rules, atomic, patch, settled
 from kube_sync.topology.nodes import Node
 from kube_sync.topology.policies import Policy, PolicyKind
-from kube_sync.topology.ways import Ways
 
 _DIGEST_BYTES = 10
 _UPON = frozenset({"JSONMerge", "StrategicMerge"})  # Envoy Gateway, MergeType

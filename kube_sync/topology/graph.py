@@ -2,7 +2,9 @@
 
 Keeps true: an edge is there once however often it is said; every answer is sorted, so nothing
 depends on the order in which things came. Answers cost what they hold, not the size of the graph,
-but for roots and edges.
+but for roots and edges. Paths are kept for as long as nothing above their end changes: those to a
+node are those to its parents, each one step longer, so that what many paths have in common is
+walked once. Where loops are allowed there is no such order, and they are searched root by root.
 """
 
 from __future__ import annotations
@@ -155,3 +157,42 @@ def _reach(neighbours: _Neighbours, starts: Iterable[Locator]) -> set[Locator]:
                 found.add(node)
                 waiting.append(node)
     return found
+
+
+class Ways:
+    """Paths by the node that they end at."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._known: dict[Locator, tuple[Path, ...]] = {}
+        self.looping = False  # whether the graph has loops
+
+    def to(self, node: Locator) -> tuple[Path, ...]:
+        """Return every path from a root to a node, in an order that depends on locators alone."""
+        found = self._known.get(node)
+        if found is None:
+            found = self._searched(node) if self.looping else self._extended(node)
+        return found
+
+    def forget(self, nodes: Iterable[Locator]) -> None:
+        """Drop what is known of nodes, after a change above them; all below them are named too."""
+        for node in nodes:
+            self._known.pop(node, None)
+
+    def _extended(self, node: Locator) -> tuple[Path, ...]:
+        waiting = [node]  # not recursive: a custom graph may be deep
+        while waiting:
+            parents = self._graph.parents(waiting[-1])
+            missing = [parent for parent in parents if parent not in self._known]
+            waiting.extend(missing)
+            if not missing:
+                self._extend(waiting.pop(), parents)
+        return self._known[node]
+
+    def _extend(self, node: Locator, parents: Path) -> None:
+        longer = [(*path, node) for parent in parents for path in self._known[parent]]
+        self._known[node] = tuple(longer) if parents else ((node,),)
+
+    def _searched(self, node: Locator) -> tuple[Path, ...]:
+        roots = self._graph.roots()
+        return tuple(path for root in roots for path in self._graph.paths(root, node))

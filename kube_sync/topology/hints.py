@@ -2,7 +2,8 @@
 
 Keeps true: what a kind does not say of itself is as `policykinds.json` has it, which says of kinds
 of other projects what their definitions leave out, in the same words; what neither says is as
-GEP-713 has it: inherited, in effect at the rules of routes.
+GEP-713 has it: inherited, in effect at the rules of routes. Of our own worked example, ColorPolicy,
+it is known here (manifests/examples/colorpolicy/colorpolicies.yaml).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.conditions import EFFECTS
 from kube_sync.topology.gateway.kinds import (
     GATEWAY,
@@ -28,7 +28,7 @@ from kube_sync.topology.gateway.kinds import (
 from kube_sync.topology.identity import GroupKind
 from kube_sync.topology.nodes import Kind
 from kube_sync.topology.policies import PolicyKind
-from kube_sync.topology.ruleidentity import IDENTITIES, IDENTITY, Identity
+from kube_sync.topology.rulemaps import IDENTITIES, IDENTITY, Identity
 from kube_sync.topology.shapes import Malformed
 
 Hints = Mapping[str, str]  # a label and annotations, by their names
@@ -136,3 +136,10 @@ def _nonsense(name: str, what: str) -> Malformed:
 def _table() -> Mapping[str, Hints]:
     text = files("kube_sync.topology").joinpath("policykinds.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, dict[str, str]])
+
+
+COLOR_POLICY = PolicyKind(
+    GroupKind("examples.kube-sync.io", "ColorPolicy"),
+    level=frozenset(RULES),
+    origins=frozenset({GATEWAY_CLASS, GATEWAY}),
+)

@@ -1,7 +1,9 @@
 """Links between nodes, said from the side that knows: a child its parents, a parent its children.
 
 Keeps true: whatever a link looks at to give its answer is written down, found or not, so that
-exactly the nodes whose answer may differ are asked again when something changes.
+exactly the nodes whose answer may differ are asked again when something changes. Without a
+ReferenceGrant no link leads into another namespace; a grant counts in the namespace that it lies
+in, for the kinds and namespaces that it names, and a `to` without a name is for all of the kind.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any, TypeVar
 
 from kube_sync.topology.conditions import Condition
 from kube_sync.topology.identity import GroupKind, Locator
-from kube_sync.topology.nodes import Node
+from kube_sync.topology.nodes import Body, Kind, Node, Role
+from kube_sync.topology.shapes import Malformed, items, text
 
 _Made = TypeVar("_Made")
 
@@ -117,3 +120,31 @@ class Link:
     child: GroupKind
     parents: Linked | None = None
     children: Linked | None = None
+
+
+REFERENCE_GRANT = Kind(GroupKind("gateway.networking.k8s.io", "ReferenceGrant"), Role.OBJECT)
+
+
+def granted(view: View, by: tuple[GroupKind, str], of: tuple[GroupKind, str, str]) -> bool:
+    """Tell whether a kind in a namespace may refer to an object: kind, namespace and name."""
+    kind, namespace, name = of
+    grants = view.all(REFERENCE_GRANT.id, namespace)
+    return any(_allows(grant, by, (kind, name)) for grant in grants)
+
+
+def _allows(grant: Node, by: tuple[GroupKind, str], of: tuple[GroupKind, str]) -> bool:
+    try:
+        return any(_is_from(entry, by) for entry in items(grant.body, "spec", "from")) and any(
+            _is_to(entry, of) for entry in items(grant.body, "spec", "to")
+        )
+    except Malformed:
+        return False
+
+
+def _is_from(entry: Body, by: tuple[GroupKind, str]) -> bool:
+    return (GroupKind(text(entry, "group"), text(entry, "kind")), text(entry, "namespace")) == by
+
+
+def _is_to(entry: Body, of: tuple[GroupKind, str]) -> bool:
+    named = text(entry, "name")
+    return GroupKind(text(entry, "group"), text(entry, "kind")) == of[0] and named in ("", of[1])

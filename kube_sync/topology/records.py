@@ -18,7 +18,7 @@ import msgspec
 from kube_sync.topology.effective import Combined, EffectivePolicy, digest
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Role
-from kube_sync.topology.sameness import same
+from kube_sync.topology.shapes import same
 from kube_sync.topology.topology import Topology
 from kube_sync.topology.words import Words
 

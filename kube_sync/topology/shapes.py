@@ -1,7 +1,8 @@
 """Fields of raw JSON, read with the expectation that they may be anything.
 
 Keeps true: a value of the wrong type is one Malformed that names the field; a value that is
-missing or null is as if nothing was said. Nobody has validated what is read from files.
+missing or null is as if nothing was said. Nobody has validated what is read from files. `true` is
+not the same as 1, nor is 1.0 (RFC 8259, section 3), though Python takes each for another.
 """
 
 from __future__ import annotations
@@ -60,6 +61,14 @@ def text(body: Mapping[str, Any], *path: str, default: str = "") -> str:
     return value
 
 
+def text_if_any(body: Mapping[str, Any] | None, *path: str) -> str:
+    """Return the text at a path, "" where there is none that can be read, or nothing to read."""
+    try:
+        return "" if body is None else text(body, *path)
+    except UNREADABLE:
+        return ""
+
+
 def number(body: Mapping[str, Any], *path: str) -> int | None:
     """Return the whole number at a path, None where there is none. Raises Malformed."""
     value = mapping(body, *path[:-1]).get(path[-1])
@@ -97,3 +106,19 @@ def _list(body: Mapping[str, Any], path: tuple[str, ...]) -> list[Any]:
 def _unexpected(path: tuple[str, ...], wanted: str, value: object) -> Malformed:
     found = next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "something")
     return Malformed(f"{'.'.join(path)}: expected {wanted}, found {found}")
+
+
+def same(one: object, other: object) -> bool:
+    """Tell whether two JSON values are the same; mappings have no order.
+
+    It costs what differs between them: what is the very same object is not looked into.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other

@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kube_sync.topology.nodes import Body
-from kube_sync.topology.shapes import Malformed, mapping, text
+from kube_sync.topology.shapes import mapping, text, text_if_any
 
 SYNCED = "kuadrant.io/policy-synced"  # whatever its value: it is a copy of a policy on the hub
 ORIGIN = "kuadrant.io/origin-creation"  # when that policy was created
-_HUB = "kube-sync.io/policy"  # which one, as `group/version/resource:namespace/name`
+POLICY = "kube-sync.io/policy"  # which one, as `group/version/resource:namespace/name`
 _NAME = re.compile(r"[^:]*:(?P<name>(?:[a-z0-9.-]*/)?[a-z0-9.-]+)")
 # RFC 3339, section 5.6: more than `fromisoformat` takes would mean one thing here, another there.
 _RFC3339 = re.compile(
@@ -25,10 +25,7 @@ _RFC3339 = re.compile(
 
 def hub_policy(body: Body) -> str:
     """Return the `namespace/name` of the hub's policy that a copy is of, "" if it does not say."""
-    try:
-        match = _NAME.fullmatch(text(body, "metadata", "annotations", _HUB))
-    except Malformed:
-        return ""
+    match = _NAME.fullmatch(text_if_any(body, "metadata", "annotations", POLICY))
     return "" if match is None else match["name"].removeprefix("/")
 
 

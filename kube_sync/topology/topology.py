@@ -13,7 +13,7 @@ from dataclasses import replace
 from kube_sync.errors import Terminal
 from kube_sync.topology.conditions import Condition
 from kube_sync.topology.effective import Combined, EffectivePolicies, EffectivePolicy
-from kube_sync.topology.graph import Graph, Path
+from kube_sync.topology.graph import Graph, Path, Ways
 from kube_sync.topology.identity import NAMESPACE, GroupKind, Locator
 from kube_sync.topology.linking import Edge, Linker, Rewired
 from kube_sync.topology.links import Link
@@ -22,7 +22,6 @@ from kube_sync.topology.policies import Policy, PolicyKind, policy_of
 from kube_sync.topology.standing import Conflict, Standing
 from kube_sync.topology.state import Difference, State
 from kube_sync.topology.targets import Aim, aim
-from kube_sync.topology.ways import Ways
 
 _NAMESPACES = Kind(NAMESPACE, namespaced=False)
 _SPACES = f"{NAMESPACE.kind.lower()}:"  # how the locators of namespaces begin

@@ -18,6 +18,7 @@ from kube_sync.kube.lease import LEASES
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policysync.copies import PLACED
+from kube_sync.policysync.desired import PLACEMENT_DECISIONS
 from kube_sync.policysync.hubstate import (
     CONFIGMAPS,
     DEFINITIONS,
@@ -28,7 +29,6 @@ from kube_sync.policysync.hubstate import (
     MANAGED_CLUSTERS,
     NAMESPACES,
 )
-from kube_sync.policysync.placement import PLACEMENT_DECISIONS
 from kube_sync.policysync.works import WORKS
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.services import Service

@@ -15,7 +15,7 @@ from kube_sync.kube.lease import LEASES
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.runtime.draining import Drain
-from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
+from kube_sync.scheduling.evidence import COLLECTIONS, SCHEDULING_POLICIES
 from kube_sync.settings import Settings
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of, opa_of

@@ -18,12 +18,11 @@ from kube_sync.policysync.brakes import brakes_of
 from kube_sync.policysync.copies import PolicyId
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.hub import Facts, Hub
-from kube_sync.policysync.letthrough import approved_in
-from kube_sync.policysync.looking import Look, look
+from kube_sync.policysync.looking import Look, approved_in, look
 from kube_sync.policysync.news import News
 from kube_sync.policysync.placers import Placers, Subject, Way
 from kube_sync.policysync.policystatus import PolicyStatus
-from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.statuses import Telling
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.runtime.freshness import Stale
 from kube_sync.settings import PolicySync

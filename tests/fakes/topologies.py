@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kube_sync.topology import GroupKind, Kind, Link, Locator, PolicyKind, Topology
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.gateway import GatewayApi, Validity, gateway_api
+from kube_sync.topology.hints import COLOR_POLICY
 
 Object = dict[str, Any]
 

@@ -13,8 +13,8 @@ from kube_sync.kube.collection import Event, Item, ResourceVersion
 from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
 from kube_sync.topology import NAMESPACE, GroupKind, Kind, PolicyKind
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.controller.world import World
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.nodes import kind_of
 from tests.fakes.listing import at_once
 from tests.fakes.topologies import API, Object

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kube_sync.policysync.copies import PLACED
-from kube_sync.policysync.placement import PLACEMENT
+from kube_sync.policysync.desired import PLACEMENT
 from tests.eventually import eventually
 from tests.fakes.manifests import Manifest
 from tests.integration.rbac_usage import Grant

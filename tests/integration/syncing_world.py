@@ -22,8 +22,8 @@ from kube_sync.errors import Conflict, NotFound
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
 from kube_sync.policysync.copies import MANAGER, PLACED
+from kube_sync.policysync.desired import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES, GATEWAYS, MANAGED_CLUSTERS
-from kube_sync.policysync.placement import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.works import WORKS
 from kube_sync.runtime.services import Service

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kube_sync.admission.events import CONTROLLER
+from kube_sync.admission.denials import CONTROLLER
 from kube_sync.errors import Refused
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.events import Occurrence, Reference, Reporter, create_event, event_name

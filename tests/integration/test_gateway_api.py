@@ -17,7 +17,7 @@ import yaml
 
 from kube_sync.topology.gateway import GATEWAY as GATEWAY_KIND
 from kube_sync.topology.gateway import GATEWAY_CLASS, LISTENER_SET, ROUTES
-from kube_sync.topology.grants import REFERENCE_GRANT
+from kube_sync.topology.links import REFERENCE_GRANT
 from tests.commandline import Finished, kube_sync
 from tests.fakes.topologies import (
     CLASS,

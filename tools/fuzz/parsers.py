@@ -16,11 +16,11 @@ import msgspec
 from kube_sync.admission.answer import admit
 from kube_sync.admission.asking import view
 from kube_sync.admission.conflicts import told
+from kube_sync.admission.denials import occurrence
 from kube_sync.admission.dialects import DIALECTS, Answer
 from kube_sync.admission.failures import Evaluation
 from kube_sync.admission.judge import Judge, Verdict, placement
 from kube_sync.admission.question import question
-from kube_sync.admission.regarding import occurrence
 from kube_sync.admission.review import Review, parse_review
 from kube_sync.admission.ruling import parse_ruling
 from kube_sync.admission.way import Way, placement_way, ruling, system_ways
@@ -43,8 +43,8 @@ from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.opa.client import OpaError
 from kube_sync.opa.modules import plain_package
 from kube_sync.policysync.feedback import feedback_of
+from kube_sync.policysync.fields import read as read_scalars
 from kube_sync.policysync.parameters import Parameters, parameters, together
-from kube_sync.policysync.scalars import read as read_scalars
 from kube_sync.remediator.decision_cache import DecisionCache
 from kube_sync.remediator.plan import plan
 from kube_sync.remediator.targets import Targets

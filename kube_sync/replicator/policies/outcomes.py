@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from kube_sync.kube.conditions import Condition, are_right, dated
+from kube_sync.kube.meta import time_text
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.policynames import called
@@ -99,7 +100,7 @@ class Outcomes:
     def tell(self, told: Told) -> None:
         """Say of all of them what became of each."""
         before, self._wanted = self._wanted, {}
-        now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = time_text(self._now())
         for policy, outcome in told:
             version, earlier = before.get(policy.key, ("", []))
             if outcome is None and _is_of_its_stage(policy):

@@ -20,12 +20,11 @@ from kube_sync.survey.topology.kinds import PolicyKinds, declares_policies, poli
 from kube_sync.topology import NAMESPACE, Condition, GroupKind, Kind, Locator, Topology
 from kube_sync.topology.conditions import ACCEPTED
 from kube_sync.topology.configured import shaped
-from kube_sync.topology.dot import dot
 from kube_sync.topology.gateway import PLAIN, Validity, gateway_api
 from kube_sync.topology.graph import Path
 from kube_sync.topology.nodes import kind_of, node_of
+from kube_sync.topology.pictures import dot, svg
 from kube_sync.topology.report import as_json, report
-from kube_sync.topology.svg import svg
 from kube_sync.topology.table import effective_table, table
 
 Say = Callable[[str], None]

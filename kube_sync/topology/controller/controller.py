@@ -19,8 +19,7 @@ import structlog
 from kube_sync.errors import Retriable, SyncError, first_of
 from kube_sync.observability import metrics
 from kube_sync.runtime.backoff import Backoff, Sleep
-from kube_sync.topology.controller.backlog import Backlog
-from kube_sync.topology.controller.events import ResourceEvent
+from kube_sync.topology.controller.events import Backlog, ResourceEvent
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.workflow import Reconcile, Reconciliation
 

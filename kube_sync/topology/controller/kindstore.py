@@ -20,6 +20,7 @@ from kube_sync.kube.reflector import Store
 from kube_sync.objects import ObjectKey
 from kube_sync.topology.identity import GroupKind, Locator, locator
 from kube_sync.topology.nodes import Body, Kind
+from kube_sync.topology.shapes import is_deeper
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -126,20 +127,10 @@ def _decoded(item: Item) -> Body:
     body: dict[str, Any] = msgspec.json.decode(item.body)
     body["metadata"].pop("managedFields", None)  # half of an object, and of use to nobody here
     brackets = item.body.count(b"{") + item.body.count(b"[")
-    if brackets > _DEEPEST and _is_deep(body):
+    if brackets > _DEEPEST and is_deeper(body, _DEEPEST):
         msg = f"nested more than {_DEEPEST} levels deep"
         raise ValueError(msg)
     return body
-
-
-def _is_deep(body: object) -> bool:
-    level: list[Any] = [body]
-    for _ in range(_DEEPEST):
-        inside = (one.values() if isinstance(one, dict) else one for one in level)
-        level = [value for values in inside for value in values if isinstance(value, dict | list)]
-        if not level:
-            return False
-    return True
 
 
 def _version(body: Body) -> tuple[str, str]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kube_sync.topology.gateway.attachment import gateways_of, listeners_of
-from kube_sync.topology.gateway.backends import backends_of_route, backends_of_rule, class_of
 from kube_sync.topology.gateway.kinds import (
     GATEWAY,
     GATEWAY_CLASS,
@@ -25,9 +23,15 @@ from kube_sync.topology.gateway.kinds import (
     SERVICE,
 )
 from kube_sync.topology.gateway.listenersets import gateway_of, parents_named, set_of
+from kube_sync.topology.gateway.references import (
+    backends_of_route,
+    backends_of_rule,
+    class_of,
+    gateways_of,
+    listeners_of,
+)
 from kube_sync.topology.gateway.validity import Validity
-from kube_sync.topology.grants import REFERENCE_GRANT
-from kube_sync.topology.links import Link
+from kube_sync.topology.links import REFERENCE_GRANT, Link
 from kube_sync.topology.nodes import Kind
 
 

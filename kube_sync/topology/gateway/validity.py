@@ -1,12 +1,13 @@
 """Which listeners take a route, and which Gateways a ListenerSet, beyond the reference itself.
 
 Keeps true: everything here can only take listeners away. Rules are those of the Gateway API
-reference: Listener.hostname, AllowedRoutes, RouteGroupKind, AllowedListeners.
+reference: Listener.hostname, AllowedRoutes, RouteGroupKind, AllowedListeners; label selectors are
+those of Kubernetes (metav1.LabelSelector).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,8 +15,7 @@ from kube_sync.topology.gateway.kinds import GROUP, ROUTES
 from kube_sync.topology.identity import NAMESPACE, GroupKind, locator
 from kube_sync.topology.links import View
 from kube_sync.topology.nodes import Body, Node
-from kube_sync.topology.selectors import selects
-from kube_sync.topology.shapes import items, mapping, text, texts
+from kube_sync.topology.shapes import Malformed, items, mapping, text, texts
 
 _HTTP, _GRPC, _TCP, _TLS, _UDP = ROUTES
 _OF_PROTOCOL = {
@@ -127,3 +127,27 @@ def _allowed(listener: Node) -> tuple[frozenset[GroupKind] | None, str]:
     if possible is None or not named:
         return named or possible, spaces
     return named & possible, spaces  # they narrow what the protocol can carry
+
+
+def selects(selector: Body, labels: Mapping[str, str]) -> bool:
+    """Tell whether a selector selects labels; an empty one selects all. Raises Malformed."""
+    wanted = mapping(selector, "matchLabels")
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        _holds(expression, labels) for expression in items(selector, "matchExpressions")
+    )
+
+
+def _holds(expression: Body, labels: Mapping[str, str]) -> bool:
+    key, operator = text(expression, "key"), text(expression, "operator")
+    values = texts(expression, "values")
+    match operator:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+    msg = f'matchExpressions.operator: "{operator}" is none'
+    raise Malformed(msg)

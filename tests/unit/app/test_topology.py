@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kube_sync.app.topology import withheld
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.gateway import GATEWAY, ROUTES
+from kube_sync.topology.hints import COLOR_POLICY
 
 
 def test_a_kind_that_is_targeted_and_was_never_listed_withholds_all_by_name() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kube_sync.machinery.ancestors import Ancestors
 from kube_sync.topology import GroupKind, Locator, PolicyKind
-from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.hints import COLOR_POLICY
 from tests.fakes.topologies import (
     API,
     NS,

@@ -22,17 +22,17 @@ from kube_sync.errors import NotFound, Refused, Retriable, SyncError
 from kube_sync.kube.client import KubeClient
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.machinery import Machinery
+from kube_sync.machinery.ownmaps import LIMIT, NAME
 from kube_sync.machinery.pathmaps import PLACES
-from kube_sync.machinery.picture import LIMIT, NAME
 from kube_sync.machinery.plan import Planner
 from kube_sync.machinery.writer import Address
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.topology import GroupKind, Locator, Topology
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.workflow import Reconciliation
-from kube_sync.topology.dot import dot
 from kube_sync.topology.gateway import GATEWAY, GATEWAY_CLASS, ROUTES
+from kube_sync.topology.hints import COLOR_POLICY
+from kube_sync.topology.pictures import dot
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, patches
 from tests.fakes.clients import CONFIGMAPS, kube_of
 from tests.fakes.http import Handler, answer, hang

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kube_sync.machinery.plan import Apply, Planner, Replace, Step
 from kube_sync.topology import GroupKind, Locator, PolicyKind
-from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.shapes import Malformed
 from tests.fakes.topologies import (
     API,

@@ -10,7 +10,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from kube_sync.kube import fencedwriter
 from kube_sync.machinery import ownmaps
 from kube_sync.observability import metrics
-from kube_sync.policysync import telling
+from kube_sync.policysync import statuses
 from kube_sync.remediator import writer
 
 ALL = {name: found for name, found in vars(metrics).items() if isinstance(found, MetricWrapperBase)}
@@ -97,7 +97,7 @@ def test_what_begins_at_0_is_what_there_can_be() -> None:
         (metrics.topology_writes, ("status", *get_args(ownmaps.Operation)), "written"),
         (
             metrics.policy_sync_writes,
-            ("apply", "leave", "remove", *get_args(telling.Operation)),
+            ("apply", "leave", "remove", *get_args(statuses.Operation)),
             "done",
         ),
     ):

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_sync.kube.conditions import BRIEF
 from kube_sync.policysync.aggregate import SYNCED, aggregate, extra_values
-from kube_sync.policysync.annotations import Notes, placed_annotations
-from kube_sync.policysync.conditions import MESSAGE
 from kube_sync.policysync.copies import PLACED, STATUS, Copy, Feedback, Placed
 from kube_sync.policysync.desired import Desired
 from kube_sync.policysync.downstream import Downstream
+from kube_sync.policysync.policystatus import Notes, placed_annotations
 from tests.fakes.syncing import POLICY, copies, said, there
 
 ACCEPTED = {"acceptedStatus": "True", "acceptedReason": "Accepted", "acceptedMessage": "fine"}
@@ -192,7 +192,7 @@ def test_a_message_is_bounded_for_any_number_of_clusters() -> None:
         name: ACCEPTED | {"acceptedMessage": f"{name} {'x' * 100}"} for name in NAMES
     }
     found = together(various)["Accepted"][2]
-    assert len(found) <= MESSAGE
+    assert len(found) <= BRIEF
     assert found.startswith("c000: Accepted: c000 xxx")
     assert found.endswith(" more")
 
@@ -203,7 +203,7 @@ def test_what_could_not_be_applied_anywhere_is_bounded_and_counted() -> None:
     }
     status, _, found = together(refused)[SYNCED]
     assert status == "False"
-    assert len(found) <= MESSAGE
+    assert len(found) <= BRIEF
     assert found.endswith(" more")
 
 

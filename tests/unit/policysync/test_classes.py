@@ -14,8 +14,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.policysync.classes import Classes
 from kube_sync.policysync.hubstate import GATEWAY_CLASSES
 from kube_sync.policysync.news import News
-from kube_sync.policysync.statuses import CONTROLLER
-from kube_sync.policysync.telling import Telling
+from kube_sync.policysync.statuses import CONTROLLER, Telling
 from kube_sync.policysync.validation import VERBS
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver

@@ -19,15 +19,15 @@ from kube_sync.kube.fencedwriter import FencedWriter
 from kube_sync.kube.reflector import Reflector
 from kube_sync.kube.wholeobjects import NAMESPACES
 from kube_sync.objects import GroupVersionResource, ObjectKey
-from kube_sync.policysync.copies import MANAGED, MANAGER, SYNCED, PolicyId
-from kube_sync.policysync.direct import DirectPlacer
+from kube_sync.policysync.copies import MANAGED, MANAGER, PolicyId
+from kube_sync.policysync.direct import DirectPlacer, spoke_kinds
 from kube_sync.policysync.downstream import Downstream
 from kube_sync.policysync.fields import FIELDS
 from kube_sync.policysync.placers import AT_ONCE, Placers, Way
 from kube_sync.policysync.plan import Apply
 from kube_sync.policysync.spoke import Manners
-from kube_sync.policysync.spokekinds import spoke_kinds
 from kube_sync.policysync.works import LEAVING
+from kube_sync.topology.synced import SYNCED
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists, patches
 from tests.fakes.clients import SECRETS, kube_of
 from tests.fakes.copies import AUTH, PLACE, copy, policy

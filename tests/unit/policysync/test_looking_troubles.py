@@ -12,8 +12,8 @@ import pytest
 
 from kube_sync.errors import Conflict
 from kube_sync.objects import ObjectKey
+from kube_sync.policysync.desired import PLACEMENT
 from kube_sync.policysync.looking import Look
-from kube_sync.policysync.placement import PLACEMENT
 from kube_sync.policysync.placers import AT_ONCE, Subject, subject_of
 from kube_sync.policysync.plan import Apply
 from tests.fakes.copies import AUTH, copy, policy

@@ -11,10 +11,9 @@ from kube_sync.kube.approvals import APPROVED
 from kube_sync.kube.conditions import Condition
 from kube_sync.kube.events import Occurrence, Reference
 from kube_sync.objects import ObjectKey
-from kube_sync.policysync.classconditions import TYPE
 from kube_sync.policysync.looking import Look
 from kube_sync.policysync.news import News
-from kube_sync.policysync.statuses import HELD
+from kube_sync.policysync.statuses import HELD, TYPE
 from kube_sync.runtime.freshness import Stale
 from kube_sync.safety import Held
 from tests.fakes.copies import AUTH, policy

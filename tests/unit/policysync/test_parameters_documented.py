@@ -11,8 +11,8 @@ from typing import Any
 import msgspec.yaml
 
 from kube_sync.objects import GroupVersionResource
+from kube_sync.policysync.fields import steps
 from kube_sync.policysync.parameters import Parameters, parameters
-from kube_sync.policysync.scalars import steps
 from kube_sync.policysync.validation import VERBS, Valid, validated
 from tools.servers.thirdparty import ThirdParty, download
 

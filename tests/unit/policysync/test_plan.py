@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from kube_sync.objects import ObjectKey
 from kube_sync.policysync.copies import Copy, CopyKey, Placed
-from kube_sync.policysync.desired import Desired, desired
+from kube_sync.policysync.desired import Desired, Placement, desired
 from kube_sync.policysync.downstream import Downstream
-from kube_sync.policysync.placement import Placement
 from kube_sync.policysync.plan import Apply, Leave, Plan, Remove, Step, plan
 from kube_sync.policysync.targets import Target, Targets, targets
 from tests.fakes.syncing import (

@@ -86,6 +86,18 @@ def test_there_are_never_more_than_sixteen(others: int, ours: int) -> None:
         assert entries(body(ancestors=made), gateways, [SYNCED], LATER) is None
 
 
+def test_entries_that_fit_tell_of_gateways_that_are_left_out() -> None:
+    gateways = [ObjectKey("shop", f"g{n:02}") for n in range(17)]
+    made = entries(body(), gateways, [SYNCED], NOW) or []
+    truncated = [one["message"] for entry in made for one in entry["conditions"][1:]]
+    assert truncated == ["1 of 17 are left out since no more fit: [shop/g16]"] * 16
+
+
+def test_what_was_observed_of_a_newer_generation_stays() -> None:
+    made = entries({"metadata": {"generation": 4}}, [WEB], [SYNCED], NOW)
+    assert entries(body(ancestors=made), [WEB], [SYNCED._replace(status="False")], LATER) is None
+
+
 def test_held_removals_are_told_with_what_releases_them_but_not_those_of_a_moment() -> None:
     mass = Held("mass", "9 of 9 copies would be removed", "approve moves-1")
     unseen = Held("unseen", "not yet weighed", "the next look", 5.0)

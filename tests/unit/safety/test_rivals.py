@@ -71,3 +71,14 @@ def test_what_counts_no_more_is_not_kept() -> None:
     assert rivals.truce("a", "d", 61) == 62
     rivals.tidy(602)
     assert remembered(rivals, str) == []
+
+
+def test_a_first_truce_of_the_longest_time_stays_as_long_and_needs_as_many_writes_again() -> None:
+    rivals = Rivals(600)
+    for begun in (0, 602):
+        for time in (begun, begun + 1):
+            rivals.wrote("a", "d", time)
+            assert rivals.truce("a", "d", time) is None
+        rivals.wrote("a", "d", begun + 2)
+        assert rivals.truce("a", "d", begun + 3) == begun + 602
+        assert rivals.truce("a", "d", begun + 602) is None

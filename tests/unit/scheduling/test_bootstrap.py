@@ -16,7 +16,7 @@ from kube_sync.objects import ObjectKey
 from kube_sync.runtime.backoff import Backoff
 from kube_sync.scheduling.autoupdate import AUTOUPDATE
 from kube_sync.scheduling.bootstrap import Bootstrap, Default, defaults
-from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
+from kube_sync.scheduling.evidence import COLLECTIONS, SCHEDULING_POLICIES
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver
 from tests.fakes.clients import kube_of
 from tests.fakes.http import answer

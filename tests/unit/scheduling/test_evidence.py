@@ -10,8 +10,13 @@ import yaml
 
 from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.objects import ObjectKey
-from kube_sync.scheduling.evidence import Evidence, of_cluster, of_files
-from kube_sync.scheduling.kinds import COLLECTIONS, SCHEDULING_POLICIES
+from kube_sync.scheduling.evidence import (
+    COLLECTIONS,
+    SCHEDULING_POLICIES,
+    Evidence,
+    of_cluster,
+    of_files,
+)
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, lists
 from tests.fakes.clients import kube_of
 

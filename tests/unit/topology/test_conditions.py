@@ -9,7 +9,7 @@ import pytest
 
 from kube_sync.topology import Conflict, Locator, PolicyKind, Topology
 from kube_sync.topology.affected import affected
-from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.hints import COLOR_POLICY
 from tests.fakes.topologies import (
     API,
     GATEWAY,

@@ -9,9 +9,9 @@ import pytest
 
 from kube_sync.settings import PolicyTopology
 from kube_sync.topology import NAMESPACE, Kind, Locator, PolicyKind, Topology
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.configured import Shape, shaped
 from kube_sync.topology.declared import declared
+from kube_sync.topology.hints import COLOR_POLICY
 from tests.fakes.released import released_kind
 from tests.fakes.topologies import (
     API,

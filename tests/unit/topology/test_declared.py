@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from kube_sync.topology import NAMESPACE, GroupKind, Kind
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.declared import (
     declared,
     declares_policies,
@@ -13,6 +12,7 @@ from kube_sync.topology.declared import (
     rules_of,
 )
 from kube_sync.topology.gateway import GATEWAY, LISTENER, RULES
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.shapes import Malformed
 from tests.fakes.definitions import ANYTHING, POLICY, definition
 from tests.fakes.topologies import API

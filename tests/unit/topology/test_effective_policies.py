@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kube_sync.topology import EffectivePolicy, Locator, PolicyKind, Topology
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.effective import Combined
 from kube_sync.topology.gateway import LISTENER, SERVICE_PORT
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.identity import NAMESPACE
 from tests.fakes.topologies import (
     API,

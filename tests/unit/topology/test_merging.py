@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.topology import STRATEGIES, Mode, Rules, Topology
-from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.merging import merge_patch
-from kube_sync.topology.sameness import same
+from kube_sync.topology.shapes import same
 from tests.fakes.topologies import (
     API,
     NS,

@@ -9,9 +9,9 @@ import pytest
 
 from kube_sync.topology import GroupKind, Locator, PolicyKind, Topology
 from kube_sync.topology.affected import affected
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.conditions import ENFORCED, PROGRAMMED
 from kube_sync.topology.effective import Combined
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.table import effective_table
 from tests.fakes.topologies import (
     API,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_sync.topology.controller.backlog import Backlog
-from kube_sync.topology.controller.events import EventType, ResourceEvent
+from kube_sync.topology.controller.events import Backlog, EventType, ResourceEvent
 from kube_sync.topology.gateway import GATEWAY
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.nodes import Body

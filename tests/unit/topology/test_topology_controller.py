@@ -10,13 +10,13 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from kube_sync.errors import Refused, Retriable, SyncError
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.controller.controller import Controller
 from kube_sync.topology.controller.events import ResourceEvent
 from kube_sync.topology.controller.live import LiveTopology
 from kube_sync.topology.controller.workflow import Reconciliation
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY, ROUTES
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.identity import Locator
 from tests.fakes.topologies import (
     API,

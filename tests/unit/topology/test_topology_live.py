@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube_sync.topology import GroupKind, PolicyKind, Topology
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.controller.live import LiveTopology, Step
 from kube_sync.topology.controller.world import World
 from kube_sync.topology.gateway import GATEWAY
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.identity import Locator
 from kube_sync.topology.report import as_json, report
 from tests.fakes.topologies import (

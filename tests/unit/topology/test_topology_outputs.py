@@ -11,10 +11,9 @@ import msgspec
 
 from kube_sync import topology as package
 from kube_sync.topology import Kind, Link, Role, Topology
-from kube_sync.topology.dot import dot
 from kube_sync.topology.identity import GroupKind
+from kube_sync.topology.pictures import dot, layers, svg
 from kube_sync.topology.report import Report, as_json, report, schema
-from kube_sync.topology.svg import layers, svg
 from kube_sync.topology.table import effective_table, table
 from tests.fakes.topologies import (
     CLASS,

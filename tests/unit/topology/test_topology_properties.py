@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_sync.topology import PolicyKind, Topology
-from kube_sync.topology.colors import COLOR_POLICY
-from kube_sync.topology.dot import dot
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.nodes import Role, node_of
+from kube_sync.topology.pictures import dot, svg
 from kube_sync.topology.report import as_json, report
-from kube_sync.topology.svg import svg
 from tests.fakes.topologies import (
     API,
     GROUP,

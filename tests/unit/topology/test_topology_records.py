@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import kube_sync.topology as package
 from kube_sync.topology import Locator, Topology
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.gateway import GATEWAY as GATEWAY_KIND
+from kube_sync.topology.hints import COLOR_POLICY
 from kube_sync.topology.nodes import node_of
 from kube_sync.topology.records import (
     EFFECTIVE,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from benchmarks.topology import paths
-from kube_sync.topology.dot import dot
+from kube_sync.topology.pictures import dot
 from tests.fakes.topologies import route, topology, world
 
 

@@ -16,7 +16,7 @@ from kube_sync.errors import Misconfigured, Terminal
 from kube_sync.policykinds.printing import Answer
 from kube_sync.survey.topology.arguments import Request
 from kube_sync.survey.topology.command import run
-from kube_sync.topology.colors import COLOR_POLICY
+from kube_sync.topology.hints import COLOR_POLICY
 from tests.fakes.topologies import (
     GROUP,
     NS,

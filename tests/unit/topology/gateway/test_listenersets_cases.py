@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from kube_sync.topology import Locator, Topology
-from kube_sync.topology.colors import COLOR_POLICY
 from kube_sync.topology.gateway import GATEWAY_CLASS, ROUTES
+from kube_sync.topology.hints import COLOR_POLICY
 from tests.fakes.topologies import topology
 
 CASES = Path(__file__).parents[3] / "cases/listenersets"

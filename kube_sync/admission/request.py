@@ -1,0 +1,99 @@
+"""What the server reads of a request: who calls, until when to answer, and the body.
+
+Keeps true: no more than the limit of it is ever held, however it is sent; who sends it slowly is
+not waited for longer than for an answer; and what is wrong is told by status and text, as a
+`web.HTTPException`.
+
+A caller is known by the certificate that the TLS handshake has verified: the API server presents
+one where its AdmissionConfiguration gives it a kubeconfig for webhooks. It says how long it waits
+(`?timeout=5s`) and counts from when it called; a time-out of its own reads as a broken webhook,
+while an answer of ours says what was waited for. So some of its time is left for the way back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+_KIND = 80  # characters of another content type that are told
+
+
+async def read_body(request: web.Request, limit: int, seconds: float) -> bytes:
+    """Return the JSON of a request, of at most `limit` bytes, arriving within `seconds`.
+
+    `limit` is the application's `client_max_size`. Raises HTTPException, 400, 408, 413 or 415.
+    """
+    kind = request.headers.get("Content-Type", "")
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        said = ascii(kind)[1:-1][:_KIND] or "missing"  # it may be no text
+        msg = f"the content type is {said}, not application/json\n"
+        raise web.HTTPUnsupportedMediaType(text=msg)
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    try:
+        if request.content.is_eof():  # all there: a timer would be for nothing
+            return await request.read()
+        async with asyncio.timeout(seconds):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise _too_large(limit) from error
+    except TimeoutError as error:
+        msg = f"the body did not arrive within {seconds:.1f} s\n"
+        raise web.HTTPRequestTimeout(text=msg) from error
+    except (web.RequestPayloadError, ConnectionError) as error:
+        msg = f"the body cannot be read: {error}\n"
+        raise web.HTTPBadRequest(text=msg) from error
+
+
+def _too_large(limit: int) -> web.HTTPRequestEntityTooLarge:
+    msg = f"the body is longer than the {limit} bytes of admission.max_body_bytes\n"
+    return web.HTTPRequestEntityTooLarge(limit, text=msg)
+
+
+_DEFAULT_SECONDS = 10.0  # the API server's own default
+# The API server's own limit of `timeoutSeconds`: whoever else calls may not hold a request longer.
+_MOST_SECONDS = 30.0
+_MARGIN = 0.2  # of the time that is given, but no more than that many seconds:
+_MOST_MARGIN = 0.5
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ms|us|µs|ns|h|m|s)")
+
+
+@lru_cache(64)  # there is one such query for each webhook that is configured
+def seconds_to_answer(query: str) -> float:
+    """Return in how many seconds a request with this query has to be answered."""
+    given = duration(parse_qs(query).get("timeout", [""])[0]) or _DEFAULT_SECONDS
+    given = min(given, _MOST_SECONDS)
+    return given - min(given * _MARGIN, _MOST_MARGIN)
+
+
+def duration(text: str) -> float | None:
+    """Read a duration as Go writes it (`time.ParseDuration`), in seconds; None if it is none."""
+    parts = _PART.findall(text)
+    if "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+PeerCert = Mapping[str, Any]  # as ssl.SSLSocket.getpeercert() returns it
+
+
+def is_known(certificate: PeerCert | None, names: Collection[str]) -> bool:
+    """Tell whether a certificate has one of these names; without names anybody is known."""
+    return not names or not names_of(certificate or {}).isdisjoint(names)
+
+
+def names_of(certificate: PeerCert) -> set[str]:
+    """Return the common name and the DNS names (RFC 5280, 4.1.2.6 and 4.2.1.6)."""
+    subject = (pair for part in certificate.get("subject", ()) for pair in part)
+    common = {value for key, value in subject if key == "commonName"}
+    return common | {
+        value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"
+    }

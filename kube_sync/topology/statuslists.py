@@ -1,0 +1,186 @@
+"""Lists of a status that several controllers share: conditions, `ancestors` and `parents`.
+
+Keeps true what the Gateway API asks of whoever writes conditions (PolicyAncestorStatus.conditions):
+those of others stay, in their places; of one type there is one; one that was observed of a newer
+generation than is known here is left as it is. The time of the last transition is kept as long as
+the status is (meta/v1 Condition), so what is right already comes out as it went in.
+
+A list of entries is a map by what an entry refers to and who says it (PolicyStatus, RouteStatus
+of the Gateway API), though the API server takes it as one value: entries of others stay as they
+are, in their places, also those that nobody can read. There are never more than fit; which of ours
+are left out depends on names alone, and those that are not say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kube_sync.kube.conditions import OBSERVED_GENERATION, Condition, Json, dated_after
+from kube_sync.topology.gateway import GATEWAY
+from kube_sync.topology.shapes import items, number
+
+_TRUNCATED: Final = "kube-sync.io/Truncated"
+_NAMED = 10  # of those that are left out
+_CONDITIONS = 8  # of an entry: maxItems
+_Key = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The object that conditions are of, who says them, and when."""
+
+    generation: int | None  # None: the object has none
+    now: str  # as in RFC 3339
+    controller: str  # name, in entries
+
+
+def merged(
+    found: Iterable[Json], wanted: Iterable[Condition], about: About, ours: Callable[[object], bool]
+) -> list[Json]:
+    """Return the conditions that are to be there; `ours` tells by the type which are ours to say.
+
+    Raises Malformed where a generation is none.
+    """
+    left = {one.type: one for one in wanted if ours(one.type)}
+    result: list[Json] = []
+    for old in found:
+        kind = old.get("type")
+        if not ours(kind):
+            result.append(old)
+            continue
+        new = left.pop(str(kind), None)
+        if newer(old, about):
+            result.append(old)
+        elif new is not None:
+            result.append(dated_after(new, old, about.generation, about.now))
+    return result + [
+        dated_after(left[kind], {}, about.generation, about.now) for kind in sorted(left)
+    ]
+
+
+def newer(found: Json, about: About) -> bool:
+    """Tell whether a condition is of a newer generation than is known here. Raises Malformed."""
+    observed = number(found, OBSERVED_GENERATION)
+    return observed is not None and about.generation is not None and observed > about.generation
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One such list: where it is, how an entry refers to something, and how many there may be."""
+
+    field: str
+    reference: str
+    most: int
+
+
+ANCESTORS = Listed("ancestors", "ancestorRef", 16)
+PARENTS = Listed("parents", "parentRef", 32)
+
+
+class Entry(NamedTuple):
+    """What is to be said with respect to one ancestor or parent."""
+
+    reference: Json
+    conditions: tuple[Condition, ...]
+
+
+class Merged(NamedTuple):
+    """The list as it is to be, and how many of ours do not fit."""
+
+    entries: list[Any]
+    left_out: int
+
+
+def merge(
+    listed: Listed,
+    found: Sequence[Any],
+    wanted: Iterable[Entry],
+    about: About,
+    ours: Callable[[object], bool],
+) -> Merged:
+    """Put our entries among those of others. Raises Malformed for one of ours that is none.
+
+    `ours` tells by the type which conditions of our entries are to be said anew.
+    """
+    left = {_key(entry.reference): entry for entry in wanted}
+    others = sum(1 for old in found if not _yields(listed, old, left, about))
+    fitting = sorted(left)[: max(0, listed.most - others)]
+    said = _said({key: left[key] for key in fitting}, [left[k] for k in sorted(left)])
+    result = []
+    for old in found:
+        if not _yields(listed, old, left, about):
+            result.append(old)
+        elif (new := said.pop(_key(old.get(listed.reference)), None)) is not None:
+            result.append(_entry(listed, new, items(old, "conditions"), about, ours))
+    result += [_entry(listed, new, (), about, ours) for _, new in sorted(said.items())]
+    return Merged(result, len(left) - len(fitting))
+
+
+def joined(entries: Iterable[Entry]) -> list[Entry]:
+    """Return one entry for each reference, with all that is to be said of it."""
+    found: dict[_Key, Entry] = {}
+    for entry in entries:
+        key = _key(entry.reference)
+        known = found.get(key)
+        more = (*known.conditions, *entry.conditions) if known is not None else entry.conditions
+        found[key] = entry._replace(conditions=more)
+    return list(found.values())
+
+
+def named(reference: Json) -> str:
+    """Return what a reference refers to, for people."""
+    parts = [str(reference[name]) for name in ("namespace", "name") if reference.get(name)]
+    section = reference.get("sectionName")
+    return "/".join(parts) + (f"#{section}" if section else "")
+
+
+def _yields(listed: Listed, old: Any, wanted: Mapping[_Key, Entry], about: About) -> bool:  # noqa: ANN401 - whatever is in the list
+    """Tell whether an entry is ours to change: one of a newer generation is only if it stays."""
+    if not isinstance(old, Mapping) or old.get("controllerName") != about.controller:
+        return False
+    if _key(old.get(listed.reference)) in wanted:
+        return True
+    return not any(newer(condition, about) for condition in items(old, "conditions"))
+
+
+def _entry(
+    listed: Listed,
+    new: Entry,
+    found: Iterable[Json],
+    about: About,
+    ours: Callable[[object], bool],
+) -> Json:
+    conditions = merged(found, new.conditions, about, ours)
+    return {
+        listed.reference: dict(new.reference),
+        "controllerName": about.controller,
+        "conditions": conditions[:_CONDITIONS],
+    }
+
+
+def _said(fitting: Mapping[_Key, Entry], entries: Sequence[Entry]) -> dict[_Key, Entry]:
+    """Let the entries that fit tell of those that do not."""
+    missing = entries[len(fitting) :]
+    if not missing:
+        return dict(fitting)
+    names = [named(entry.reference) for entry in missing[:_NAMED]]
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    message = (
+        f"{len(missing)} of {len(entries)} are left out since no more fit: "
+        f"[{', '.join(names)}]{more}"
+    )
+    note = Condition(_TRUNCATED, "True", "TooMany", message)
+    return {
+        key: entry._replace(conditions=(*entry.conditions, note)) for key, entry in fitting.items()
+    }
+
+
+def _key(reference: object) -> _Key:
+    """Return a reference as a key, with what the API server puts where nothing is said."""
+    if isinstance(reference, Mapping):
+        reference = {"group": GATEWAY.group, "kind": GATEWAY.kind} | dict(reference)
+    return msgspec.json.encode(reference, order="deterministic")
