@@ -238,8 +238,8 @@ def _service(arguments: argparse.Namespace) -> int:
     settings = source.load(content)
     configure_logs(arguments.log_level)
     # Imported here: what talks to servers costs half a second that `config` need not pay.
-    from kube_sync.app import commands  # noqa: PLC0415
     from kube_sync.observability import metrics  # noqa: PLC0415
+    from kube_sync.processes import commands  # noqa: PLC0415
 
     services: dict[str, Run] = {
         "replicate": partial(commands.run_replicate, source=source),
@@ -263,7 +263,7 @@ def _service(arguments: argparse.Namespace) -> int:
 @_runner()
 def _remediation(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    from kube_sync.app.approving import run_approve  # noqa: PLC0415 - slow, as above
+    from kube_sync.processes.approving import run_approve  # noqa: PLC0415 - slow, as above
 
     return _printed(arguments.ask(arguments, settings, run_approve))
 
@@ -271,7 +271,7 @@ def _remediation(arguments: argparse.Namespace) -> int:
 @_runner()
 def _stage(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    from kube_sync.app.staging import run_stage  # noqa: PLC0415 - slow, as above
+    from kube_sync.processes.staging import run_stage  # noqa: PLC0415 - slow, as above
 
     return _printed(asyncio.run(_said(run_stage(settings, staging.requested(arguments)))))
 
@@ -279,7 +279,7 @@ def _stage(arguments: argparse.Namespace) -> int:
 @_runner()
 def _approve_removals(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    from kube_sync.app.approving import run_approve_removals  # noqa: PLC0415 - slow, as above
+    from kube_sync.processes.approving import run_approve_removals  # noqa: PLC0415 - slow, as above
 
     return _printed(asyncio.run(_said(run_approve_removals(settings, arguments.names))))
 
@@ -381,8 +381,8 @@ def _history(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     file, anchors = ledger.file_of(arguments.file, settings), ledger.anchors_of(arguments)
-    from kube_sync.app.ledger import noted_elsewhere  # noqa: PLC0415 - slow, as `app` is
     from kube_sync.ledger import command  # noqa: PLC0415 - only here
+    from kube_sync.processes.ledger import noted_elsewhere  # noqa: PLC0415 - slow, as `app` is
 
     # Before the file is read: what is noted meanwhile may be newer than that.
     noted = asyncio.run(noted_elsewhere(settings, anchors, offline=arguments.offline))
@@ -434,7 +434,7 @@ def _config(arguments: argparse.Namespace) -> int:
 @_runner()
 def _provision(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    from kube_sync.app.provisioning import run_provision  # noqa: PLC0415 - slow, as above
+    from kube_sync.processes.provisioning import run_provision  # noqa: PLC0415 - slow, as above
 
     done = asyncio.run(run_provision(settings, tokens_only=arguments.tokens_only))
     return _printed("\n".join(done) or "nothing to do")

@@ -16,7 +16,6 @@ from prometheus_client import REGISTRY
 from kube_sync.admission import registration
 from kube_sync.admission.registration import LEASE
 from kube_sync.admission.server import PATH
-from kube_sync.app.commands import run_admit
 from kube_sync.certificates import write_certificates
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
@@ -24,6 +23,7 @@ from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.webhooks import CONFIGURATIONS
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.entry import ENTRY_PATH
+from kube_sync.processes.commands import run_admit
 from kube_sync.runtime.tls import client_context
 from kube_sync.settings import Admission, Kubernetes, Observe, Opa, Policies, Settings
 from kube_sync.settings.model import Registration

@@ -15,12 +15,12 @@ import pytest
 from aiohttp import web
 
 from kube_sync.admission import policygate, registration
-from kube_sync.app.commands import run_admit
 from kube_sync.certificates import write_certificates
 from kube_sync.kube.events import EVENTS
 from kube_sync.kube.lease import LEASES
 from kube_sync.kube.webhooks import CONFIGURATIONS, VALIDATING
 from kube_sync.objects import ObjectKey
+from kube_sync.processes.commands import run_admit
 from kube_sync.runtime.tls import client_context
 from kube_sync.settings import (
     SYSTEMS,

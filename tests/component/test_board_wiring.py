@@ -11,12 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kube_sync.app.board import serve_board
-from kube_sync.app.context import Context
-from kube_sync.app.replicating import replicate
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.observability.readiness import Readiness
+from kube_sync.processes.board import serve_board
+from kube_sync.processes.context import Context
+from kube_sync.processes.replicating import replicate
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile

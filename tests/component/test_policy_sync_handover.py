@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.app.context import Context
-from kube_sync.app.policysync import policy_sync
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
 from kube_sync.policysync.desired import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.policysync.hubstate import GATEWAYS, MANAGED_CLUSTERS
+from kube_sync.processes.context import Context
+from kube_sync.processes.policysync import policy_sync
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.services import Service
 from kube_sync.settings import Settings

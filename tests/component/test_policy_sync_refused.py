@@ -12,8 +12,6 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from kube_sync.app.context import Context
-from kube_sync.app.policysync import policy_sync
 from kube_sync.kube.lease import LEASES
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability.readiness import Readiness
@@ -30,6 +28,8 @@ from kube_sync.policysync.hubstate import (
     NAMESPACES,
 )
 from kube_sync.policysync.works import WORKS
+from kube_sync.processes.context import Context
+from kube_sync.processes.policysync import policy_sync
 from kube_sync.runtime.draining import Drain
 from kube_sync.runtime.services import Service
 from kube_sync.settings import Settings
@@ -165,7 +165,7 @@ async def test_a_policy_nested_deeper_than_can_be_read_keeps_its_copies_and_hide
 async def test_a_cluster_that_left_unseen_is_left_when_clusters_are_told_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube_sync.app.policysync._LOOK", 0.05)
+    monkeypatch.setattr("kube_sync.processes.policysync._LOOK", 0.05)
     monkeypatch.setattr("kube_sync.policysync.hubstate.SETTLE_SECONDS", 0.5)
     async with syncing(tmp_path) as api:
         faults = await forbidden(api, MANAGED_CLUSTERS)

@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from kube_sync.app.conditions import LEASE, keep_conditions
-from kube_sync.app.context import Context
-from kube_sync.app.scheduling import install_defaults
 from kube_sync.kube.lease import LEASES
 from kube_sync.objects import ObjectKey
 from kube_sync.observability.readiness import Readiness
+from kube_sync.processes.conditions import LEASE, keep_conditions
+from kube_sync.processes.context import Context
+from kube_sync.processes.scheduling import install_defaults
 from kube_sync.runtime.draining import Drain
 from kube_sync.scheduling.evidence import COLLECTIONS, SCHEDULING_POLICIES
 from kube_sync.settings import Settings

@@ -15,9 +15,6 @@ from typing import Any
 import msgspec
 import msgspec.yaml
 
-from kube_sync.app.context import Context, process
-from kube_sync.app.policysync import policy_sync
-from kube_sync.app.topology import topology
 from kube_sync.errors import Conflict, NotFound
 from kube_sync.kube.client import KubeClient
 from kube_sync.objects import GroupVersionResource
@@ -26,6 +23,9 @@ from kube_sync.policysync.desired import PLACEMENT, PLACEMENT_DECISIONS
 from kube_sync.policysync.hubstate import CONFIGMAPS, GATEWAY_CLASSES, GATEWAYS, MANAGED_CLUSTERS
 from kube_sync.policysync.spokesecrets import SECRETS
 from kube_sync.policysync.works import WORKS
+from kube_sync.processes.context import Context, process
+from kube_sync.processes.policysync import policy_sync
+from kube_sync.processes.topology import topology
 from kube_sync.runtime.services import Service
 from kube_sync.settings import Settings
 from tests.ocm.fleet import connected, work_agents

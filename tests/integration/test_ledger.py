@@ -18,8 +18,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_sync.app.ledger import noted_elsewhere
-from kube_sync.app.policyevents import PolicyEvents
 from kube_sync.kube.client import kube_client
 from kube_sync.kube.collection import Event, Item, KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -33,6 +31,8 @@ from kube_sync.ledger.store import Store
 from kube_sync.ledger.verifying import verify
 from kube_sync.objects import ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.processes.ledger import noted_elsewhere
+from kube_sync.processes.policyevents import PolicyEvents
 from kube_sync.replaying.arguments import Request
 from kube_sync.replaying.command import run
 from kube_sync.replicator.policies.canary import Halt

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from kube_sync.app.context import Context
-from kube_sync.app.policysync import policy_sync
 from kube_sync.certificates import issue, make_authority
 from kube_sync.policysync.placers import AT_ONCE
 from kube_sync.policysync.works import WORKS
+from kube_sync.processes.context import Context
+from kube_sync.processes.policysync import policy_sync
 from tests.eventually import eventually
 from tests.faults.proxy import FaultProxy
 from tests.integration.syncing_world import (

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from kube_sync.app.context import tell_lease
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.lease import LEASES, Lease
 from kube_sync.observability.readiness import Readiness
+from kube_sync.processes.context import tell_lease
 from kube_sync.runtime.backoff import Backoff
 from tests.fakes.apiserver import FakeApiServer, fake_apiserver, status
 from tests.fakes.clients import key, kube_of

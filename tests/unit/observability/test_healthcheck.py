@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.app import commands
 from kube_sync.observability.healthcheck import PORTS, asked, found, page, usual_pages
+from kube_sync.processes import commands
 from tests.unit.observability.pages import serving_page
 
 Serve = Callable[[int, str], str]

@@ -5,7 +5,7 @@ import pytest
 from tools.documenting import readers
 from tools.documenting.readers import _Read, _reads, _Unit
 
-_PROCESS = "kube_sync.app.context.process"
+_PROCESS = "kube_sync.processes.context.process"
 _URL, _FILE = ("kube_sync.settings.model.Opa", "url"), ("kube_sync.settings.model.Opa", "ca_file")
 _LISTEN = ("kube_sync.settings.model.Observe", "listen")
 

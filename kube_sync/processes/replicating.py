@@ -8,13 +8,6 @@ from functools import partial
 
 from aiohttp import web
 
-from kube_sync.app.board import serve_board
-from kube_sync.app.conditions import keep_conditions
-from kube_sync.app.context import Context
-from kube_sync.app.door import watch_door
-from kube_sync.app.ledger import Opened, open_ledger
-from kube_sync.app.policyevents import CONTROLLER, PolicyEvents
-from kube_sync.app.scheduling import install_defaults
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.decisions.stream import stream_app
 from kube_sync.kube.eventrecorder import EventRecorder
@@ -22,6 +15,13 @@ from kube_sync.kube.events import Reporter
 from kube_sync.observability import metrics
 from kube_sync.opa.client import OpaClient, opa_client
 from kube_sync.opa.scratch import ScratchOpa
+from kube_sync.processes.board import serve_board
+from kube_sync.processes.conditions import keep_conditions
+from kube_sync.processes.context import Context
+from kube_sync.processes.door import watch_door
+from kube_sync.processes.ledger import Opened, open_ledger
+from kube_sync.processes.policyevents import CONTROLLER, PolicyEvents
+from kube_sync.processes.scheduling import install_defaults
 from kube_sync.replicator.agent import Listeners, Replicator
 from kube_sync.replicator.policies.shelf import Shelf
 from kube_sync.replicator.policies.trial import Trial

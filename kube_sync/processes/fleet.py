@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from kube_sync.app.context import Context
 from kube_sync.kube.client import KubeClient
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.reflector import Reflector
 from kube_sync.objects import ObjectKey
+from kube_sync.processes.context import Context
 from kube_sync.remediator.clusters import Clusters
 from kube_sync.runtime.services import Service
 from kube_sync.safety import Inventory

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kube_sync.app.staging import run_stage
 from kube_sync.cli import main
 from kube_sync.errors import SyncError, Terminal
 from kube_sync.kube.placementpolicies import KIND, PLACEMENT_POLICIES
 from kube_sync.kube.policymaps import STATUS
+from kube_sync.processes.staging import run_stage
 from kube_sync.regoversion import with_versions
 from kube_sync.replicator.policies.bundle import digest
 from kube_sync.replicator.policies.stagearguments import Request, Step, _named

@@ -6,9 +6,6 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
-from kube_sync.app.context import Context, tell_lease
-from kube_sync.app.fleet import clusters_of, counted, fleet_collection
-from kube_sync.app.publishing import placement_sink
 from kube_sync.decisions.decision import PLACEMENT, REQUESTED
 from kube_sync.decisions.requested import FIELD_MANAGER, requests
 from kube_sync.decisions.sealing import Seals
@@ -24,6 +21,9 @@ from kube_sync.kube.reflector import Store
 from kube_sync.ledger.reporting import Reporting, reporting
 from kube_sync.objects import GroupVersionResource, ObjectKey
 from kube_sync.observability import metrics
+from kube_sync.processes.context import Context, tell_lease
+from kube_sync.processes.fleet import clusters_of, counted, fleet_collection
+from kube_sync.processes.publishing import placement_sink
 from kube_sync.remediator.audit_log import AuditLog
 from kube_sync.remediator.brakes import Brakes
 from kube_sync.remediator.clusters import Clusters, FleetFacts

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NoReturn
 
-from kube_sync.app.context import Context
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.eventrecorder import EventRecorder
 from kube_sync.kube.events import Reporter
@@ -54,6 +53,7 @@ from kube_sync.policysync.spokesteps import Fields
 from kube_sync.policysync.statuses import CONTROLLER, Telling
 from kube_sync.policysync.window import WINDOW
 from kube_sync.policysync.works import SELECTOR, WORKS
+from kube_sync.processes.context import Context
 from kube_sync.runtime.clock import unix_clock
 from kube_sync.runtime.freshness import SETTLE_SECONDS, Freshness
 from kube_sync.runtime.services import Service

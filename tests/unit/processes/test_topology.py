@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kube_sync.app.topology import withheld
+from kube_sync.processes.topology import withheld
 from kube_sync.topology.gateway import GATEWAY, ROUTES
 from kube_sync.topology.hints import COLOR_POLICY
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube_sync.app.policyevents import PolicyEvents
 from kube_sync.kube.events import Occurrence
 from kube_sync.kube.placementpolicies import PlacementPolicy
 from kube_sync.kube.policymaps import PolicyMap
 from kube_sync.kube.policynames import policy_key
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.scratch import Cause
+from kube_sync.processes.policyevents import PolicyEvents
 from kube_sync.replicator.policies.outcomes import Policy
 
 P = ObjectKey("ns", "p")

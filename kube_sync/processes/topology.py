@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
-from kube_sync.app.context import Context, tell_lease
 from kube_sync.kube.definitions import Version
 from kube_sync.kube.lease import Lease
 from kube_sync.machinery.looks import Looks
 from kube_sync.machinery.machinery import Machinery
 from kube_sync.machinery.writer import Address, Addresses
 from kube_sync.objects import GroupVersionResource
+from kube_sync.processes.context import Context, tell_lease
 from kube_sync.runtime.services import Service
 from kube_sync.topology import GroupKind
 from kube_sync.topology.configured import shaped

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Final
 
 from kube_sync.admission.exemptions import left_out_of_systems
-from kube_sync.app.context import Context
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.lease import Lease
 from kube_sync.kube.reflector import Reflector
@@ -16,6 +15,7 @@ from kube_sync.policykinds.exempt import exemption
 from kube_sync.policykinds.judge import EngineJudge
 from kube_sync.policykinds.kinds import METADATA, SCHEDULING, PolicyKind
 from kube_sync.policykinds.resync import resync
+from kube_sync.processes.context import Context
 from kube_sync.runtime.services import Service
 from kube_sync.scheduling.standing import StandingJudge
 

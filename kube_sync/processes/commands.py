@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import structlog
 
-from kube_sync.app.context import Context, Patience, begun, impatient, process
+from kube_sync.processes.context import Context, Patience, begun, impatient, process
 from kube_sync.runtime.services import Service, run_services
 from kube_sync.settings import Settings, Source
 
@@ -21,7 +21,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 async def run_replicate(settings: Settings, source: Source, patience: Patience = impatient) -> None:
     """Replicate into OPA and serve the decision stream; follow `source` when it changes."""
-    from kube_sync.app.replicating import replicate
+    from kube_sync.processes.replicating import replicate
 
     _warn_of_unsealed_notes(settings)
     async with process(settings, 9401, patience) as context:
@@ -30,7 +30,7 @@ async def run_replicate(settings: Settings, source: Source, patience: Patience =
 
 async def run_remediate(settings: Settings, patience: Patience = impatient) -> None:
     """Follow the decision stream and patch what it concerns."""
-    from kube_sync.app.remediating import remediate
+    from kube_sync.processes.remediating import remediate
 
     _warn_of_unsealed_notes(settings)
     async with process(settings, 9402, patience) as context:
@@ -39,7 +39,7 @@ async def run_remediate(settings: Settings, patience: Patience = impatient) -> N
 
 async def run_admit(settings: Settings, patience: Patience = impatient) -> None:
     """Answer the API server's admission reviews."""
-    from kube_sync.app.admitting import admit
+    from kube_sync.processes.admitting import admit
 
     _warn_of_unsealed_notes(settings)
     async with process(settings, 9403, patience) as context:
@@ -48,7 +48,7 @@ async def run_admit(settings: Settings, patience: Patience = impatient) -> None:
 
 async def run_topology(settings: Settings, patience: Patience = impatient) -> None:
     """Keep the topology of a cluster, and write what it says."""
-    from kube_sync.app.topology import topology
+    from kube_sync.processes.topology import topology
 
     async with process(settings, 9405, patience) as context:
         await run_services(topology(context))
@@ -56,7 +56,7 @@ async def run_topology(settings: Settings, patience: Patience = impatient) -> No
 
 async def run_policy_sync(settings: Settings, patience: Patience = impatient) -> None:
     """Bring the policies of a hub to its spokes, and their statuses back."""
-    from kube_sync.app.policysync import policy_sync
+    from kube_sync.processes.policysync import policy_sync
 
     async with process(settings, 9407, patience) as context:
         await run_services(policy_sync(context))
@@ -64,9 +64,9 @@ async def run_policy_sync(settings: Settings, patience: Patience = impatient) ->
 
 async def run_all(settings: Settings, source: Source, patience: Patience = impatient) -> None:
     """Run replicator and remediator in one process, and the webhook where it has certificates."""
-    from kube_sync.app.admitting import admit
-    from kube_sync.app.remediating import remediate
-    from kube_sync.app.replicating import replicate
+    from kube_sync.processes.admitting import admit
+    from kube_sync.processes.remediating import remediate
+    from kube_sync.processes.replicating import replicate
 
     async def start(context: Context) -> list[Service]:
         services = [*await replicate(context, source), *await remediate(context)]

@@ -18,10 +18,6 @@ from kube_sync.admission.registration import LEASE, Registration, policy_exists
 from kube_sync.admission.server import webhook_app
 from kube_sync.admission.target import target_of
 from kube_sync.admission.way import PLACEMENT, nobody, placement_check
-from kube_sync.app.context import Context, tell_lease
-from kube_sync.app.door import watch_door
-from kube_sync.app.fleet import watch_fleet
-from kube_sync.app.systems import Served, serve_systems
 from kube_sync.decisions.reading import DecisionReader
 from kube_sync.decisions.sealing import Seals
 from kube_sync.errors import Misconfigured
@@ -37,6 +33,10 @@ from kube_sync.kube.policymaps import CONFIGMAPS, PolicyMaps, policy_maps
 from kube_sync.kube.reflector import ListerWatcher, Reflector
 from kube_sync.observability import metrics
 from kube_sync.opa.client import opa_client
+from kube_sync.processes.context import Context, tell_lease
+from kube_sync.processes.door import watch_door
+from kube_sync.processes.fleet import watch_fleet
+from kube_sync.processes.systems import Served, serve_systems
 from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.servertls import ServerTls, TlsFiles
 from kube_sync.runtime.services import Service

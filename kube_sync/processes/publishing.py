@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kube_sync.app.context import Context
 from kube_sync.decisions.requested import FIELD_MANAGER
 from kube_sync.kube.collection import KubeCollection
 from kube_sync.kube.fencedwriter import FencedWriter
@@ -14,6 +13,7 @@ from kube_sync.kube.placementdecisions import (
     SELECTOR,
     PlacementDecisionApi,
 )
+from kube_sync.processes.context import Context
 from kube_sync.remediator.decision_cache import DecisionCache
 from kube_sync.remediator.placementdecisions import PlacementSink
 from kube_sync.runtime.services import Service

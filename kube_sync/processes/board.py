@@ -7,7 +7,6 @@ from functools import partial
 
 from aiohttp import web
 
-from kube_sync.app.context import Context
 from kube_sync.board.api import BoardApi
 from kube_sync.board.fleet import FleetReader
 from kube_sync.board.held import held_reader
@@ -18,6 +17,7 @@ from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.history import History
 from kube_sync.decisions.hub import DecisionHub
 from kube_sync.opa.client import OpaClient
+from kube_sync.processes.context import Context
 from kube_sync.replicator.agent import Replicator
 from kube_sync.runtime.services import Service
 from kube_sync.safety import Placements
