@@ -7,12 +7,6 @@ from functools import partial
 
 from aiohttp import web
 
-from kube_sync.board.api import BoardApi
-from kube_sync.board.fleet import FleetReader
-from kube_sync.board.held import held_reader
-from kube_sync.board.page import page_routes
-from kube_sync.board.replication import health
-from kube_sync.board.story import Stories
 from kube_sync.decisions.explaining import Explaining
 from kube_sync.decisions.history import History
 from kube_sync.decisions.hub import DecisionHub
@@ -21,6 +15,12 @@ from kube_sync.processes.context import Context
 from kube_sync.replicator.agent import Replicator
 from kube_sync.runtime.services import Service
 from kube_sync.safety import Placements
+from kube_sync.ui.api import BoardApi
+from kube_sync.ui.fleet import FleetReader
+from kube_sync.ui.held import held_reader
+from kube_sync.ui.page import page_routes
+from kube_sync.ui.replication import health
+from kube_sync.ui.story import Stories
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from kube_sync.board.held import Held
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.records import Source
 from kube_sync.opa.sides import Side
+from kube_sync.ui.held import Held
 from tests.fakes.board import POLICY, PREFERENCES, Board, served_board
 from tests.fakes.browser import Page, tab
 

@@ -11,12 +11,6 @@ import msgspec
 from aiohttp import web
 
 from kube_sync.analysis.reads import Ask, Document, FieldRead, Reads
-from kube_sync.board.api import BoardApi
-from kube_sync.board.fleet import FleetReader
-from kube_sync.board.held import Held
-from kube_sync.board.page import page_routes
-from kube_sync.board.replication import health
-from kube_sync.board.story import Stories
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.decision import Decision, compact
 from kube_sync.decisions.evaluator import Outcome
@@ -32,6 +26,12 @@ from kube_sync.runtime.httpserver import serving
 from kube_sync.runtime.tokenfile import TokenFile
 from kube_sync.safety import Placements
 from kube_sync.settings import Resource
+from kube_sync.ui.api import BoardApi
+from kube_sync.ui.fleet import FleetReader
+from kube_sync.ui.held import Held
+from kube_sync.ui.page import page_routes
+from kube_sync.ui.replication import health
+from kube_sync.ui.story import Stories
 from tests.unit.async_tools import running
 
 PREFERENCES = "federation.kubernetes.io/replica-set-preferences"

@@ -30,7 +30,7 @@ _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 def page_routes() -> list[web.RouteDef]:
     """Return the routes that need no token."""
-    text = files("kube_sync.board").joinpath("page.html").read_text(encoding="utf-8")
+    text = files("kube_sync.ui").joinpath("page.html").read_text(encoding="utf-8")
     headers = HEADERS | {"Content-Security-Policy": policy(text), "X-Frame-Options": "DENY"}
 
     async def page(_request: web.Request) -> web.Response:

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from kube_sync.board import held as held_module
-from kube_sync.board.held import HeldReader, held_reader
 from kube_sync.settings import Remediate
+from kube_sync.ui import held as held_module
+from kube_sync.ui.held import HeldReader, held_reader
 from tests.fakes.http import FakeServer, Recorded, served
 
 

@@ -14,14 +14,14 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
-from kube_sync.board.fleet import Fleet
-from kube_sync.board.held import Held
-from kube_sync.board.page import HEADERS
-from kube_sync.board.replication import Health
-from kube_sync.board.story import Story
 from kube_sync.decisions.history import History
 from kube_sync.decisions.records import Target
 from kube_sync.decisions.stream import PATH as DECISIONS
+from kube_sync.ui.fleet import Fleet
+from kube_sync.ui.held import Held
+from kube_sync.ui.page import HEADERS
+from kube_sync.ui.replication import Health
+from kube_sync.ui.story import Story
 
 PREFIX: Final = "/v1/board"
 

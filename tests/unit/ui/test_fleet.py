@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kube_sync.board.fleet import MOST, FleetReader, fleet
 from kube_sync.errors import Retriable
 from kube_sync.opa.paths import DataPath
+from kube_sync.ui.fleet import MOST, FleetReader, fleet
 
 
 class Opa:

@@ -12,9 +12,6 @@ from typing import Any
 import msgspec
 
 from kube_sync.analysis.reads import Reads
-from kube_sync.board.fleet import Data
-from kube_sync.board.held import Held
-from kube_sync.board.replication import Replication
 from kube_sync.decisions.canary import Canary
 from kube_sync.decisions.explaining import Explaining, Explanation, Rule
 from kube_sync.decisions.history import Change, History
@@ -26,6 +23,9 @@ from kube_sync.errors import SyncError
 from kube_sync.objects import ObjectKey
 from kube_sync.opa.sides import Side, told
 from kube_sync.settings import Resource
+from kube_sync.ui.fleet import Data
+from kube_sync.ui.held import Held
+from kube_sync.ui.replication import Replication
 
 
 class Looked(msgspec.Struct, frozen=True):
